@@ -17,7 +17,7 @@ use std::slice::from_ref;
 use std::thread;
 use std::time::Duration;
 
-const PAGE: usize = 4096;
+const PAGE: usize = machine::SMALL_PAGE as usize;
 /// Number of attempts to split a huge page.
 const SPLIT_TRIES: u32 = 100;
 /// Number of pages to place: not a multiple of any number of nodes.

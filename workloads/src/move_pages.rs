@@ -3,8 +3,8 @@
 
 use crate::error::Error;
 use crate::options::MoveOptions;
-use linux::{BASE_PAGE, PageBatch, Pid, Whose};
-use machine::NodeId;
+use linux::{PageBatch, Pid, Whose};
+use machine::{NodeId, SMALL_PAGE};
 use serde::Serialize;
 use std::io::{self, Write};
 use std::time::Instant;
@@ -19,7 +19,7 @@ struct Moved {
 /// Moves small pages of another process, batch by batch, and prints how long that took.
 pub fn run(options: &MoveOptions) -> Result<(), Error> {
     let (pid, target) = (Pid(options.pid), Some(NodeId(options.node)));
-    let addresses: Vec<u64> = (options.start..).step_by(BASE_PAGE as usize).take(options.pages).collect();
+    let addresses: Vec<u64> = (options.start..).step_by(SMALL_PAGE as usize).take(options.pages).collect();
     let batch = |addresses: &[u64]| {
         let mut batch = PageBatch::with_capacity(addresses.len());
         for address in addresses {
@@ -35,7 +35,7 @@ pub fn run(options: &MoveOptions) -> Result<(), Error> {
     let seconds = begin.elapsed().as_secs_f64();
     let arrived = |batch: &PageBatch| batch.outcomes().filter(|(_, node, status)| status.node() == Ok(*node)).count();
     let pages = batches.iter().map(arrived).sum();
-    let moved = Moved { pages, bytes: pages as u64 * BASE_PAGE, seconds };
+    let moved = Moved { pages, bytes: pages as u64 * SMALL_PAGE, seconds };
     let mut output = io::stdout().lock();
     serde_json::to_writer(&mut output, &moved).map_err(io::Error::from)?;
     writeln!(output)?;

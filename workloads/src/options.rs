@@ -5,14 +5,10 @@ use crate::members::Program;
 use crate::mix::Members;
 use crate::waits::Wait;
 use clap::{Args, ValueEnum};
-use machine::size;
-use machine::{CpuId, CpuSet};
+use machine::{CpuId, CpuSet, HUGE_PAGE, SMALL_PAGE, size};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
-
-/// The smallest unit of placement, bytes: the page of `x86_64`. With larger pages it is only a lower bound.
-pub const PAGE: u64 = 4096;
 
 /// Options of every verb.
 #[derive(Args, Debug)]
@@ -241,7 +237,7 @@ impl FromStr for Part {
         let nodes = nodes.map_err(|_| format!("`{text}` has no nodes such as 0 or 0,1"))?;
         let kind = PagesKind::from_str(kind, false)?;
         match parse_size(bytes)? {
-            bytes if bytes > 0 && bytes.is_multiple_of(2 << 20) => Ok(Self { nodes, kind, bytes }),
+            bytes if bytes > 0 && bytes.is_multiple_of(HUGE_PAGE) => Ok(Self { nodes, kind, bytes }),
             _ => Err(format!("`{text}` is not of a multiple of 2M")),
         }
     }
@@ -310,7 +306,7 @@ pub struct RivalsOptions {
 
 fn parse_size(text: &str) -> Result<u64, String> {
     let bytes = size::parse(text)?;
-    if bytes < PAGE { Err(format!("at least one page, {PAGE} bytes")) } else { Ok(bytes) }
+    if bytes < SMALL_PAGE { Err(format!("at least one page, {SMALL_PAGE} bytes")) } else { Ok(bytes) }
 }
 
 fn parse_count(text: &str) -> Result<usize, String> {

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
-const SMALL_PAGE: usize = 4096;
+const SMALL_PAGE: usize = machine::SMALL_PAGE as usize;
 
 /// Places each part by its own thread, which keeps its policy and its CPUs; prints the parts' addresses, and waits.
 pub fn run(options: &PlaceOptions) -> Result<(), Error> {

@@ -2,7 +2,7 @@
 
 use crate::barrier::Barrier;
 use crate::error::Error;
-use crate::options::{Options, PAGE, RivalsOptions};
+use crate::options::{Options, RivalsOptions};
 use machine::{CpuId, CpuSet};
 use rustix::thread::{CpuSet as Affinity, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
@@ -106,7 +106,7 @@ impl Team {
             Some(pins) if pins.len() < threads => return Err(Error::FewerPins { threads, pins: pins.clone() }),
             _ => {}
         }
-        let least = threads as u64 * PAGE;
+        let least = threads as u64 * machine::SMALL_PAGE;
         if options.size < least {
             return Err(Error::SmallerThanThreads { bytes: options.size, threads, least });
         }

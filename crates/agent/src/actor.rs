@@ -8,8 +8,8 @@ use crate::managed_processes::Managed;
 use crate::owner;
 use crate::work_time::since;
 use linux::{
-    Attempt, HUGE_PAGE, MigrateError, Migration, PageBatch, PageRefusal, Route, Switch, SwitchError, SystemState,
-    Whose, affinity, diagnose, monotonic_ns, set_affinity, split_huge_pages,
+    Attempt, MigrateError, Migration, PageBatch, PageRefusal, Route, Switch, SwitchError, SystemState, Whose, affinity,
+    diagnose, monotonic_ns, set_affinity, split_huge_pages,
 };
 use machine::{CpuSet, NodeId, NodeSet, Pid, Tid};
 use placement::{Action, AddressRange, Outcome, PageOf, PageTarget, Step};
@@ -342,7 +342,7 @@ fn why_not_moved(process: &mut ManagedProcess, targets: &NodeSet, error: &io::Er
 }
 
 fn split(process: &mut ManagedProcess, pages: &[u64], outcome: &mut Outcome) -> Done {
-    let (pid, huge) = (process.record.pid, HUGE_PAGE as u64);
+    let (pid, huge) = (process.record.pid, machine::HUGE_PAGE);
     let mut done = Done::default();
     for &page in pages {
         if let Err(error) = split_huge_pages(pid, &(page..page + huge)) {

@@ -2,8 +2,7 @@
 
 use crate::managed_process::ManagedProcess;
 use linux::{FreeMemory, NotCopied, PageRefusal, PrivateCopies, ProcessError};
-use machine::NodeId;
-use placement::SMALL_PAGE;
+use machine::{NodeId, SMALL_PAGE};
 
 /// The result of copying.
 #[derive(Debug, Default)]

@@ -1,12 +1,11 @@
 //! Which pages of a process are huge.
 
-use linux::{HUGE_PAGE, PresentPages, Process};
-use placement::SMALL_PAGE;
+use linux::{PresentPages, Process};
+use machine::{HUGE_PAGE, SMALL_PAGE};
 use rustc_hash::FxHashMap;
 
 /// Rounds after which page sizes are read again: the kernel assembles and splits huge pages.
 const ROUNDS: u64 = 16;
-const HUGE: u64 = HUGE_PAGE as u64;
 
 /// Page sizes, by 2 MiB region.
 #[derive(Debug, Default)]
@@ -21,13 +20,13 @@ pub(crate) struct PageSizes {
 impl PageSizes {
     /// Size of the page at an address, bytes; the small page size where the kernel does not report it.
     pub fn at(&mut self, process: &Process, address: u64) -> u64 {
-        let block = address / HUGE;
+        let block = address / HUGE_PAGE;
         let is_huge = self.blocks.get(&block).copied().unwrap_or_else(|| {
             let is_huge = self.look(process, block);
             self.blocks.insert(block, is_huge);
             is_huge
         });
-        if is_huge { HUGE } else { SMALL_PAGE }
+        if is_huge { HUGE_PAGE } else { SMALL_PAGE }
     }
 
     fn look(&mut self, process: &Process, block: u64) -> bool {
@@ -36,8 +35,8 @@ impl PageSizes {
         }
         let Some(present) = &mut self.present else { return false };
         let mut found = Vec::new();
-        let range = block * HUGE..(block + 1) * HUGE;
-        present.find(&range, &mut found).is_ok() && found.iter().any(|extent| extent.page_bytes == HUGE)
+        let range = block * HUGE_PAGE..(block + 1) * HUGE_PAGE;
+        present.find(&range, &mut found).is_ok() && found.iter().any(|extent| extent.page_bytes == HUGE_PAGE)
     }
 
     pub fn end_round(&mut self, round: u64) {

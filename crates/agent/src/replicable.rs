@@ -2,7 +2,7 @@
 //! and whose file is not open for writing.
 
 use linux::{Mapping, Pagemap, Process, is_open_for_writing};
-use placement::SMALL_PAGE;
+use machine::SMALL_PAGE;
 use std::time::{Duration, Instant};
 
 /// Mappings are read again after this multiple of the time that reading them took.

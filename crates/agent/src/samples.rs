@@ -2,13 +2,10 @@
 //! counted.
 
 use crate::nodes::NodeMap;
-use machine::{CpuId, NodeId, Pid, Tid};
+use machine::{CpuId, NodeId, Pid, SMALL_PAGE, Tid, is_kernel_address};
 use placement::{NodeAccesses, Page, PageSample, PageTally, Traffic};
 use rustc_hash::FxHashMap;
 use trace::{AccessKind, Sample, Served};
-
-/// Addresses of the kernel have this bit set.
-const KERNEL: u64 = 1 << 63;
 
 /// Samples of a round.
 #[derive(Debug)]
@@ -83,7 +80,7 @@ impl SampleTally {
     /// Adds a sample of a managed process; `page_bytes` returns the page size at its address.
     pub fn add(&mut self, sample: &Sample, nodes: &NodeMap, page_bytes: impl FnOnce() -> u64) {
         let Some(from) = nodes.of_cpu(sample.cpu) else { return };
-        if sample.kernel || sample.address & KERNEL != 0 || sample.address == 0 {
+        if sample.kernel || is_kernel_address(sample.address) || sample.address == 0 {
             return;
         }
         self.count += 1;
@@ -101,7 +98,7 @@ impl SampleTally {
             node: home.unwrap_or(from),
             from,
             is_write,
-            frame: sample.physical.map(|address| address >> 12),
+            frame: sample.physical.map(|address| address / SMALL_PAGE),
         };
         if home.is_some() { self.pages.add(&page) } else { self.unplaced.push(page) }
     }

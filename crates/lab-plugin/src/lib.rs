@@ -295,7 +295,7 @@ impl Lab {
             Some(_) if store => return self.pmu_store(cpu, vcpu),
             _ => return,
         };
-        if instruction >> 63 == 0 && vcpu.take_clock_read() {
+        if !machine::is_kernel_address(instruction) && vcpu.take_clock_read() {
             self.report(cpu, vcpu, Lead::READING_CLOCK);
         }
         let time_ps = vcpu.settle(self.ps_per_instruction);

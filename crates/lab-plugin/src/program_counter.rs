@@ -3,7 +3,6 @@
 use crate::qemu::{self, Register, read_register};
 use std::sync::OnceLock;
 
-const PAGE_BYTES: u64 = 4096;
 /// Maximum length of an instruction, and so the largest distance of the counter behind the executed one.
 const INSTRUCTION_BYTES: u64 = 16;
 
@@ -32,7 +31,7 @@ impl ProgramCounter {
 /// question. Pages are mapped as a whole, so the offset in the page is the same in all address spaces.
 fn executed(translated: u64, counter: u64) -> u64 {
     let first = counter.wrapping_sub(INSTRUCTION_BYTES);
-    first.wrapping_add(translated.wrapping_sub(first) % PAGE_BYTES)
+    first.wrapping_add(translated.wrapping_sub(first) % machine::SMALL_PAGE)
 }
 
 #[cfg(test)]

@@ -136,7 +136,7 @@ impl Instruction {
     /// [`ProgramCounter`](crate::program_counter::ProgramCounter) does: QEMU has to keep these up to date at each
     /// access. In the kernel, which has the same addresses in all address spaces, it need not.
     pub(crate) fn call_on_access(&self, load: OnAccess, store: OnAccess, word: u64) {
-        let is_programs = self.address() >> 63 == 0;
+        let is_programs = !machine::is_kernel_address(self.address());
         let flags = if is_programs { sys::QEMU_PLUGIN_CB_R_REGS } else { sys::QEMU_PLUGIN_CB_NO_REGS };
         let word = word as *mut c_void;
         for (call, kind) in [(load, sys::QEMU_PLUGIN_MEM_R), (store, sys::QEMU_PLUGIN_MEM_W)] {

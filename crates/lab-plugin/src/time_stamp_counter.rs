@@ -29,9 +29,9 @@ pub(crate) enum Reader {
 }
 
 impl Reader {
-    /// The reader behind an instruction, if that reads the counter. The kernel has the upper half of the address space.
+    /// The reader behind an instruction, if that reads the counter.
     fn by(instruction: &Instruction) -> Option<Self> {
-        let by_program = instruction.address() >> 63 == 0;
+        let by_program = !machine::is_kernel_address(instruction.address());
         if instruction.reads_own_ticks() {
             Some(Self::Free)
         } else {

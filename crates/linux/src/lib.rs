@@ -125,6 +125,6 @@ pub use residence::numa_maps::{NumaMapping, parse_numa_maps, policy_may_be_cut};
 pub use residence::page_flags::{FrameFlags, PageFlags};
 pub use residence::page_walk::{Page, PageWalk, WalkError};
 pub use residence::pagemap::{PageEntry, Pagemap};
-pub use residence::present::{BASE_PAGE, Extent, PresentPages};
+pub use residence::present::{Extent, PresentPages};
 pub use residence::residences::{NodePages, PageKind, Residence, Residences, residences, total_pages};
 pub use residence::smaps::{MappingUse, parse_smaps};

@@ -5,6 +5,7 @@
 //! written as TOML, JSON or hwloc XML.
 
 pub mod acpi;
+mod addresses;
 mod description;
 mod disk;
 mod file;
@@ -24,6 +25,7 @@ mod statistics;
 mod sysfs;
 mod validate;
 
+pub use addresses::{HUGE_PAGE, SMALL_PAGE, is_kernel_address};
 pub use description::{
     Cache, CacheKind, Coherence, Core, Distances, Latency, Link, LinkDirection, Machine, Node, Package, PageSize,
     Probes, Route, Sharing, Source, Tlb,

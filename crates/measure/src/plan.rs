@@ -3,8 +3,7 @@
 use crate::error::MeasureError;
 use crate::host::{Host, Usable};
 use crate::results::Missing;
-use linux::HUGE_PAGE;
-use machine::{NodeId, size};
+use machine::{HUGE_PAGE, NodeId, size};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -228,7 +227,7 @@ pub fn plan(host: &Host, options: &Options) -> Result<Plan, MeasureError> {
     let stream = [Part::Bandwidth, Part::Loaded, Part::Links].into_iter().any(has);
     let caches = host.nodes.iter().map(|node| node.cache_bytes).max().unwrap_or(0);
     let usual = caches.saturating_mul(TIMES_CACHES).clamp(LEAST_SIZE, MOST_SIZE);
-    let size_bytes = options.size_bytes.unwrap_or(usual).next_multiple_of(HUGE_PAGE as u64);
+    let size_bytes = options.size_bytes.unwrap_or(usual).next_multiple_of(HUGE_PAGE);
     let count = u64::from(chase) + u64::from(stream);
     let (mut missing, mut notes) = (host.hidden.clone(), Vec::new());
     // A control group's limit applies to all nodes together.
@@ -237,7 +236,7 @@ pub fn plan(host: &Host, options: &Options) -> Result<Plan, MeasureError> {
     let mut arrays = Vec::new();
     for node in host.nodes.iter().filter(|node| node.free_bytes > 0) {
         let affordable = node.free_bytes.min(limit) / FREE_SHARE / count.max(1);
-        let bytes = size_bytes.min(affordable / HUGE_PAGE as u64 * HUGE_PAGE as u64);
+        let bytes = size_bytes.min(affordable / HUGE_PAGE * HUGE_PAGE);
         let least = if options.size_bytes.is_some() { size_bytes } else { SMALLEST_SIZE };
         if bytes < least {
             missing.push(Missing::new(

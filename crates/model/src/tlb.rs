@@ -2,7 +2,7 @@
 
 use crate::LINE_BYTES;
 use crate::cache::Cache;
-use machine::{Machine, PageSize};
+use machine::{HUGE_PAGE, Machine, PageSize, SMALL_PAGE};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Recently used pages, by their low bits: using one of them again needs no TLB lookup.
@@ -107,14 +107,14 @@ impl Tlb {
     }
 }
 
-const HUGE_BITS: u32 = 21;
-const SMALL_BITS: u32 = 12;
+const HUGE_BITS: u32 = HUGE_PAGE.trailing_zeros();
+const SMALL_BITS: u32 = SMALL_PAGE.trailing_zeros();
 
 /// Whether an address may be in a huge page: its offset in 2 MiB is the same in both kinds of addresses. Small pages
 /// can match by chance, and many in a row do if the kernel had contiguous memory.
 #[inline]
 pub(crate) fn may_be_huge(virtual_address: u64, physical: u64) -> bool {
-    (virtual_address ^ physical) & ((1 << HUGE_BITS) - (1 << SMALL_BITS)) == 0
+    (virtual_address ^ physical) & (HUGE_PAGE - SMALL_PAGE) == 0
 }
 
 /// The page number of an address, reduced to the size of entries.
@@ -134,8 +134,7 @@ mod tests {
     use machine::presets;
     use proptest::prelude::*;
 
-    const SMALL: u64 = 1 << 12;
-    const HUGE: u64 = 1 << 21;
+    use machine::{HUGE_PAGE as HUGE, SMALL_PAGE as SMALL};
 
     /// At another offset in 2 MiB than the virtual address.
     fn frame(virtual_address: u64) -> u64 {

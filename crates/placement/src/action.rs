@@ -2,9 +2,8 @@
 
 use crate::memory_policy::NodeWeight;
 use crate::metrics::Metrics;
-use crate::observation::SMALL_PAGE;
 use crate::reason::Reason;
-use machine::{CpuSet, NodeId, NodeSet, Pid, Tid};
+use machine::{CpuSet, NodeId, NodeSet, Pid, SMALL_PAGE, Tid};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 

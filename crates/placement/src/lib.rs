@@ -120,7 +120,7 @@ pub use metrics::Metrics;
 pub use name::{MemoryPlacement, NameError, POLICIES, PolicyName, ThreadPolicy};
 pub use observation::{
     ControllerLoad, Few, LinkLoad, NodeAccesses, NodeBytes, NodeMemory, Observation, Page, PartAccesses, Process,
-    Range, SMALL_PAGE, Thread, ThreadAccesses, Traffic,
+    Range, Thread, ThreadAccesses, Traffic,
 };
 pub use outcome::{Outcome, PageOf};
 pub use page_tally::{PageSample, PageTally};

@@ -1,12 +1,9 @@
 //! What was observed in a round: the input of a decision.
 
 use crate::memory_policy::MemoryPolicy;
-use machine::{CpuId, CpuSet, NodeId, NodeSet, Pid, Tid};
+use machine::{CpuId, CpuSet, NodeId, NodeSet, Pid, SMALL_PAGE, Tid};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
-
-/// A small page, bytes.
-pub const SMALL_PAGE: u64 = 4096;
 
 /// What was observed in a round. All counts start at the end of the round before: nothing is carried over.
 ///

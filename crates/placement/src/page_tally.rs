@@ -1,7 +1,7 @@
 //! Counts samples by page: the pages of an observation, from the samples of a round.
 
-use crate::observation::{Few, NodeAccesses, Page, PartAccesses, SMALL_PAGE, ThreadAccesses};
-use machine::{NodeId, Pid, Tid};
+use crate::observation::{Few, NodeAccesses, Page, PartAccesses, ThreadAccesses};
+use machine::{NodeId, Pid, SMALL_PAGE, Tid};
 use rustc_hash::FxHashMap;
 
 /// Maximum number of threads distinguished per page; more do not improve clusters.

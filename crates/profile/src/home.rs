@@ -2,11 +2,11 @@
 //! it.
 
 use crate::ids::ThreadId;
-use crate::pages::{APART, HUGE_PAGE, SMALL_PAGE};
+use crate::pages::APART;
 use crate::profile::Access;
 use crate::view::View;
 use linux::{Pid, Tid};
-use machine::NodeId;
+use machine::{HUGE_PAGE, NodeId, SMALL_PAGE};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use trace::Served;

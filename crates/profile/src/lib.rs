@@ -131,7 +131,7 @@ pub use ids::{ChainId, CodeId, FileId, ObjectId, ProcessId, SiteId, ThreadId};
 pub use latency::{LatencyPart, Saturation, saturations};
 pub use measurements::Measurements;
 pub use object::{Object, ObjectKind, PagePlacement, Process, SmallObjects, Thread};
-pub use pages::{HUGE_PAGE, HugePageUse, PageUse, SMALL_PAGE};
+pub use pages::{HugePageUse, PageUse};
 pub use phase::{Phase, Usage};
 pub use profile::{Access, MemoryRange, Profile, Recording};
 pub use samples::leaves_caches;

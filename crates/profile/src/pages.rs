@@ -5,16 +5,12 @@ use crate::ids::{ObjectId, ProcessId, ThreadId};
 use crate::profile::Access;
 use crate::statistics::{Confidence, Share};
 use crate::tally::Tally;
-use machine::NodeId;
+use machine::{HUGE_PAGE, NodeId, SMALL_PAGE};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use serde::{Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasher;
 
-/// A small page, bytes.
-pub const SMALL_PAGE: u64 = 4096;
-/// A huge page, bytes.
-pub const HUGE_PAGE: u64 = 2 << 20;
 /// Share of successive accesses by one node from which on a small page counts as used by one node.
 pub(crate) const APART: f64 = 0.9;
 /// Number of small pages whose last node is remembered: these fit into a core's caches.

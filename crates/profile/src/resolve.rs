@@ -6,11 +6,9 @@ use crate::ranges::Piece;
 use crate::space::{Mapping, MappingOf, Other};
 use crate::sweep::Sweep;
 use crate::symbols::File;
+use machine::is_kernel_address;
 use std::sync::Arc;
 use trace::StackId;
-
-/// Addresses from here on are the kernel's.
-const KERNEL_START: u64 = 1 << 63;
 
 /// Kind, name, file and range of an object.
 type Named = (ObjectKind, Option<Arc<str>>, Option<FileId>, (u64, u64));
@@ -44,7 +42,7 @@ impl Sweep<'_> {
         let piece = space.mappings.get(address);
         // Without a mapping there is no range to remember, so these are looked up each time.
         let known =
-            if address >= KERNEL_START { Some(Other::Kernel) } else { piece.is_none().then_some(Other::Nothing) };
+            if is_kernel_address(address) { Some(Other::Kernel) } else { piece.is_none().then_some(Other::Nothing) };
         if let Some(&value) = known.and_then(|other| space.others.get(&other)) {
             return Piece { first: address, last: address, value };
         }
@@ -88,7 +86,7 @@ impl Sweep<'_> {
     /// Describes what is in a mapping, or outside all mappings.
     fn describe(&self, process: ProcessId, address: u64, piece: Option<Piece<u32>>) -> (Other, Named) {
         let unknown = |name: &str, range| (ObjectKind::Unknown, Some(Arc::from(name)), None, range);
-        if address >= KERNEL_START {
+        if is_kernel_address(address) {
             return (Other::Kernel, unknown(File::KERNEL, (0, 0)));
         }
         let Some(piece) = piece else { return (Other::Nothing, unknown("", (0, 0))) };
@@ -138,7 +136,7 @@ impl Sweep<'_> {
     }
 
     pub(crate) fn place_of(&mut self, process: ProcessId, instruction: u64, calls: bool) -> CodeId {
-        if instruction >= KERNEL_START {
+        if is_kernel_address(instruction) {
             let kernel = self.codes.file(&File { name: File::KERNEL.into(), identity: None });
             return self.codes.code(Some(kernel), instruction, calls);
         }

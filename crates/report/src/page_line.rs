@@ -2,8 +2,8 @@
 
 use crate::pages::Traits;
 use crate::residence::Address;
-use linux::{BASE_PAGE, Page};
-use machine::{NodeId, size};
+use linux::Page;
+use machine::{NodeId, SMALL_PAGE, size};
 use serde::{Serialize, Serializer};
 use std::fmt;
 
@@ -48,7 +48,7 @@ impl fmt::Display for PageLine<'_> {
         let page = self.0;
         write!(f, "{:<16x}  ", page.address)?;
         // There may be millions of small pages, so their size is not formatted each time.
-        let size = (page.page_bytes != BASE_PAGE).then(|| size::format(page.page_bytes));
+        let size = (page.page_bytes != SMALL_PAGE).then(|| size::format(page.page_bytes));
         write!(f, "{:<7}", size.as_deref().unwrap_or("4 KiB"))?;
         match page.node {
             Ok(node) => write!(f, "{:>6}  ", node.0)?,

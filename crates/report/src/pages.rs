@@ -2,8 +2,8 @@
 
 use crate::picture::Place;
 use crate::residence::{Address, Kind, PagesOnNode};
-use linux::{BASE_PAGE, Mapping, Page, PageRefusal};
-use machine::NodeId;
+use linux::{Mapping, Page, PageRefusal};
+use machine::{NodeId, SMALL_PAGE};
 use serde::{Serialize, Serializer};
 use std::ops::Range;
 
@@ -120,7 +120,7 @@ impl MappingPages {
     pub fn new(mapping: &Mapping, part: &Range<u64>, hugetlb: bool, most: Detail) -> Self {
         let bytes = part.end.saturating_sub(part.start);
         let cell_bytes =
-            bytes.div_ceil(most.cells.max(1)).max(BASE_PAGE).checked_next_power_of_two().unwrap_or(1 << 63);
+            bytes.div_ceil(most.cells.max(1)).max(SMALL_PAGE).checked_next_power_of_two().unwrap_or(1 << 63);
         Self {
             start: Address(part.start),
             end: Address(part.end),
@@ -152,7 +152,7 @@ impl MappingPages {
         let Some(node) = node else { return };
         let kind = match page.page_bytes {
             _ if self.hugetlb => Kind::Hugetlb,
-            BASE_PAGE => Kind::Base,
+            SMALL_PAGE => Kind::Base,
             _ => Kind::TransparentHuge,
         };
         let alike = |on: &&mut PagesOnNode| (on.node, on.kind, on.page_bytes) == (node, kind, page.page_bytes);

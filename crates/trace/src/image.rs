@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Files are mapped in pages of at least this size on any machine: linkers align to more.
-const PAGE: u64 = 4096;
+const PAGE: u64 = machine::SMALL_PAGE;
 
 /// A mapped file, with symbols for the addresses that occurred in it. Addresses are those of its own symbol table.
 #[derive(Clone, Debug, PartialEq, Eq)]

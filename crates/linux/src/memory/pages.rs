@@ -8,8 +8,8 @@ use std::ops::Range;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// Size of a huge page on `x86_64` in bytes, and the alignment that allows one.
-pub const HUGE_PAGE: usize = 2 << 20;
+/// Bytes of a huge page, as a length and as the alignment that allows one.
+pub const HUGE_PAGE: usize = machine::HUGE_PAGE as usize;
 
 /// Numbers for which all-zero bytes mean 0.
 ///

@@ -9,8 +9,7 @@
 
 use crate::memory::memory_policy::{MemoryMode, MemoryPolicy, memory_policy, set_memory_policy};
 use crate::processes::process::{Mapping, Process, ProcessError, read_error};
-use crate::residence::present::BASE_PAGE;
-use machine::NodeId;
+use machine::{NodeId, SMALL_PAGE};
 use rustix::fs::OFlags;
 use std::fs::File;
 use std::io;
@@ -58,7 +57,7 @@ impl PrivateCopies {
     }
 
     fn copy(&self, page: u64) -> Result<(), NotCopied> {
-        let last = page + BASE_PAGE - 1;
+        let last = page + SMALL_PAGE - 1;
         let mut byte = [0];
         self.memory.read_exact_at(&mut byte, last).map_err(|_| NotCopied::Gone)?;
         self.memory.write_all_at(&byte, last).map_err(NotCopied::Write)

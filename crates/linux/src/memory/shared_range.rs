@@ -2,7 +2,7 @@
 
 use crate::memory::advice::{Advice, advise};
 use crate::memory::memory_policy::{MemoryPolicy, Misplaced, bind_range, memory_policy_at, node_at};
-use machine::NodeId;
+use machine::{NodeId, SMALL_PAGE};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use std::ffi::{CString, c_int, c_void};
 use std::fs::{self, File, OpenOptions};
@@ -86,7 +86,7 @@ impl SharedRange {
         }
         let all = segment_bytes(segment)?;
         let bytes = length.unwrap_or_else(|| all.saturating_sub(offset));
-        let page_bytes = if key.huge { crate::HUGE_PAGE } else { crate::BASE_PAGE as usize };
+        let page_bytes = if key.huge { crate::HUGE_PAGE } else { SMALL_PAGE as usize };
         check(offset, bytes, page_bytes)?;
         if size(bytes)? as u64 > all {
             return Err(misplaced(&format!("the segment has {all} bytes, and cannot be extended")));
@@ -131,17 +131,17 @@ impl SharedRange {
 
     /// Bytes that are not in memory.
     pub fn absent_bytes(&self) -> io::Result<u64> {
-        let mut present = vec![0_u8; self.bytes.div_ceil(crate::BASE_PAGE as usize)];
+        let mut present = vec![0_u8; self.bytes.div_ceil(SMALL_PAGE as usize)];
         // SAFETY: the kernel writes one byte per page of the range, which is mapped, and the vector has one byte per
         // page.
         let result = unsafe { libc::mincore(self.start.as_ptr().cast(), self.bytes, present.as_mut_ptr()) };
         if result == -1 {
             return Err(io::Error::last_os_error());
         }
-        Ok(present.iter().filter(|page| **page & 1 == 0).count() as u64 * crate::BASE_PAGE)
+        Ok(present.iter().filter(|page| **page & 1 == 0).count() as u64 * SMALL_PAGE)
     }
 
-    /// Page size in bytes: more than [`BASE_PAGE`](crate::BASE_PAGE) for hugetlb pages.
+    /// Page size in bytes: more than [`SMALL_PAGE`](machine::SMALL_PAGE) for hugetlb pages.
     pub fn page_bytes(&self) -> u64 {
         self.page_bytes as u64
     }
@@ -191,7 +191,7 @@ fn page_bytes(file: &File) -> io::Result<usize> {
     if system.f_type == libc::HUGETLBFS_MAGIC {
         return usize::try_from(system.f_bsize).map_err(|_| misplaced("its pages have no size"));
     }
-    Ok(crate::BASE_PAGE as usize)
+    Ok(SMALL_PAGE as usize)
 }
 
 fn ftok(key: &SegmentKey<'_>, mode: u32) -> io::Result<libc::key_t> {

@@ -1,9 +1,8 @@
 //! Locating pages of a process and moving them to other nodes, many per call (`move_pages`).
 
 use crate::memory::memory_policy::Whose;
-use crate::memory::pages::HUGE_PAGE;
 use crate::processes::process::Pid;
-use machine::NodeId;
+use machine::{HUGE_PAGE, NodeId};
 use std::ffi::c_int;
 use std::io;
 use std::ptr::null;
@@ -237,13 +236,13 @@ impl Part<'_> {
 
     /// A single address at the start of a huge page almost always stands for a huge page, rarely for a small one.
     fn work_at(&self, index: usize) -> usize {
-        let is_huge = self.addresses[index].is_multiple_of(HUGE_PAGE as u64) && !self.goes_on(index);
+        let is_huge = self.addresses[index].is_multiple_of(HUGE_PAGE) && !self.goes_on(index);
         if is_huge { HUGE_WORK } else { 1 }
     }
 
     /// Whether the next address may belong to the same huge page.
     fn goes_on(&self, index: usize) -> bool {
-        let huge = HUGE_PAGE as u64;
+        let huge = HUGE_PAGE;
         self.addresses.get(index + 1).is_some_and(|next| next / huge == self.addresses[index] / huge)
     }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{
     Ordering::{AcqRel, Acquire, Release},
 };
 
-const PAGE: usize = 4096;
+const PAGE: usize = machine::SMALL_PAGE as usize;
 /// All ranges ever guarded; unused entries are empty.
 static FIRST: AtomicPtr<Guarded> = AtomicPtr::new(null_mut());
 /// The previous SIGBUS action.

@@ -4,8 +4,8 @@ use crate::migration::page_batch::{PageBatch, PageRefusal};
 use crate::processes::process::{Pid, Process, ProcessError};
 use crate::residence::page_flags::{FrameFlags, PageFlags};
 use crate::residence::pagemap::{PageEntry, Pagemap};
-use crate::residence::present::{BASE_PAGE, Extent, PresentPages};
-use machine::NodeId;
+use crate::residence::present::{Extent, PresentPages};
+use machine::{NodeId, SMALL_PAGE};
 use std::io;
 use std::ops::{ControlFlow, Range};
 
@@ -96,7 +96,7 @@ impl PageWalk {
             let rest = from..range.end;
             from = self.present.find(&rest, &mut extents).map_err(|source| self.failed("PAGEMAP_SCAN", source))?;
             for Extent { range, page_bytes } in extents.drain(..) {
-                let page_bytes = hugetlb.unwrap_or(page_bytes).max(BASE_PAGE);
+                let page_bytes = hugetlb.unwrap_or(page_bytes).max(SMALL_PAGE);
                 let mut address = (range.start - range.start % page_bytes).max(seen);
                 while address < range.end {
                     let end = range.end.min(address.saturating_add(page_bytes.saturating_mul(MOST_PAGES as u64)));
@@ -142,15 +142,15 @@ impl PageWalk {
     }
 
     fn read_entries(&mut self, start: u64, page_bytes: u64) -> io::Result<()> {
-        if page_bytes == BASE_PAGE {
-            let end = start + self.pages.len() as u64 * BASE_PAGE;
+        if page_bytes == SMALL_PAGE {
+            let end = start + self.pages.len() as u64 * SMALL_PAGE;
             for (page, entry) in self.pages.iter_mut().zip(self.pagemap.read(&(start..end))?) {
                 page.entry = entry;
             }
             return Ok(());
         }
         for page in &mut self.pages {
-            let first = page.address..page.address + BASE_PAGE;
+            let first = page.address..page.address + SMALL_PAGE;
             page.entry = self.pagemap.read(&first)?.next().unwrap_or_default();
         }
         Ok(())

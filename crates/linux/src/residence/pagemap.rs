@@ -1,7 +1,7 @@
 //! /proc/PID/pagemap: the page table entry of each base page of a process.
 
 use crate::processes::process::{Process, ProcessError};
-use crate::residence::present::BASE_PAGE;
+use machine::SMALL_PAGE;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -63,8 +63,8 @@ impl Pagemap {
     /// The entries of a range of whole base pages. Fewer if the address space ends before it, or the process has
     /// exited. Takes 8 bytes of memory per entry: read large ranges in parts.
     pub fn read(&mut self, range: &Range<u64>) -> io::Result<impl Iterator<Item = PageEntry> + '_> {
-        let first = range.start / BASE_PAGE;
-        let count = (range.end / BASE_PAGE).saturating_sub(first);
+        let first = range.start / SMALL_PAGE;
+        let count = (range.end / SMALL_PAGE).saturating_sub(first);
         self.bytes.resize((count * ENTRY_BYTES) as usize, 0);
         let filled = read_up_to(&self.file, &mut self.bytes, first.saturating_mul(ENTRY_BYTES))?;
         self.bytes.truncate(filled);

@@ -1,15 +1,12 @@
 //! Finds the pages of a process that are present, as runs of neighbours, without touching them.
 
-use crate::memory::pages::HUGE_PAGE;
 use crate::processes::process::{Process, ProcessError};
+use machine::{HUGE_PAGE, SMALL_PAGE, is_kernel_address};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-
-/// Size of a base page on `x86_64` in bytes.
-pub const BASE_PAGE: u64 = 4096;
 
 /// Neighbouring present pages of one size.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,8 +34,6 @@ const PAGE_IS_HUGE: u64 = 1 << 6;
 const MOST_REGIONS: usize = 512;
 /// Entries of /proc/PID/pagemap per read: 128 MiB of address space.
 const MOST_ENTRIES: u64 = 32 << 10;
-/// Kernel addresses, which /proc/PID/maps may list too.
-const KERNEL_HALF: u64 = 1 << 63;
 /// The bit of a pagemap entry for a present page.
 const PRESENT_BIT: u64 = 1 << 63;
 
@@ -83,8 +78,8 @@ impl PresentPages {
     /// Appends what is present in a range, from its start, and returns the address up to which it searched: the end of
     /// the range, or earlier if one call cannot report everything. An exited process has nothing.
     pub fn find(&mut self, range: &Range<u64>, found: &mut Vec<Extent>) -> io::Result<u64> {
-        // `[vsyscall]` belongs to the kernel, which returns EFAULT.
-        if range.start >= KERNEL_HALF {
+        // /proc/PID/maps lists `[vsyscall]`, which belongs to the kernel; the kernel returns EFAULT for it.
+        if is_kernel_address(range.start) {
             return Ok(range.end);
         }
         if let Some(regions) = &mut self.regions {
@@ -115,7 +110,7 @@ fn scan(file: &File, range: &Range<u64>, regions: &mut [Region], found: &mut Vec
     let count = usize::try_from(result).map_err(|_| io::Error::last_os_error())?;
     for region in regions.iter().take(count) {
         let huge = region.categories & PAGE_IS_HUGE != 0;
-        let page_bytes = if huge { HUGE_PAGE as u64 } else { BASE_PAGE };
+        let page_bytes = if huge { HUGE_PAGE } else { SMALL_PAGE };
         found.push(Extent { range: region.start..region.end, page_bytes });
     }
     // Without progress the caller would loop forever.
@@ -123,8 +118,8 @@ fn scan(file: &File, range: &Range<u64>, regions: &mut [Region], found: &mut Vec
 }
 
 fn entries(file: &File, range: &Range<u64>, found: &mut Vec<Extent>) -> io::Result<u64> {
-    let first = range.start / BASE_PAGE;
-    let count = (range.end.div_ceil(BASE_PAGE) - first).min(MOST_ENTRIES);
+    let first = range.start / SMALL_PAGE;
+    let count = (range.end.div_ceil(SMALL_PAGE) - first).min(MOST_ENTRIES);
     let mut bytes = vec![0; count as usize * 8];
     let mut filled = 0;
     while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
@@ -138,13 +133,13 @@ fn entries(file: &File, range: &Range<u64>, found: &mut Vec<Extent>) -> io::Resu
         if u64::from_ne_bytes(*entry) & PRESENT_BIT == 0 {
             continue;
         }
-        let address = page * BASE_PAGE;
+        let address = page * SMALL_PAGE;
         match found.last_mut() {
-            Some(last) if last.range.end == address => last.range.end += BASE_PAGE,
-            _ => found.push(Extent { range: address..address + BASE_PAGE, page_bytes: BASE_PAGE }),
+            Some(last) if last.range.end == address => last.range.end += SMALL_PAGE,
+            _ => found.push(Extent { range: address..address + SMALL_PAGE, page_bytes: SMALL_PAGE }),
         }
     }
-    Ok(if filled == 0 { range.end } else { ((first + count) * BASE_PAGE).min(range.end) })
+    Ok(if filled == 0 { range.end } else { ((first + count) * SMALL_PAGE).min(range.end) })
 }
 
 #[cfg(test)]
@@ -181,8 +176,8 @@ mod tests {
         memory.touch(6 * 4096);
         memory.touch(1000 * 4096);
         let at = |page: u64, count: u64| {
-            let start = range.start + page * BASE_PAGE;
-            Extent { range: start..start + count * BASE_PAGE, page_bytes: BASE_PAGE }
+            let start = range.start + page * SMALL_PAGE;
+            Extent { range: start..start + count * SMALL_PAGE, page_bytes: SMALL_PAGE }
         };
         assert_eq!(all(&mut pages, &range), [at(5, 2), at(1000, 1)]);
         pages.regions = None;

@@ -174,7 +174,7 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    const HUGE: u64 = 2 << 20;
+    const HUGE: u64 = machine::HUGE_PAGE;
 
     fn read(smaps: &str, numa_maps: &str) -> Residences {
         residences(parse_smaps(smaps).unwrap(), parse_numa_maps(numa_maps).unwrap(), HUGE)

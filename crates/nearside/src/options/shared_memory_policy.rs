@@ -5,8 +5,8 @@ use crate::options::usage_error::UsageError;
 use crate::output;
 use crate::process::verify::mismatches;
 use clap::Args;
-use linux::{BASE_PAGE, FreeMemory, MemoryMode, MemoryPolicy, Misplaced, Row, SegmentKey, SharedRange};
-use machine::size;
+use linux::{FreeMemory, MemoryMode, MemoryPolicy, Misplaced, Row, SegmentKey, SharedRange};
+use machine::{SMALL_PAGE, size};
 use rustix::io::Errno;
 use std::error::Error;
 use std::fmt::{Display, Write};
@@ -167,7 +167,7 @@ fn has_room(range: &SharedRange, name: &str, policy: Option<&MemoryPolicy>) -> R
 
 /// Whether its pages come from hugetlb's pools.
 fn is_huge(range: &SharedRange) -> bool {
-    range.page_bytes() > BASE_PAGE
+    range.page_bytes() > SMALL_PAGE
 }
 
 fn why_absent(error: &io::Error, range: &SharedRange) -> &'static str {

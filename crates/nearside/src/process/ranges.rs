@@ -1,6 +1,7 @@
 //! Selects addresses of a process: all, by range, or by mapping name.
 
-use linux::{BASE_PAGE, Mapping};
+use linux::Mapping;
+use machine::SMALL_PAGE;
 use std::ops::Range;
 
 /// The selected part of a process's mappings.
@@ -18,7 +19,7 @@ pub fn parse(text: &str) -> Result<Range<u64>, String> {
         let digits = text.trim().trim_start_matches("0x");
         u64::from_str_radix(digits, 16).map_err(|_| format!("`{text}` is not a hexadecimal address"))
     };
-    let page = |address: u64| address / BASE_PAGE * BASE_PAGE;
+    let page = |address: u64| address / SMALL_PAGE * SMALL_PAGE;
     let (start, last) = match text.split_once('-') {
         Some((start, end)) => (hex(start)?, hex(end)?.checked_sub(1).ok_or("the range ends at 0")?),
         None => (hex(text)?, hex(text)?),
@@ -26,7 +27,7 @@ pub fn parse(text: &str) -> Result<Range<u64>, String> {
     if last < start {
         return Err("the range ends before it begins, or is empty".to_owned());
     }
-    let end = page(last).checked_add(BASE_PAGE).ok_or("the range goes beyond the last address")?;
+    let end = page(last).checked_add(SMALL_PAGE).ok_or("the range goes beyond the last address")?;
     Ok(page(start)..end)
 }
 

@@ -1,9 +1,8 @@
 //! A large round on eight nodes, for benchmarks: also for `nearside-bench`.
 
-use machine::{CpuId, CpuSet, NodeId, NodeSet, Pid, Tid, presets};
+use machine::{CpuId, CpuSet, NodeId, NodeSet, Pid, SMALL_PAGE, Tid, presets};
 use placement::{
-    Few, NodeAccesses, NodeMemory, Observation, Page, Policy, Process, SMALL_PAGE, Settings, Thread, Thresholds,
-    Traffic,
+    Few, NodeAccesses, NodeMemory, Observation, Page, Policy, Process, Settings, Thread, Thresholds, Traffic,
 };
 
 const MACHINE: &str = "magny-cours-4p";

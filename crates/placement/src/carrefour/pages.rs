@@ -3,10 +3,10 @@
 use super::gates::Techniques;
 use super::weighted_draw::{Shares, WeightedDraw};
 use crate::costs::Costs;
-use crate::observation::{Page, SMALL_PAGE};
+use crate::observation::Page;
 use crate::outcome::PageOf;
 use crate::thresholds::Thresholds;
-use machine::Pid;
+use machine::{Pid, SMALL_PAGE};
 use rustc_hash::FxHashMap;
 use std::cell::OnceCell;
 

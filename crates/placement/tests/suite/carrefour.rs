@@ -2,10 +2,10 @@
 
 use crate::support::*;
 #[allow(dead_code, reason = "each test file uses its part")]
-use machine::{NodeId, presets};
+use machine::{NodeId, SMALL_PAGE, presets};
 use placement::{
-    Action, Decision, LinkLoad, NodeMemory, Observation, Outcome, Page, PageOf, Quantity, Rule, SMALL_PAGE, Sampling,
-    Thread, Thresholds,
+    Action, Decision, LinkLoad, NodeMemory, Observation, Outcome, Page, PageOf, Quantity, Rule, Sampling, Thread,
+    Thresholds,
 };
 
 #[test]

@@ -3,10 +3,10 @@
 
 use crate::support::*;
 #[allow(dead_code, reason = "each test file uses its part")]
-use machine::{NodeId, Pid};
+use machine::{NodeId, Pid, SMALL_PAGE};
 use placement::{
     Action, ControllerLoad, Decision, LinkLoad, MemoryMode, MemoryPolicy, NodeMemory, Observation, Page, PartAccesses,
-    Policy, Rule, SMALL_PAGE, Settings, Step, Thread,
+    Policy, Rule, Settings, Step, Thread,
 };
 
 #[test]

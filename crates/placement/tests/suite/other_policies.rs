@@ -2,10 +2,9 @@
 
 use crate::support::*;
 #[allow(dead_code, reason = "each test file uses its part")]
-use machine::{Machine, NodeId, Pid, Tid, presets};
+use machine::{Machine, NodeId, Pid, SMALL_PAGE, Tid, presets};
 use placement::{
-    Action, NodeBytes, Observation, Outcome, Page, PageOf, Policy, Range, Rule, SMALL_PAGE, Settings, Thread,
-    ThreadAccesses,
+    Action, NodeBytes, Observation, Outcome, Page, PageOf, Policy, Range, Rule, Settings, Thread, ThreadAccesses,
 };
 
 /// Threads and the pages that they share: each pair has pages on a separate node.

@@ -1,9 +1,9 @@
 //! Observations of small synthetic rounds.
 
-use machine::{CpuSet, Machine, NodeId, NodeSet, Pid, Tid, presets};
+use machine::{CpuSet, Machine, NodeId, NodeSet, Pid, SMALL_PAGE, Tid, presets};
 use placement::{
-    Action, Decision, Few, NodeAccesses, NodeMemory, Observation, Page, Policy, Process, Rule, SMALL_PAGE, Settings,
-    Step, Thread, Traffic,
+    Action, Decision, Few, NodeAccesses, NodeMemory, Observation, Page, Policy, Process, Rule, Settings, Step, Thread,
+    Traffic,
 };
 
 pub const PID: Pid = Pid(7);

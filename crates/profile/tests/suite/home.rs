@@ -2,8 +2,8 @@
 
 use crate::support::{event, profile, sample};
 use linux::{Pid, Tid};
-use machine::{CpuId, NodeId};
-use profile::{Filter, HUGE_PAGE, MemoryHome, Profile, SMALL_PAGE};
+use machine::{CpuId, HUGE_PAGE, NodeId, SMALL_PAGE};
+use profile::{Filter, MemoryHome, Profile};
 use trace::{Sample, What};
 
 const START: u64 = 0x7f00_0000_0000;

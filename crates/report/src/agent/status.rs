@@ -3,7 +3,7 @@
 use crate::{Table, bytes, count, percent};
 use agent::Status;
 use agent::control::Explanation;
-use placement::SMALL_PAGE;
+use machine::SMALL_PAGE;
 use std::fmt;
 
 /// Most processes to list, busiest first.

@@ -13,9 +13,6 @@ use std::collections::{BTreeMap, BTreeSet};
 const MOST_DOTS: usize = 8000;
 /// Most processes that are drawn: those with the most accesses.
 const MOST_PROCESSES: usize = 8;
-/// Addresses from here on are the kernel's. They are left out: they cannot be placed, and their scattered pages would
-/// fill the map.
-const KERNEL_START: u64 = 1 << 63;
 /// Number of bars next to each other.
 const LANES: usize = 4;
 const LANE: f64 = 14.0;
@@ -125,7 +122,7 @@ impl AccessMap {
 }
 
 fn is_mapped(access: &Access) -> bool {
-    leaves_caches(access.served) && access.address < KERNEL_START
+    leaves_caches(access.served) && !machine::is_kernel_address(access.address)
 }
 
 fn areas(view: &View, axis: &AddressAxis, name_processes: bool) -> Vec<Area> {

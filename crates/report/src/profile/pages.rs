@@ -57,7 +57,7 @@ impl ObjectPages {
         let mut home: BTreeMap<(ProcessId, u64), NodeId> = BTreeMap::new();
         for access in flow.accesses() {
             if let (Some(node), Some(thread)) = (access.to, flow.profile().threads().get(access.thread.0 as usize)) {
-                home.insert((thread.process, access.address & !(profile::SMALL_PAGE - 1)), node);
+                home.insert((thread.process, access.address & !(machine::SMALL_PAGE - 1)), node);
             }
         }
         for node in home.into_values() {

@@ -17,7 +17,7 @@ use perf_event::events::Tracepoint as TracepointEvent;
 use std::collections::HashMap;
 use std::path::Path;
 
-const PAGE_BYTES: u64 = 4096;
+const PAGE_BYTES: u64 = machine::SMALL_PAGE;
 const DROPPED: &str = "page faults that the kernel dropped";
 const SWITCHED_OFF: &str = "switch (NUMA balancing) turned off during the recording: later accesses are not seen";
 const RING_BYTES: usize = 512 << 10;

@@ -25,8 +25,6 @@ const GRAIN_NS: u64 = 20;
 const FIRST_PERIOD: u64 = 1000;
 /// Interval between two adjustments of the period to the requested rate.
 const RATE_LOOK: Duration = Duration::from_millis(5);
-/// Set in kernel addresses.
-const KERNEL: u64 = 1 << 63;
 
 /// Why the virtual PMU cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -270,7 +268,7 @@ fn sample(taken: &pmu::Sample, time_ns: u64) -> Sample {
         served,
         node: Some(NodeId(taken.node)),
         latency_ns: Some(taken.latency_ps as f32 / 1000.0),
-        kernel: taken.instruction & KERNEL != 0,
+        kernel: machine::is_kernel_address(taken.instruction),
         stack: None,
         weight: taken.period.max(1) as f32,
         source: Source::Lab,

@@ -14,7 +14,7 @@ use trace::{Count, Event, Loss, Sample, SourceNote, Stacks, TickClock, What};
 
 /// Without samples, at most this many processes have their memory shown: the largest ones.
 const MOST_PROCESSES: usize = 50;
-const PAGE_BYTES: u64 = 4096;
+const PAGE_BYTES: u64 = machine::SMALL_PAGE;
 /// Default sampling rate per CPU, in samples per second.
 const RATE: u64 = 1000;
 
