@@ -7,7 +7,7 @@ use crate::ranges::Mappings;
 use crate::replicable::Replicable;
 use crate::samples::ThreadSamples;
 use linux::{Process, ThreadTimes, affinity, process_cpu_time, thread_policy, thread_times};
-use machine::{CpuSet, Pid, Tid};
+use machine::{CpuSet, MemoryPolicy, Pid, Tid};
 use placement::NodeAccesses;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ pub(crate) struct ManagedProcess {
     pub parent: Option<Pid>,
     /// CPU sets that the agent gave it or its parent.
     pub given: Vec<CpuSet>,
-    memory_given: Option<linux::MemoryPolicy>,
+    memory_given: Option<MemoryPolicy>,
     cpu_time: Duration,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Inherited {
     /// CPU sets that the agent gave.
     pub given: Vec<CpuSet>,
     /// The memory policy that the agent gave.
-    pub memory: Option<linux::MemoryPolicy>,
+    pub memory: Option<MemoryPolicy>,
     /// CPUs that its cpuset allows, where known.
     pub cpus: Option<CpuSet>,
 }
@@ -128,7 +128,7 @@ impl ManagedProcess {
 
     /// The process's memory is to be placed differently from its inherited policy: existing pages are handled like
     /// those of processes that ran before.
-    pub fn begins_with(&mut self, wanted: Option<&linux::MemoryPolicy>) {
+    pub fn begins_with(&mut self, wanted: Option<&MemoryPolicy>) {
         self.record.adopted |= wanted.is_some_and(|wanted| Some(wanted) != self.memory_given.as_ref());
     }
 

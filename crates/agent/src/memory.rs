@@ -1,23 +1,20 @@
-//! Conversion between the kernel's memory policies and those of [`placement`].
+//! Memory policies of programs: those that they chose, and those that they start with.
 
-use linux::{MemoryMode as KernelMode, MemoryPolicy as KernelPolicy};
-use machine::{CpuSet, NodeId};
-use placement::{MemoryMode, MemoryPlacement, MemoryPolicy};
+use linux::parse_memory_policy;
+use machine::{CpuSet, MemoryMode, MemoryPolicy, NodeId};
+use placement::MemoryPlacement;
 
-/// The policy that a program or its owner set, if any. A policy that is not understood counts as set.
+/// The policy that a program or its owner set, if any. A policy that is not understood counts as set. For placement,
+/// several preferred nodes are as one.
 pub(crate) fn asked_for(words: &str) -> Option<MemoryPolicy> {
-    let Ok(KernelPolicy { mode, nodes, .. }) = words.parse() else {
+    let Ok(MemoryPolicy { mode, nodes, .. }) = parse_memory_policy(words) else {
         return Some(MemoryPolicy::plain(MemoryMode::Bind));
     };
-    let mode = match mode {
-        KernelMode::Default => return None,
-        KernelMode::Local => MemoryMode::Local,
-        KernelMode::Preferred | KernelMode::PreferredMany => MemoryMode::Preferred,
-        KernelMode::Bind => MemoryMode::Bind,
-        KernelMode::Interleave => MemoryMode::Interleave,
-        KernelMode::WeightedInterleave => MemoryMode::WeightedInterleave,
-    };
-    Some(MemoryPolicy::on(mode, nodes))
+    match mode {
+        MemoryMode::Default => None,
+        MemoryMode::PreferredMany => Some(MemoryPolicy::new(MemoryMode::Preferred, nodes)),
+        _ => Some(MemoryPolicy::new(mode, nodes)),
+    }
 }
 
 /// The policy to start a program with, which its children inherit. A preferred node becomes local allocation if all
@@ -26,19 +23,13 @@ pub(crate) fn to_start_with(
     policy: &MemoryPolicy,
     cpus: Option<&CpuSet>,
     node_of: impl Fn(machine::CpuId) -> Option<NodeId>,
-) -> KernelPolicy {
+) -> MemoryPolicy {
     let node = policy.nodes.first();
     let is_at_home = cpus.is_some_and(|cpus| cpus.iter().all(|cpu| node_of(cpu) == node));
-    let mode = match policy.mode {
-        MemoryMode::Default => KernelMode::Default,
-        MemoryMode::Local => KernelMode::Local,
-        MemoryMode::Preferred if is_at_home => return KernelPolicy::new(KernelMode::Local, machine::NodeSet::new()),
-        MemoryMode::Preferred => KernelMode::Preferred,
-        MemoryMode::Bind => KernelMode::Bind,
-        MemoryMode::Interleave => KernelMode::Interleave,
-        MemoryMode::WeightedInterleave => KernelMode::WeightedInterleave,
-    };
-    KernelPolicy::new(mode, policy.nodes.clone())
+    if policy.mode == MemoryMode::Preferred && is_at_home {
+        return MemoryPolicy::plain(MemoryMode::Local);
+    }
+    MemoryPolicy::new(policy.mode, policy.nodes.clone())
 }
 
 /// Why a policy gives a program this initial memory policy.
@@ -71,7 +62,7 @@ mod tests {
     #[test]
     fn a_home_is_where_the_cpus_are() {
         let node_of = |cpu: CpuId| Some(NodeId(cpu.0 / 2));
-        let preferred = MemoryPolicy::on(MemoryMode::Preferred, "1".parse().unwrap());
+        let preferred = MemoryPolicy::new(MemoryMode::Preferred, "1".parse().unwrap());
         let start = |cpus: Option<&str>| {
             let cpus: Option<CpuSet> = cpus.map(|cpus| cpus.parse().unwrap());
             to_start_with(&preferred, cpus.as_ref(), node_of).to_string()

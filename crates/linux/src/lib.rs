@@ -61,8 +61,8 @@ mod processes;
 mod refusals;
 mod residence;
 
-// IDs and sets used by these interfaces.
-pub use machine::{CpuId, CpuSet, IdSet, NodeId, NodeSet};
+// IDs, sets and policies used by these interfaces.
+pub use machine::{CpuId, CpuSet, IdSet, MemoryMode, MemoryPolicy, NodeId, NodeNumbering, NodeSet};
 
 pub use file::FileError;
 pub use memory::advice::{Advice, AdvisedProcess, advise};
@@ -70,8 +70,8 @@ pub use memory::heap::share_one_heap;
 pub use memory::huge_page_use::forbid_huge_pages;
 pub use memory::huge_pages::{HugePagesError, huge_page_bytes, huge_pages_by_node};
 pub use memory::memory_policy::{
-    MemoryMode, MemoryPolicy, Misplaced, NodeNumbering, Whose, allowed_memory_nodes, bind_range, memory_policy,
-    memory_policy_at, migrate_pages, next_interleave_node, node_at, node_of, set_home_node, set_memory_policy,
+    Misplaced, Whose, allowed_memory_nodes, bind_range, memory_policy, memory_policy_at, migrate_pages,
+    next_interleave_node, node_at, node_of, parse_memory_policy, set_home_node, set_memory_policy,
 };
 pub use memory::pages::{HUGE_PAGE, Pages, Zeroed};
 pub use memory::private_copy::{NotCopied, PrivateCopies};

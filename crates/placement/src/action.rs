@@ -1,9 +1,8 @@
 //! Actions: the output of a decision.
 
-use crate::memory_policy::NodeWeight;
 use crate::metrics::Metrics;
 use crate::reason::Reason;
-use machine::{CpuSet, NodeId, NodeSet, Pid, SMALL_PAGE, Tid};
+use machine::{CpuSet, NodeId, NodeSet, NodeWeight, Pid, SMALL_PAGE, Tid};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 

@@ -3,12 +3,11 @@
 
 use crate::action::{Action, PageTarget, Step};
 use crate::costs::Costs;
-use crate::memory_policy::NodeWeight;
 use crate::observation::Observation;
 use crate::outcome::PageOf;
 use crate::reason::{Quantity, Reason};
 use crate::thresholds::Thresholds;
-use machine::{NodeId, NodeSet, Pid};
+use machine::{NodeId, NodeSet, NodeWeight, Pid};
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

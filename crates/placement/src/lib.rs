@@ -97,7 +97,6 @@ mod costs;
 mod credit;
 mod decision_log;
 mod memory;
-mod memory_policy;
 mod metrics;
 mod name;
 mod observation;
@@ -115,7 +114,6 @@ mod trial;
 pub use action::{Action, AddressRange, Decision, PageTarget, Sampling, Step};
 pub use costs::Costs;
 pub use decision_log::{Again, LogLine, Replay};
-pub use memory_policy::{MemoryMode, MemoryPolicy, NodeWeight};
 pub use metrics::Metrics;
 pub use name::{MemoryPlacement, NameError, POLICIES, PolicyName, ThreadPolicy};
 pub use observation::{

@@ -4,13 +4,12 @@
 use crate::action::Step;
 use crate::batches::{Candidate, Limits, Operation, Telling, steps};
 use crate::costs::Costs;
-use crate::memory_policy::{MemoryMode, MemoryPolicy, NodeWeight};
 use crate::name::MemoryPlacement;
 use crate::observation::{Observation, Page, Process};
 use crate::outcome::PageOf;
 use crate::reason::{Reason, Rule};
 use crate::settings::Settings;
-use machine::{NodeId, NodeSet, Pid};
+use machine::{MemoryMode, MemoryPolicy, NodeId, NodeSet, NodeWeight, Pid};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The policy and its inputs.
@@ -32,7 +31,7 @@ impl Rules<'_> {
         }
         let nodes = self.costs.memory_nodes().intersection(&process.nodes);
         let among = self.nodes.intersection(&nodes);
-        let on = |mode: MemoryMode, nodes: NodeSet| (!nodes.is_empty()).then(|| MemoryPolicy::on(mode, nodes));
+        let on = |mode: MemoryMode, nodes: NodeSet| (!nodes.is_empty()).then(|| MemoryPolicy::new(mode, nodes));
         let one = |node: Option<NodeId>| on(MemoryMode::Preferred, node.into_iter().collect());
         match self.policy {
             MemoryPlacement::Default | MemoryPlacement::Carrefour => None,
@@ -105,7 +104,7 @@ fn target(policy: &MemoryPolicy, page: &Page) -> Option<NodeId> {
     let dealt = |count: usize| usize::try_from(number % count as u64).unwrap_or(0);
     match policy.mode {
         MemoryMode::Default | MemoryMode::Local => None,
-        MemoryMode::Preferred => policy.nodes.first().filter(|_| page.frame.is_none()),
+        MemoryMode::Preferred | MemoryMode::PreferredMany => policy.nodes.first().filter(|_| page.frame.is_none()),
         MemoryMode::Bind if policy.nodes.contains(page.node) => None,
         MemoryMode::Bind | MemoryMode::Interleave => policy.nodes.iter().nth(dealt(policy.nodes.len())),
         MemoryMode::WeightedInterleave => {

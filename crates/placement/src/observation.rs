@@ -1,7 +1,6 @@
 //! What was observed in a round: the input of a decision.
 
-use crate::memory_policy::MemoryPolicy;
-use machine::{CpuId, CpuSet, NodeId, NodeSet, Pid, SMALL_PAGE, Tid};
+use machine::{CpuId, CpuSet, MemoryPolicy, NodeId, NodeSet, Pid, SMALL_PAGE, Tid};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 

@@ -1,8 +1,7 @@
 //! The initial placement of a process or thread.
 
-use crate::memory_policy::MemoryPolicy;
 use crate::reason::Reason;
-use machine::CpuSet;
+use machine::{CpuSet, MemoryPolicy};
 use serde::{Deserialize, Serialize};
 
 /// The initial placement of a process or thread, with the reason.

@@ -8,10 +8,9 @@ use crate::managed_processes::Candidate;
 use crate::memory::{asked_for, to_start_with, why};
 use crate::owner::bound_to;
 use linux::{
-    Attempt, MemoryMode, MemoryPolicy, PageBatch, Pid, Process, Switch, SystemState, Tid, affinity, current_cpu,
-    diagnose, process_cpu_time,
+    Attempt, PageBatch, Pid, Process, Switch, SystemState, Tid, affinity, current_cpu, diagnose, process_cpu_time,
 };
-use machine::CpuSet;
+use machine::{CpuSet, MemoryMode, MemoryPolicy};
 use placement::{LogLine, MemoryPlacement, PolicyName, Start, ThreadPolicy};
 use std::io::ErrorKind;
 use std::thread;
@@ -90,11 +89,7 @@ impl Agent {
     }
 
     /// This memory policy, or the closest that the kernel supports. Weights are system-wide, and are set for it.
-    fn possible(
-        &mut self,
-        policy: &placement::MemoryPolicy,
-        cpus: Option<&CpuSet>,
-    ) -> Result<MemoryPolicy, AgentError> {
+    fn possible(&mut self, policy: &MemoryPolicy, cpus: Option<&CpuSet>) -> Result<MemoryPolicy, AgentError> {
         let mut memory = to_start_with(policy, cpus, |cpu| self.observer.node_of_cpu(cpu));
         if memory.mode != MemoryMode::WeightedInterleave {
             return Ok(memory);

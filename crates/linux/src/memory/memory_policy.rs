@@ -2,12 +2,10 @@
 
 use crate::memory::mask::{BITS, mask, set};
 use crate::processes::process::{MalformedLine, Pid};
-use machine::{NodeId, NodeSet};
+use machine::{MemoryMode, MemoryPolicy, NodeId, NodeNumbering, NodeSet};
 use std::ffi::{c_int, c_void};
-use std::fmt;
 use std::io;
 use std::ptr::{null, null_mut};
-use std::str::FromStr;
 
 /// Bits of the mask that the kernel fills: it accepts at most one page.
 const MOST_NODES: usize = 4096 * 8;
@@ -25,152 +23,67 @@ const MPOL_PREFERRED_MANY: c_int = 5;
 const MPOL_WEIGHTED_INTERLEAVE: c_int = 6;
 const MODE_FLAGS: c_int = libc::MPOL_F_NUMA_BALANCING | libc::MPOL_F_RELATIVE_NODES | libc::MPOL_F_STATIC_NODES;
 
-/// How the kernel chooses the nodes of new pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(i32)]
-pub enum MemoryMode {
-    /// No policy of its own: the thread's policy applies or, without one, the node of the CPU that first touches a
-    /// page, with fallback to other nodes.
-    Default = libc::MPOL_DEFAULT,
-    /// This node, with fallback to other nodes.
-    Preferred = libc::MPOL_PREFERRED,
-    /// These nodes only. If they are full, the allocation fails as out of memory.
-    Bind = libc::MPOL_BIND,
-    /// These nodes in turn, page by page.
-    Interleave = libc::MPOL_INTERLEAVE,
-    /// The node of the CPU that first touches a page, with fallback to other nodes. Since Linux 3.8.
-    Local = libc::MPOL_LOCAL,
-    /// These nodes, nearest first, with fallback to other nodes. Since Linux 5.15.
-    PreferredMany = MPOL_PREFERRED_MANY,
-    /// These nodes in turn, with each node's weight as the number of consecutive pages. Since Linux 6.9.
-    WeightedInterleave = MPOL_WEIGHTED_INTERLEAVE,
-}
-
-impl MemoryMode {
-    /// All modes.
-    pub const ALL: [Self; 7] = [
-        Self::Default,
-        Self::Preferred,
-        Self::Bind,
-        Self::Interleave,
-        Self::Local,
-        Self::PreferredMany,
-        Self::WeightedInterleave,
-    ];
-}
-
-/// numactl's names.
-impl fmt::Display for MemoryMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Default => "default",
-            Self::Preferred => "preferred",
-            Self::Bind => "bind",
-            Self::Interleave => "interleave",
-            Self::Local => "local",
-            Self::PreferredMany => "preferred-many",
-            Self::WeightedInterleave => "weighted interleave",
-        })
+/// The kernel's number of a mode.
+fn mode_number(mode: MemoryMode) -> c_int {
+    match mode {
+        MemoryMode::Default => libc::MPOL_DEFAULT,
+        MemoryMode::Local => libc::MPOL_LOCAL,
+        MemoryMode::Preferred => libc::MPOL_PREFERRED,
+        MemoryMode::PreferredMany => MPOL_PREFERRED_MANY,
+        MemoryMode::Bind => libc::MPOL_BIND,
+        MemoryMode::Interleave => libc::MPOL_INTERLEAVE,
+        MemoryMode::WeightedInterleave => MPOL_WEIGHTED_INTERLEAVE,
     }
 }
 
-/// How a policy's node numbers are interpreted when the cpuset changes. Since Linux 2.6.26.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum NodeNumbering {
-    /// Remapped to the nodes of the new cpuset.
-    #[default]
-    Remapped,
-    /// Unchanged; nodes are ignored while the cpuset does not allow them.
-    Static,
-    /// Relative to the nodes of the cpuset.
-    Relative,
+/// The mode and flags of a policy, as the kernel's calls take them.
+pub(crate) fn mode_with_flags(policy: &MemoryPolicy) -> c_int {
+    let numbering = match policy.numbering {
+        NodeNumbering::Remapped => 0,
+        NodeNumbering::Static => libc::MPOL_F_STATIC_NODES,
+        NodeNumbering::Relative => libc::MPOL_F_RELATIVE_NODES,
+    };
+    mode_number(policy.mode) | numbering | if policy.balancing { libc::MPOL_F_NUMA_BALANCING } else { 0 }
 }
 
-/// A policy: a mode and its nodes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MemoryPolicy {
-    /// How pages are distributed over nodes.
-    pub mode: MemoryMode,
-    /// The nodes; empty with [`MemoryMode::Default`] and [`MemoryMode::Local`].
-    pub nodes: NodeSet,
-    /// How the node numbers are interpreted.
-    pub numbering: NodeNumbering,
-    /// Whether the kernel's NUMA balancing may move pages among the nodes: with [`MemoryMode::Bind`] since Linux 5.12,
-    /// with [`MemoryMode::PreferredMany`] since 6.13.
-    pub balancing: bool,
+fn from_kernel(mode: c_int, nodes: NodeSet) -> io::Result<MemoryPolicy> {
+    let unknown = || io::Error::other(format!("the kernel has a memory policy {mode} that nearside does not know"));
+    let known = MemoryMode::ALL.into_iter().find(|known| mode_number(*known) == mode & !MODE_FLAGS);
+    let numbering = match mode & (libc::MPOL_F_STATIC_NODES | libc::MPOL_F_RELATIVE_NODES) {
+        libc::MPOL_F_STATIC_NODES => NodeNumbering::Static,
+        libc::MPOL_F_RELATIVE_NODES => NodeNumbering::Relative,
+        _ => NodeNumbering::Remapped,
+    };
+    let balancing = mode & libc::MPOL_F_NUMA_BALANCING != 0;
+    Ok(MemoryPolicy { numbering, balancing, ..MemoryPolicy::new(known.ok_or_else(unknown)?, nodes) })
 }
 
-impl MemoryPolicy {
-    /// A policy with this mode and these nodes.
-    pub fn new(mode: MemoryMode, nodes: NodeSet) -> Self {
-        Self { mode, nodes, numbering: NodeNumbering::default(), balancing: false }
-    }
-
-    /// A policy that binds to one node.
-    pub fn bind(node: NodeId) -> Self {
-        Self::new(MemoryMode::Bind, [node].into_iter().collect())
-    }
-
-    pub(crate) fn mode_with_flags(&self) -> c_int {
-        let numbering = match self.numbering {
-            NodeNumbering::Remapped => 0,
-            NodeNumbering::Static => libc::MPOL_F_STATIC_NODES,
-            NodeNumbering::Relative => libc::MPOL_F_RELATIVE_NODES,
-        };
-        self.mode as c_int | numbering | if self.balancing { libc::MPOL_F_NUMA_BALANCING } else { 0 }
-    }
-
-    fn from_kernel(mode: c_int, nodes: NodeSet) -> io::Result<Self> {
-        let unknown = || io::Error::other(format!("the kernel has a memory policy {mode} that nearside does not know"));
-        let known = MemoryMode::ALL.into_iter().find(|known| *known as c_int == mode & !MODE_FLAGS);
-        let numbering = match mode & (libc::MPOL_F_STATIC_NODES | libc::MPOL_F_RELATIVE_NODES) {
-            libc::MPOL_F_STATIC_NODES => NodeNumbering::Static,
-            libc::MPOL_F_RELATIVE_NODES => NodeNumbering::Relative,
-            _ => NodeNumbering::Remapped,
-        };
-        let balancing = mode & libc::MPOL_F_NUMA_BALANCING != 0;
-        Ok(Self { mode: known.ok_or_else(unknown)?, nodes, numbering, balancing })
-    }
-}
-
-/// As the kernel writes it in `numa_maps`: `default`, `bind:0-1`, `interleave=static:0,2`.
-impl FromStr for MemoryPolicy {
-    type Err = MalformedLine;
-
-    fn from_str(text: &str) -> Result<Self, MalformedLine> {
-        let unknown = || MalformedLine(text.to_owned());
-        let (how, nodes) = text.split_once(':').unwrap_or((text, ""));
-        let (mode, flags) = how.split_once('=').unwrap_or((how, ""));
-        let mode = match mode {
-            "default" => MemoryMode::Default,
-            "prefer" => MemoryMode::Preferred,
-            "bind" => MemoryMode::Bind,
-            "interleave" => MemoryMode::Interleave,
-            "local" => MemoryMode::Local,
-            "prefer (many)" => MemoryMode::PreferredMany,
-            "weighted interleave" => MemoryMode::WeightedInterleave,
-            _ => return Err(unknown()),
-        };
-        let mut policy = Self::new(mode, nodes.parse().map_err(|_| unknown())?);
-        for flag in flags.split('|') {
-            match flag {
-                "static" => policy.numbering = NodeNumbering::Static,
-                "relative" => policy.numbering = NodeNumbering::Relative,
-                "balancing" => policy.balancing = true,
-                // Newer kernels may add more.
-                _ => {}
-            }
+/// Reads a policy as the kernel writes it in `numa_maps`: `default`, `bind:0-1`, `interleave=static:0,2`.
+pub fn parse_memory_policy(text: &str) -> Result<MemoryPolicy, MalformedLine> {
+    let unknown = || MalformedLine(text.to_owned());
+    let (how, nodes) = text.split_once(':').unwrap_or((text, ""));
+    let (mode, flags) = how.split_once('=').unwrap_or((how, ""));
+    let mode = match mode {
+        "default" => MemoryMode::Default,
+        "prefer" => MemoryMode::Preferred,
+        "bind" => MemoryMode::Bind,
+        "interleave" => MemoryMode::Interleave,
+        "local" => MemoryMode::Local,
+        "prefer (many)" => MemoryMode::PreferredMany,
+        "weighted interleave" => MemoryMode::WeightedInterleave,
+        _ => return Err(unknown()),
+    };
+    let mut policy = MemoryPolicy::new(mode, nodes.parse().map_err(|_| unknown())?);
+    for flag in flags.split('|') {
+        match flag {
+            "static" => policy.numbering = NodeNumbering::Static,
+            "relative" => policy.numbering = NodeNumbering::Relative,
+            "balancing" => policy.balancing = true,
+            // Newer kernels may add more.
+            _ => {}
         }
-        Ok(policy)
     }
-}
-
-/// Such as `bind: 0-1`.
-impl fmt::Display for MemoryPolicy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.mode.fmt(f)?;
-        if self.nodes.is_empty() { Ok(()) } else { write!(f, ": {}", self.nodes) }
-    }
+    Ok(policy)
 }
 
 /// How `mbind` treats present pages on other nodes; by default they stay.
@@ -215,7 +128,7 @@ pub(crate) fn told_bits(words: &[libc::c_ulong]) -> usize {
 /// allows and that has memory. Since Linux 2.6.7, as are all calls here unless noted. Needs no privileges. A kernel
 /// without `CONFIG_NUMA` returns ENOSYS; container filters often return EPERM.
 pub fn set_memory_policy(policy: &MemoryPolicy) -> io::Result<()> {
-    set_memory_policy_words(policy.mode_with_flags(), &mask(&policy.nodes))
+    set_memory_policy_words(mode_with_flags(policy), &mask(&policy.nodes))
 }
 
 /// Like [`set_memory_policy`], without allocating.
@@ -232,7 +145,7 @@ pub(crate) fn set_memory_policy_words(mode: c_int, words: &[libc::c_ulong]) -> i
 /// needs `CAP_SYS_NICE`.
 pub fn bind_range(start: usize, bytes: usize, policy: &MemoryPolicy, present: Misplaced) -> io::Result<()> {
     let words = mask(&policy.nodes);
-    let (mode, bits) = (policy.mode_with_flags(), told_bits(&words));
+    let (mode, bits) = (mode_with_flags(policy), told_bits(&words));
     let strict = if present.strict { MPOL_MF_STRICT } else { 0 };
     let flags = strict | present.moved.map_or(0, Whose::flag);
     // SAFETY: mbind does not change the contents of memory; the kernel checks the range and reads `bits - 1` bits of
@@ -256,7 +169,7 @@ fn get_memory_policy(address: *const c_void, flags: c_int) -> io::Result<MemoryP
     checked(unsafe {
         libc::syscall(libc::SYS_get_mempolicy, &raw mut mode, words.as_mut_ptr(), MOST_NODES, address, flags)
     })?;
-    MemoryPolicy::from_kernel(mode, set(&words))
+    from_kernel(mode, set(&words))
 }
 
 /// The policy of the calling thread. Needs no privileges.

@@ -1,6 +1,7 @@
 //! Anonymous memory whose nodes and page size are chosen before it is touched.
 
-use crate::memory::memory_policy::{MemoryPolicy, Misplaced, bind_range};
+use crate::memory::memory_policy::{Misplaced, bind_range};
+use machine::MemoryPolicy;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use std::ffi::c_void;
 use std::io;

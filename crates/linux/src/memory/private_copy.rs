@@ -7,9 +7,9 @@
 //! it, which POSIX leaves open for all private mappings. Truncation removes it like any page. It counts as anonymous
 //! memory of the process and of its control group.
 
-use crate::memory::memory_policy::{MemoryMode, MemoryPolicy, memory_policy, set_memory_policy};
+use crate::memory::memory_policy::{memory_policy, set_memory_policy};
 use crate::processes::process::{Mapping, Process, ProcessError, read_error};
-use machine::{NodeId, SMALL_PAGE};
+use machine::{MemoryMode, MemoryPolicy, NodeId, SMALL_PAGE};
 use rustix::fs::OFlags;
 use std::fs::File;
 use std::io;

@@ -1,8 +1,8 @@
 //! Memory that processes share through a file or a System V segment, with a policy that applies to all of them.
 
 use crate::memory::advice::{Advice, advise};
-use crate::memory::memory_policy::{MemoryPolicy, Misplaced, bind_range, memory_policy_at, node_at};
-use machine::{NodeId, SMALL_PAGE};
+use crate::memory::memory_policy::{Misplaced, bind_range, memory_policy_at, node_at};
+use machine::{MemoryPolicy, NodeId, SMALL_PAGE};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use std::ffi::{CString, c_int, c_void};
 use std::fs::{self, File, OpenOptions};

@@ -1,9 +1,9 @@
 //! Setup of a child process between fork and exec.
 
 use crate::memory::mask::mask;
-use crate::memory::memory_policy::{MemoryPolicy, set_memory_policy_words};
+use crate::memory::memory_policy::{mode_with_flags, set_memory_policy_words};
 use crate::processes::affinity::set_affinity_words;
-use machine::CpuSet;
+use machine::{CpuSet, MemoryPolicy};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -65,7 +65,7 @@ impl ChildSetup for Command {
 
     fn place(&mut self, cpus: Option<&CpuSet>, memory: Option<&MemoryPolicy>) -> &mut Self {
         let cpus = cpus.map(mask);
-        let memory = memory.map(|policy| (policy.mode_with_flags(), mask(&policy.nodes)));
+        let memory = memory.map(|policy| (mode_with_flags(policy), mask(&policy.nodes)));
         // SAFETY: both calls are async-signal-safe; the masks were allocated before the fork and are only read.
         unsafe {
             self.pre_exec(move || {

@@ -1,12 +1,12 @@
 //! Why the kernel refused: derived from errno, the attempted operation, and the state of the system. Pure: the state is
 //! gathered by [`SystemState::read`].
 
-use crate::memory::memory_policy::{MemoryMode, MemoryPolicy, Whose};
+use crate::memory::memory_policy::Whose;
 use crate::migration::page_batch::PageRefusal;
 use crate::processes::process::{Pid, ProcessError, Status};
 use crate::refusals::refusal::{Capability, Cause, Diagnosis, with_capability};
 use crate::refusals::system_state::{Subject, SystemState};
-use machine::{CpuSet, NodeId, NodeSet};
+use machine::{CpuSet, MemoryMode, MemoryPolicy, NodeId, NodeSet};
 
 /// An operation that the kernel may refuse.
 #[derive(Clone, Copy, Debug)]

@@ -1,9 +1,7 @@
 //! Which kernel features work for this process, determined by trying them.
 
 use crate::memory::advice::{Advice, AdvisedProcess, advise};
-use crate::memory::memory_policy::{
-    MemoryMode, MemoryPolicy, Misplaced, Whose, bind_range, set_home_node, set_memory_policy,
-};
+use crate::memory::memory_policy::{Misplaced, Whose, bind_range, set_home_node, set_memory_policy};
 use crate::memory::pages::{HUGE_PAGE, Pages};
 use crate::migration::page_batch::PageBatch;
 use crate::nodes::node_state::NodeState;
@@ -14,7 +12,7 @@ use crate::refusals::refusal::{Capability, Cause, Diagnosis, with_capability};
 use crate::refusals::switch::Switch;
 use crate::refusals::system_state::SystemState;
 use crate::residence::present::PresentPages;
-use machine::{NodeId, NodeSet};
+use machine::{MemoryMode, MemoryPolicy, NodeId, NodeSet};
 use rustix::fs::{Access, access};
 use std::io;
 use std::ops::Range;

@@ -3,9 +3,8 @@
 //! Draws are hashes of page, round and seed, so the output does not depend on the order of pages.
 
 use crate::costs::Costs;
-use crate::memory_policy::NodeWeight;
 use crate::outcome::PageOf;
-use machine::{NodeId, Random};
+use machine::{NodeId, NodeWeight, Random};
 
 /// Loads of all controllers, as shares of their sum.
 pub(crate) struct Shares {

@@ -3,10 +3,10 @@
 
 use crate::support::*;
 #[allow(dead_code, reason = "each test file uses its part")]
-use machine::{NodeId, Pid, SMALL_PAGE};
+use machine::{MemoryMode, MemoryPolicy, NodeId, Pid, SMALL_PAGE};
 use placement::{
-    Action, ControllerLoad, Decision, LinkLoad, MemoryMode, MemoryPolicy, NodeMemory, Observation, Page, PartAccesses,
-    Policy, Rule, Settings, Step, Thread,
+    Action, ControllerLoad, Decision, LinkLoad, NodeMemory, Observation, Page, PartAccesses, Policy, Rule, Settings,
+    Step, Thread,
 };
 
 #[test]
@@ -72,7 +72,7 @@ fn a_page_that_several_processes_map_moves_once_with_all_their_accesses() {
 fn owners_choices_are_respected_unless_told_otherwise() {
     let bound = Page { is_bound: true, ..misplaced() };
     let mut of_process = observation(1, remote(), vec![misplaced()]);
-    of_process.processes[0].memory_policy = Some(MemoryPolicy::on(MemoryMode::Bind, nodes("0-3")));
+    of_process.processes[0].memory_policy = Some(MemoryPolicy::new(MemoryMode::Bind, nodes("0-3")));
     let of_page = observation(1, remote(), vec![bound]);
     let settings = Settings { respect_owner: false, ..Settings::default() };
     for observation in [of_page, of_process] {

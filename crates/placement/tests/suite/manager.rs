@@ -2,10 +2,10 @@
 
 use crate::support::*;
 #[allow(dead_code, reason = "each test file uses its part")]
-use machine::{CpuId, Machine, NodeId, Pid, presets};
+use machine::{CpuId, Machine, MemoryMode, MemoryPolicy, NodeId, Pid, presets};
 use placement::{
-    Action, AddressRange, Decision, MemoryMode, MemoryPolicy, NodeBytes, Observation, Outcome, PageOf, Policy, Process,
-    Quantity, Range, Rule, Settings, Thread,
+    Action, AddressRange, Decision, NodeBytes, Observation, Outcome, PageOf, Policy, Process, Quantity, Range, Rule,
+    Settings, Thread,
 };
 
 /// Starts processes with one thread each, and returns their CPUs.
@@ -57,8 +57,8 @@ fn claim_14_interleaved_mappings_do_not_migrate() {
         observation.ranges[0].memory_policy = policy;
         auto.decide(&observation).steps.iter().any(|step| matches!(step.action, Action::MoveRanges { .. }))
     };
-    let interleaved = || Some(MemoryPolicy::on(MemoryMode::Interleave, nodes("0-3")));
-    let bound = || Some(MemoryPolicy::on(MemoryMode::Bind, nodes("3")));
+    let interleaved = || Some(MemoryPolicy::new(MemoryMode::Interleave, nodes("0-3")));
+    let bound = || Some(MemoryPolicy::new(MemoryMode::Bind, nodes("3")));
     assert_eq!((decide(None, true), decide(interleaved(), true), decide(interleaved(), false)), (true, false, false));
     assert_eq!((decide(bound(), true), decide(bound(), false)), (false, true));
     let mut dealt = policy("auto+interleaved");

@@ -2,7 +2,7 @@
 
 use crate::support::{cpus, nodes};
 #[allow(dead_code, reason = "each test file uses its part")]
-use machine::{CpuId, CpuSet, Machine, NodeId, NodeSet, Pid, SMALL_PAGE, Tid, presets};
+use machine::{CpuId, CpuSet, Machine, MemoryMode, MemoryPolicy, NodeId, NodeSet, Pid, SMALL_PAGE, Tid, presets};
 use placement::*;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
