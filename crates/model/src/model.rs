@@ -4,14 +4,15 @@ use crate::cache::{Cache, Found};
 use crate::coherence::{self, Asked, Coherence, Peer};
 use crate::core::{Core, Miss};
 use crate::counters::{ControllerCounters, Counters, CpuCounters, LinkCounters, Load};
-use crate::cpu::{Counts, Cpu, CpuCaches, LineCounts, NO_CACHE, add};
+use crate::cpu::{Counts, Cpu, CpuCaches, LineCounts, NO_CACHE};
 use crate::memory_map::MemoryMap;
+use crate::own_counts::{WINDOW_PS, add};
 use crate::queues::Step;
 use crate::resources::{Lines, LinkEnds, Resources, columns, link_ends, picoseconds};
 use crate::siblings::{PathUse, Siblings};
 use crate::streams::Streams;
 use crate::tlb::{Tlb, Translated, may_be_huge};
-use crate::windows::{WINDOW_PS, Waited, Windows, lines_so_far};
+use crate::windows::{Waited, Windows, lines_so_far};
 use crate::{
     Access, AccessKind, LINE_BYTES, Level, Mechanism, Mechanisms, MemoryRange, ModelError, PageEntry, Request,
 };

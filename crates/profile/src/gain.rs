@@ -6,7 +6,7 @@ use crate::ids::{ProcessId, ThreadId};
 use crate::measurements::Measurements;
 use crate::profile::{Access, Profile};
 use crate::queueing::{Class, LINE_BYTES, NodeShare, Served, solve};
-use crate::tally::ratio;
+use crate::statistics::ratio;
 use crate::view::View;
 use machine::NodeId;
 use rustc_hash::FxHashMap;
