@@ -36,6 +36,7 @@ mod skew;
 mod stream;
 mod streamcluster;
 mod team;
+mod team_options;
 mod waits;
 mod webserver;
 

@@ -4,14 +4,14 @@ use crate::arithmetic::mix;
 use crate::error::{self, Error};
 use crate::levenshtein;
 use crate::memory::filled;
-use crate::mix::OwnTime;
 use crate::processes::wait_for_start;
 use crate::team::{Round, Span, Team};
 use clap::ValueEnum;
 use machine::Random;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::fmt;
 
 /// A program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum, strum::IntoStaticStr, strum::VariantNames)]
@@ -42,6 +42,19 @@ const LETTERS: usize = 128;
 impl Program {
     pub fn name(self) -> &'static str {
         self.into()
+    }
+}
+
+/// The time that a process reports.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct OwnTime {
+    #[serde(flatten)]
+    pub span: Span,
+}
+
+impl fmt::Display for OwnTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.4} s", self.span.seconds)
     }
 }
 

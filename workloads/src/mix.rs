@@ -7,12 +7,12 @@
 //! thread. The programs of SPEC are not free: `members.rs` reproduces their memory behaviour.
 
 use crate::error::Error;
-use crate::members::Program;
+use crate::members::{OwnTime, Program};
 use crate::processes::Process;
 use crate::team::{Span, Team};
 use linux::{Tid, set_affinity};
 use machine::{CpuId, CpuSet};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::fmt;
 use std::io;
 use std::str::FromStr;
@@ -55,13 +55,6 @@ struct Time {
     seconds: f64,
 }
 
-/// The same, as reported by the process itself.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct OwnTime {
-    #[serde(flatten)]
-    pub span: Span,
-}
-
 impl fmt::Display for Times {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:.4} s for {} programs:", self.span.seconds, self.members.len())?;
@@ -70,12 +63,6 @@ impl fmt::Display for Times {
             write!(f, "{comma} {} {:.4}", member.program.name(), member.seconds)?;
         }
         Ok(())
-    }
-}
-
-impl fmt::Display for OwnTime {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.4} s", self.span.seconds)
     }
 }
 

@@ -3,35 +3,14 @@
 use crate::hmake::Kind;
 use crate::members::Program;
 use crate::mix::Members;
+pub use crate::team_options::{Options, RivalsOptions};
+use crate::team_options::{parse_count, parse_size};
 use crate::waits::Wait;
 use clap::{Args, ValueEnum};
-use machine::{CpuId, CpuSet, HUGE_PAGE, SMALL_PAGE, size};
+use machine::HUGE_PAGE;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
-
-/// Options of every verb.
-#[derive(Args, Debug)]
-pub struct Options {
-    /// Memory to work on: bytes, or a number with K, M, G or T
-    #[arg(long, default_value = "64M", value_parser = parse_size)]
-    pub size: u64,
-    /// Threads [default: one for each CPU in --pin or available to this process; chase: 1]
-    #[arg(long, value_parser = parse_count)]
-    pub threads: Option<usize>,
-    /// Number of measurements
-    #[arg(long, default_value = "5", value_parser = parse_count)]
-    pub repeat: usize,
-    /// Run the first thread on the first CPU of this set, the second on the second, and so on: 0-3,5
-    #[arg(long, value_name = "CPUS")]
-    pub pin: Option<CpuSet>,
-    /// Fill the memory from this CPU [default: the first thread's]
-    #[arg(long, value_name = "CPU", value_parser = parse_cpu)]
-    pub touch_cpu: Option<CpuId>,
-    /// Print one line of JSON
-    #[arg(long)]
-    pub json: bool,
-}
 
 /// Options of the verbs that have a flaw and its cure.
 #[derive(Args, Debug)]
@@ -292,31 +271,6 @@ pub struct WaitsOptions {
     pub wait: Wait,
 }
 
-/// Options of `rivals`.
-#[derive(Args, Debug)]
-pub struct RivalsOptions {
-    #[command(flatten)]
-    pub common: Options,
-    /// Run a rival on each of these CPUs
-    #[arg(long, value_name = "CPUS")]
-    pub rivals: Option<CpuSet>,
-    /// Fill the rivals' memory from this CPU [default: each rival its own]
-    #[arg(long, value_name = "CPU", value_parser = parse_cpu, requires = "rivals")]
-    pub rivals_touch_cpu: Option<CpuId>,
-}
-
-fn parse_size(text: &str) -> Result<u64, String> {
-    let bytes = size::parse(text)?;
-    if bytes < SMALL_PAGE { Err(format!("at least one page, {SMALL_PAGE} bytes")) } else { Ok(bytes) }
-}
-
-fn parse_count(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(count @ 1..=1_000_000) => Ok(count),
-        _ => Err("a number from 1 to 1000000".to_owned()),
-    }
-}
-
 fn parse_duration(text: &str) -> Result<Duration, String> {
     let unit = text.trim_start_matches(|digit: char| digit.is_ascii_digit());
     let ns = match unit {
@@ -329,8 +283,4 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
         Some(ns @ 1..) => Ok(Duration::from_nanos(ns)),
         _ => Err("a time from 1us to 584 years".to_owned()),
     }
-}
-
-fn parse_cpu(text: &str) -> Result<CpuId, String> {
-    text.parse().map(CpuId).map_err(|_| "one CPU, by its number".to_owned())
 }

@@ -2,7 +2,7 @@
 
 use crate::barrier::Barrier;
 use crate::error::Error;
-use crate::options::{Options, RivalsOptions};
+use crate::team_options::{Options, RivalsOptions};
 use machine::{CpuId, CpuSet};
 use rustix::thread::{CpuSet as Affinity, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};

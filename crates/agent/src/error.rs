@@ -3,8 +3,8 @@
 use crate::decision_log::LogError;
 use crate::journal::JournalError;
 use linux::Pid;
-use placement::PolicyError;
 use observe::AccessError;
+use placement::PolicyError;
 
 /// Why an agent cannot start or continue.
 #[derive(Debug, thiserror::Error)]

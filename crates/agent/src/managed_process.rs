@@ -8,11 +8,11 @@ use crate::replicable::Replicable;
 use crate::samples::ThreadSamples;
 use linux::{Process, ThreadTimes, affinity, process_cpu_time, thread_policy, thread_times};
 use machine::{CpuSet, MemoryPolicy, Pid, Tid};
+use observe::ThreadCount;
 use placement::NodeAccesses;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use observe::ThreadCount;
 
 /// Rounds after which a process's memory policy is read again.
 const POLICY_ROUNDS: u64 = 16;

@@ -3,8 +3,8 @@
 use crate::managed_process::{Inherited, ManagedProcess, SharedOut};
 use crate::samples::ThreadSamples;
 use linux::{Cgroups, Process, process_cpu_time};
-use observe::ThreadCount;
 use machine::{CpuSet, Pid, SMALL_PAGE, Tid};
+use observe::ThreadCount;
 use placement::{Page, Range};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet};

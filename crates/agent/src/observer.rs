@@ -13,14 +13,14 @@ use crate::thread_counts::{ThreadCounts, of_task};
 use crate::work_time::since;
 use linux::{PageBatch, Pid, monotonic_ns};
 use machine::{CpuId, Machine, NodeId, Tid};
-use placement::{MemoryPlacement, NodeMemory, PageSample, Policy, ThreadPolicy};
-use rustc_hash::FxHashMap;
-use std::path::Path;
-use std::time::Duration;
 use observe::{
     AccessOptions, AccessSource, Accesses, HostCounters, LiveError, SideBand, Target, ThreadCount, ThreadCounters,
     TickClock, Told,
 };
+use placement::{MemoryPlacement, NodeMemory, PageSample, Policy, ThreadPolicy};
+use rustc_hash::FxHashMap;
+use std::path::Path;
+use std::time::Duration;
 use trace::{Count, Event, Sample, Stacks};
 
 /// Initial sampling period of the virtual PMU, in misses, until the miss rate is known. Gives a few hundred samples per

@@ -4,6 +4,7 @@
 use crate::disk::Disk;
 use crate::ids::{CpuId, NodeId, PackageId};
 use crate::set::CpuSet;
+use crate::source::Source;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -55,17 +56,6 @@ pub struct Machine {
     /// Routes that differ from the shortest path.
     #[serde(default, rename = "route", skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<Route>,
-}
-
-/// The source of the numbers of one table: one key of [`Machine::sources`] for all of them, or one per field, with `*`
-/// for all other fields.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum Source {
-    /// One source for every number of the table.
-    All(String),
-    /// Field name to source.
-    ByField(BTreeMap<String, String>),
 }
 
 /// The capabilities of one core.

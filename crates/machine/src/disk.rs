@@ -1,6 +1,6 @@
 //! The disk that holds the files of a virtual machine.
 
-use crate::description::Source;
+use crate::source::Source;
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 

@@ -2,7 +2,7 @@
 
 use crate::description::Machine;
 use crate::nearest::nearest;
-use crate::validate::{Violation, lines};
+use crate::violation::{Violation, lines};
 use serde::de::DeserializeOwned;
 use std::fmt;
 use std::fs;

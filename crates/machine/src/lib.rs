@@ -23,15 +23,17 @@ mod routing;
 mod selection;
 mod set;
 pub mod size;
+mod source;
 mod statistics;
 mod sysfs;
 mod validate;
+mod violation;
 
 pub use addresses::{HUGE_PAGE, SMALL_PAGE, is_kernel_address};
 pub use chain::chain;
 pub use description::{
     Cache, CacheKind, Coherence, Core, Distances, Latency, Link, LinkDirection, Machine, Node, Package, PageSize,
-    Probes, Route, Sharing, Source, Tlb,
+    Probes, Route, Sharing, Tlb,
 };
 pub use disk::Disk;
 pub use file::{MachineError, Mistake, read_checked};
@@ -43,6 +45,8 @@ pub use routes::{Direction, Hop, Routes};
 pub use routing::{HopDistances, RoutingError, RoutingTable};
 pub use selection::{Device, DeviceKind, Selection, SelectionError};
 pub use set::{CpuSet, IdSet, NodeSet, SetError};
+pub use source::Source;
 pub use statistics::{imbalance, median, median_low, quantile};
 pub use sysfs::SysfsError;
-pub use validate::{MAX_NODES, Violation, Violations};
+pub use validate::MAX_NODES;
+pub use violation::{Violation, Violations};

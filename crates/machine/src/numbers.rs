@@ -1,6 +1,7 @@
 //! Every number of a description, with its bounds and its source: the input of the rules about numbers.
 
-use crate::description::{Machine, Source};
+use crate::description::Machine;
+use crate::source::Source;
 use std::fmt;
 
 /// A table of the machine file that holds numbers.

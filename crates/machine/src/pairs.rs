@@ -1,6 +1,7 @@
 //! A value for each pair of nodes, some of which are unknown: the form of latencies in firmware tables and hwloc.
 
-use crate::description::{Latency, Node, Source};
+use crate::description::{Latency, Node};
+use crate::source::Source;
 
 /// Latency by pair of nodes, ns; rows are the accessing nodes.
 pub(crate) struct LatencyPairs {

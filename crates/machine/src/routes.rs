@@ -3,7 +3,7 @@
 use crate::description::{LinkDirection, Machine};
 use crate::ids::NodeId;
 use crate::set::NodeSet;
-use crate::validate::{Violation, Violations};
+use crate::violation::{Violation, Violations};
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,11 +1,13 @@
 //! The machine as shown in sysfs: `/sys`, or a tree saved from another machine.
 
-use crate::description::{Cache, CacheKind, Distances, Machine, Node, Package, Sharing, Source};
+use crate::description::{Cache, CacheKind, Distances, Machine, Node, Package, Sharing};
 use crate::ids::{NodeId, PackageId};
 use crate::pairs::LatencyPairs;
 use crate::set::{CpuSet, NodeSet};
 use crate::size;
-use crate::validate::{MAX_NODES, Violation, lines};
+use crate::source::Source;
+use crate::validate::MAX_NODES;
+use crate::violation::{Violation, lines};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::File;

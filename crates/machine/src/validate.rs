@@ -1,52 +1,15 @@
 //! The rules for a description. They are pure: the same for a machine file, a discovered host and a machine of a test.
 
-use crate::description::{CacheKind, Distances, Latency, Machine, Sharing, Source};
+use crate::description::{CacheKind, Distances, Latency, Machine, Sharing};
 use crate::numbers::tables;
 use crate::routes::Routes;
 use crate::set::{CpuSet, MAX_ID};
+use crate::source::Source;
+use crate::violation::{Violation, Violations};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 /// Maximum number of nodes. Linux stops at 1,024; tables of node pairs are affordable up to here.
 pub const MAX_NODES: usize = 4096;
-
-/// Maximum number of violations in a message; a wrong matrix has a million of them.
-const SPELLED_OUT: usize = 20;
-
-/// A rule that a description breaks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Violation {
-    /// The field, as in the machine file: `node[2].memory_bytes` is the third `[[node]]`.
-    pub field: String,
-    /// The rule, and the actual value.
-    pub rule: String,
-}
-
-impl Violation {
-    pub(crate) fn new(field: impl Into<String>, rule: impl Into<String>) -> Self {
-        Self { field: field.into(), rule: rule.into() }
-    }
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.field, self.rule)
-    }
-}
-
-/// Every rule that a description breaks.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}", lines(.0))]
-pub struct Violations(pub Vec<Violation>);
-
-/// One line each, up to a limit.
-pub(crate) fn lines<T: fmt::Display>(items: &[T]) -> String {
-    let mut lines: Vec<String> = items.iter().take(SPELLED_OUT).map(T::to_string).collect();
-    if items.len() > SPELLED_OUT {
-        lines.push(format!("and {} more", items.len() - SPELLED_OUT));
-    }
-    lines.join("\n")
-}
 
 impl Machine {
     /// Every rule that this description breaks; empty if it is valid.

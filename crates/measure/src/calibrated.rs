@@ -2,8 +2,8 @@
 
 use crate::curve::Curve;
 use crate::error::MeasureError;
-use crate::results::{LoadPoint, Matrix, Results, WorkingSet};
-use crate::statistics::Number;
+use crate::results::{LoadPoint, Results, WorkingSet};
+use crate::statistics::{Matrix, Number};
 use machine::{Cache, CacheKind, Coherence, Core, Latency, Link, LinkDirection, Machine, Node, Source, median_low};
 use std::collections::BTreeMap;
 use std::path::Path;

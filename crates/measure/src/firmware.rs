@@ -1,6 +1,6 @@
 //! Where the firmware's distances disagree with measured latency.
 
-use crate::results::Matrix;
+use crate::statistics::Matrix;
 use machine::{Distances, NodeId};
 use serde::{Deserialize, Serialize};
 

@@ -1,7 +1,7 @@
 //! The usable part of this machine: its nodes, with the CPUs and the memory that this process is allowed to use.
 
 use crate::error::MeasureError;
-use crate::results::Missing;
+use crate::missing::Missing;
 use machine::{CacheKind, CpuId, CpuSet, Machine, NodeId, NodeSet, size};
 use std::collections::{BTreeSet, HashMap};
 use std::fs;

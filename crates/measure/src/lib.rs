@@ -15,6 +15,7 @@ mod error;
 mod firmware;
 mod host;
 mod levels;
+mod missing;
 mod plan;
 mod results;
 mod run;
@@ -27,10 +28,11 @@ pub use error::MeasureError;
 pub use firmware::{Disagreement, Firmware, OrderChange};
 pub use host::Host;
 pub use levels::CacheLevel;
+pub use missing::Missing;
 pub use plan::{Access, CopyState, Cores, Options, Part, Plan, Step, plan};
 pub use results::{
-    Bandwidth, ByAccess, Caches, LinkSharing, LoadPoint, LoadedCurve, Matrix, Missing, Results, Settings, SharePoint,
-    Transfers, WorkingSet,
+    Bandwidth, ByAccess, Caches, LinkSharing, LoadPoint, LoadedCurve, Results, Settings, SharePoint, Transfers,
+    WorkingSet,
 };
 pub use run::{Progress, run};
-pub use statistics::Number;
+pub use statistics::{Matrix, Number};

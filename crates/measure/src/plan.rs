@@ -2,7 +2,7 @@
 
 use crate::error::MeasureError;
 use crate::host::{Host, Usable};
-use crate::results::Missing;
+use crate::missing::Missing;
 use machine::{HUGE_PAGE, NodeId, size};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;

@@ -3,16 +3,11 @@
 
 use crate::firmware::Firmware;
 use crate::levels::CacheLevel;
+use crate::missing::Missing;
 use crate::plan::{Access, CopyState, Cores, Part, Plan, Step};
-use crate::statistics::Number;
-use machine::{NodeId, chain};
+use crate::statistics::{Matrix, Number};
+use machine::NodeId;
 use serde::{Deserialize, Serialize};
-use std::error::Error;
-use std::fmt;
-
-/// A number for each pair of nodes: rows are the accessing nodes, columns the memory's, in the order of
-/// [`Results::nodes`]. `None` for a pair that cannot exist, was not measured, or could not be measured.
-pub type Matrix = Vec<Vec<Option<Number>>>;
 
 /// All results. Parts that were not requested are absent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -52,22 +47,6 @@ pub struct Results {
     /// The firmware's distances against measured latency; absent if either is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub firmware: Option<Firmware>,
-}
-
-/// A requested part that is missing.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Missing {
-    /// The part.
-    pub what: String,
-    /// The reason and the remedy.
-    pub why: String,
-}
-
-impl Missing {
-    /// Creates an entry from texts or errors.
-    pub fn new(what: impl fmt::Display, why: impl Into<Box<dyn Error>>) -> Self {
-        Self { what: format!("{what}"), why: chain(why.into().as_ref()) }
-    }
 }
 
 /// The settings of a measurement.

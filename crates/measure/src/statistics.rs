@@ -14,6 +14,10 @@ pub struct Number {
     pub repeats: usize,
 }
 
+/// A number for each pair of nodes: rows are the accessing nodes, columns the memory's, in the order of
+/// [`Results::nodes`](crate::Results::nodes). `None` for a pair that cannot exist, was not measured, or could not be measured.
+pub type Matrix = Vec<Vec<Option<Number>>>;
+
 impl Number {
     /// Summarizes positive measurements; `None` if there are none.
     pub fn from_samples(samples: &[f64], max_spread: f64) -> Option<Self> {

@@ -3,20 +3,14 @@
 
 use crate::AccessKind;
 use crate::core::Core;
+use crate::own_counts::{SLOTS, add};
 use crate::siblings::PathUse;
 use crate::streams::Streams;
 use crate::tlb::Tlb;
-use crate::windows::SLOTS;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Index for a level at which a CPU has no cache.
 pub(crate) const NO_CACHE: u32 = u32::MAX;
-
-/// Adds to a counter that only this thread writes.
-#[inline]
-pub(crate) fn add(counter: &AtomicU64, value: u64) {
-    counter.store(counter.load(Relaxed).wrapping_add(value), Relaxed);
-}
 
 /// One CPU. Aligned so that no two share a cache line of the host, nor the pair of lines that its prefetcher fetches.
 #[repr(align(128))]

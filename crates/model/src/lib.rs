@@ -12,6 +12,7 @@ mod error;
 mod mechanism;
 mod memory_map;
 mod model;
+mod own_counts;
 mod plugin;
 pub mod pmu;
 mod queues;
@@ -29,8 +30,9 @@ pub use error::ModelError;
 pub use mechanism::{Mechanism, Mechanisms};
 pub use memory_map::MemoryRange;
 pub use model::Model;
+pub use own_counts::WINDOW_PS;
 pub use plugin::{Configuration, Measured, MeasuredCpu, MeasuredTask};
-pub use windows::{MAX_QUANTUM_PS, WINDOW_PS};
+pub use windows::MAX_QUANTUM_PS;
 
 /// Size of a cache line in bytes. The model supports no other.
 pub const LINE_BYTES: u64 = 64;

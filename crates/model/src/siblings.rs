@@ -2,8 +2,7 @@
 //! is closed, the ratio of demand to capacity is known, and a few windows later everything on that core takes longer by
 //! this factor.
 
-use crate::cpu::add;
-use crate::windows::{SLOTS, WINDOW_PS};
+use crate::own_counts::{SLOTS, WINDOW_PS, add};
 use machine::{CpuSet, Machine};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 

@@ -6,7 +6,7 @@
 //! access, as it used it that often when it last had it.
 
 use crate::coherence::Asked;
-use crate::windows::WINDOW_PS;
+use crate::own_counts::WINDOW_PS;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Maximum number of lines written in turns at a time.

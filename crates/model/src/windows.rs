@@ -11,23 +11,18 @@
 //! and neither their lag nor the smoothing makes them oscillate.
 
 use crate::cpu::Cpu;
+use crate::own_counts::{SLOTS, WINDOW_PS};
 use crate::queues::{Flow, Queues, Step};
 use crate::resources::{Resources, columns};
 use crate::siblings::Siblings;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Length of a window, ps: long enough to measure the load (a controller of 6 GB/s moves 940 lines), short against a
-/// program's phases.
-pub const WINDOW_PS: u64 = 30_000_000;
-
 /// How far a CPU may be ahead of the slowest active one, ps.
 pub const MAX_QUANTUM_PS: u64 = (LAG - 1) * WINDOW_PS;
 
 /// A closed window determines the delays of the one this many later.
 const LAG: u64 = 3;
-/// Windows in the ring: more than can be in use at a time (the open ones and the [`LAG`] that are determined).
-pub(crate) const SLOTS: usize = 8;
 /// Weight of the newest window in the average number of lines in flight.
 const SMOOTHING: f64 = 0.25;
 /// Above this multiple of the average it is a new load, not a fluctuation, and replaces the average at once.

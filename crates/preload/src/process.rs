@@ -1,4 +1,9 @@
 //! Per-process state: the file of rings, and how recording starts, including after a fork.
+//!
+//! This file, `thread`, `ring`, `walk`, `module`, `libc_symbols` and the hooks use each other, because what they do is
+//! one loop: a hook needs its thread's ring, the first ring of a thread starts or revives the process's recording, a
+//! full ring waits until that is over, and a fork ends all threads but one. The operators name the functions that
+//! `libc_symbols` looks up, and call those.
 
 use crate::libc_symbols::{self, LibcSymbols};
 use crate::loss::{self, NOTHING};

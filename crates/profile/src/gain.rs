@@ -4,7 +4,7 @@ use crate::flow::Flow;
 use crate::ids::{ProcessId, ThreadId};
 use crate::measurements::Measurements;
 use crate::profile::{Access, Profile};
-use crate::tally::ratio;
+use crate::statistics::ratio;
 use crate::view::View;
 use machine::NodeId;
 use queueing::{Class, Distances, LINE_BYTES, NodeShare, Served, solve};

@@ -1,6 +1,6 @@
 //! Counter readings over a time range.
 
-use crate::tally::ratio;
+use crate::statistics::ratio;
 use machine::{Machine, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;

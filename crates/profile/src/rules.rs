@@ -1,6 +1,6 @@
 //! The rules of the advice, from access patterns: the `MemProf` study's table of evidence and remedies.
 
-use crate::advice::{Action, Evidence, RuledOut};
+use crate::evidence::{Action, Evidence, RuledOut};
 use crate::flow::Flow;
 use crate::object::ObjectKind;
 use crate::pattern::{Home, MOST_WRITES, PartOf, Pattern, ProcessUse, threads_at_once};

@@ -8,6 +8,11 @@ const Z_95: f64 = 1.960;
 /// Fewer observations are not enough for a decision.
 pub(crate) const FEWEST: u64 = 10;
 
+/// A share; none if the whole is 0.
+pub(crate) fn ratio(part: f64, whole: f64) -> Option<f64> {
+    (whole > 0.0).then(|| part / whole)
+}
+
 /// Confidence in a decision that rests on shares of samples. Wilson's interval of each share, with accesses treated as
 /// independent draws, is entirely on the required side of its threshold:
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

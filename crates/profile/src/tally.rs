@@ -1,6 +1,7 @@
 //! Counts of accesses.
 
 use crate::profile::Access;
+use crate::statistics::ratio;
 use serde::Serialize;
 use trace::AccessKind;
 
@@ -117,11 +118,6 @@ impl Tally {
             remote_time_share: ratio(self.remote_time_ns, all.memory_time_ns),
         }
     }
-}
-
-/// A share; none if the whole is 0.
-pub(crate) fn ratio(part: f64, whole: f64) -> Option<f64> {
-    (whole > 0.0).then(|| part / whole)
 }
 
 /// A [`Tally`] relative to that of the whole view.

@@ -47,7 +47,8 @@ impl Agent {
         self.begin_candidates(length_s)?;
         let RoundReadings { samples, counts, thread_work } =
             self.observer.take(length_s, self.policy.sampling().page_cap, &self.machine);
-        let RoundSamples { mut pages, missed, threads, traffic, uses, latency_mean_ns, latency_error_ns, count } = samples;
+        let RoundSamples { mut pages, missed, threads, traffic, uses, latency_mean_ns, latency_error_ns, count } =
+            samples;
         let counts = counts.unwrap_or_default();
         let shared_out = SharedOut {
             instructions: counts.instructions,

@@ -8,7 +8,7 @@ use rustix::fs::{FlockOperation, flock, statvfs};
 use rustix::io::Errno;
 
 use super::SetupError;
-use super::error::NEEDED_MIB;
+use super::requirements::NEEDED_MIB;
 
 pub struct Cache {
     folder: PathBuf,

@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use super::KernelVersion;
-use super::kernel::{KERNEL_FOLDER_VARIABLE, KERNEL_MINIMUM};
-use super::qemu::{QEMU_MINIMUM, QEMU_VARIABLE};
+use super::requirements::{KERNEL_FOLDER_VARIABLE, KERNEL_MINIMUM, NEEDED_MIB, QEMU_MINIMUM, QEMU_VARIABLE};
 
 /// Why QEMU or a kernel is missing, or could not be fetched.
 #[derive(Debug, Error)]
@@ -153,10 +152,6 @@ pub enum SetupError {
         reason: String,
     },
 }
-
-/// Disk space for a setup, in MiB: package lists, archives and unpacked packages took 371 on a Debian 12 that had most
-/// libraries; the rest is for hosts with few libraries and for later releases.
-pub(super) const NEEDED_MIB: u64 = 550;
 
 impl SetupError {
     /// For `map_err` on file operations.

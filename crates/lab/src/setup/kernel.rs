@@ -8,14 +8,8 @@ use super::apt::Apt;
 use super::cache::{Cache, create_folder};
 use super::kernel_packages::KernelOffer;
 use super::modules::{GUEST_MODULES, Place, builtin_list, place_of};
+use super::requirements::{KERNEL_FOLDER_VARIABLE, KERNEL_MINIMUM};
 use super::{KernelVersion, SetupError, Version};
-
-/// Names a folder with kernels in the layout of unpacked packages, used instead of fetched ones.
-pub const KERNEL_FOLDER_VARIABLE: &str = "NEARSIDE_KERNEL_DIR";
-
-/// The long-term series that the lab is built against: it has weighted interleave, and keeps the running task where the
-/// plugin looks for it.
-pub const KERNEL_MINIMUM: Version = Version::series(6, 12);
 
 /// The default kernel's name in the cache folder.
 pub const FOLDER: &str = "kernel";

@@ -13,6 +13,7 @@ mod kernel_packages;
 mod kernel_version;
 mod modules;
 mod qemu;
+mod requirements;
 mod version;
 
 use std::ffi::OsString;
@@ -22,12 +23,13 @@ use apt::{Apt, Releases};
 use cache::Cache;
 pub use error::SetupError;
 use interrupts::Interrupts;
-pub use kernel::KERNEL_FOLDER_VARIABLE;
-use kernel::{KERNEL_MINIMUM, Kernel};
+use kernel::Kernel;
 use kernel_version::KERNEL_VERSIONS;
 pub use kernel_version::{KERNEL_VARIABLE, KernelVersion, NoKernelVersion};
 pub use modules::GUEST_MODULES;
-pub use qemu::{QEMU_VARIABLE, Qemu};
+pub use qemu::Qemu;
+use requirements::KERNEL_MINIMUM;
+pub use requirements::{KERNEL_FOLDER_VARIABLE, QEMU_VARIABLE};
 pub use version::Version;
 
 /// The files that a virtual machine is started with.

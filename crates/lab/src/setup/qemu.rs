@@ -10,13 +10,8 @@ use std::process::Command;
 use super::apt::Apt;
 use super::cache::{Cache, create_folder};
 use super::command::{Finished, run};
+use super::requirements::{QEMU_MINIMUM, QEMU_VARIABLE};
 use super::{SetupError, Version};
-
-/// Names the QEMU to use instead of the one on `PATH` or the one that setup fetches.
-pub const QEMU_VARIABLE: &str = "NEARSIDE_QEMU";
-
-/// The first release with version 7 of the plugin interface, which the lab's plugin uses.
-pub const QEMU_MINIMUM: Version = Version::series(11, 1);
 
 /// Its name in the cache folder.
 pub const FOLDER: &str = "qemu";

@@ -1,6 +1,5 @@
 //! Kernel settings: files that hold one value, such as those of NUMA balancing and huge pages.
 
-use crate::refusals::switch_guard::SwitchGuard;
 use machine::NodeId;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -72,11 +71,6 @@ impl Switch {
         let file = OpenOptions::new().write(true).truncate(true).open(&self.path);
         let written = file.and_then(|mut file| file.write_all(value.as_bytes()));
         written.map_err(|source| self.error("set", source))
-    }
-
-    /// Sets it until the guard is dropped, which restores the previous value, even if this process is killed.
-    pub fn set_for_now(&self, value: &str) -> Result<SwitchGuard, SwitchError> {
-        SwitchGuard::set(self, value)
     }
 
     fn error(&self, what: &'static str, source: io::Error) -> SwitchError {

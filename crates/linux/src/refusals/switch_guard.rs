@@ -23,14 +23,17 @@ pub struct SwitchGuard {
     watch: Option<Watch>,
 }
 
-impl SwitchGuard {
-    pub(crate) fn set(switch: &Switch, value: &str) -> Result<Self, SwitchError> {
-        let before = switch.value()?;
-        let watch = Watch::start(switch.path(), &before, value);
-        switch.set(value)?;
-        Ok(Self { switch: switch.clone(), before, value: value.to_owned(), watch })
+impl Switch {
+    /// Sets it until the guard is dropped, which restores the previous value, even if this process is killed.
+    pub fn set_for_now(&self, value: &str) -> Result<SwitchGuard, SwitchError> {
+        let before = self.value()?;
+        let watch = Watch::start(self.path(), &before, value);
+        self.set(value)?;
+        Ok(SwitchGuard { switch: self.clone(), before, value: value.to_owned(), watch })
     }
+}
 
+impl SwitchGuard {
     /// The value to be restored.
     pub fn before(&self) -> &str {
         &self.before

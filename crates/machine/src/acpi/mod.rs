@@ -14,11 +14,12 @@ pub use hmat::{Hmat, Locality, MemoryAttributes, MemorySideCache, Performance, Q
 pub use slit::Slit;
 pub use srat::{MemoryRange, Processor, ProcessorId, Srat};
 
-use crate::description::{Distances, Latency, Machine, Node, Source};
+use crate::description::{Distances, Latency, Machine, Node};
 use crate::ids::{CpuId, NodeId};
 use crate::pairs::LatencyPairs;
 use crate::set::CpuSet;
-use crate::validate::Violations;
+use crate::source::Source;
+use crate::violation::Violations;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};

@@ -11,7 +11,7 @@ mod read;
 mod tests;
 mod write;
 
-use crate::validate::Violations;
+use crate::violation::Violations;
 
 /// hwloc's unit of bandwidth, per second.
 const MEBIBYTE: f64 = 1_048_576.0;

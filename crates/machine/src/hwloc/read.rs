@@ -3,11 +3,13 @@
 use super::bitmap::Bitmap;
 use super::document::{self, Document, Initiator, Kind, Object, Shape};
 use super::{HwlocError, MEBIBYTE};
-use crate::description::{Cache, Distances, Latency, Machine, Node, Package, Sharing, Source};
+use crate::description::{Cache, Distances, Latency, Machine, Node, Package, Sharing};
 use crate::ids::{CpuId, NodeId, PackageId};
 use crate::pairs::LatencyPairs;
 use crate::set::{CpuSet, MAX_ID};
-use crate::validate::{MAX_NODES, Violations};
+use crate::source::Source;
+use crate::validate::MAX_NODES;
+use crate::violation::Violations;
 use std::collections::{BTreeMap, HashMap};
 
 /// hwloc's kind for latency-like distances from the system: `HWLOC_DISTANCES_KIND_FROM_OS |

@@ -172,7 +172,7 @@ fn lines_that_one_core_uses_cost_nothing_more() {
     let (with, without) = (model("opteron-6164x2"), without("opteron-6164x2", Some(Mechanism::Coherence)));
     let mut random = Random(3);
     for _ in 0..100_000 {
-        let (address, store) = (random.bits() % (64 << 20), random.bits() % 3 == 0);
+        let (address, store) = (random.bits() % (64 << 20), random.bits().is_multiple_of(3));
         let request = Request::to(address, if store { AccessKind::Store } else { AccessKind::Load });
         assert_eq!(with.access(0, 0, request, || None), without.access(0, 0, request, || None));
     }

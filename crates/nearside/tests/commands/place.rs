@@ -148,7 +148,7 @@ fn write_log(path: &Path) {
                 pid: Pid(7),
                 tid: machine::Tid(7),
                 address: 0x8000,
-                page_bytes: placement::SMALL_PAGE,
+                page_bytes: machine::SMALL_PAGE,
                 node: to,
                 from,
                 is_write: false,

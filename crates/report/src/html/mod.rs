@@ -10,6 +10,7 @@ mod axis;
 mod compare;
 mod heat;
 mod latency_chart;
+mod lines;
 mod marks;
 mod objects;
 mod tables;
@@ -22,11 +23,11 @@ use crate::escape::{escape_name, escape_sentence};
 use crate::picture::{machine_to_svg, machine_to_text};
 use crate::profile::advice::{self, AdviceRow};
 use crate::profile::metrics;
-use crate::profile::text::Lines;
 use crate::profile::trace_facts::TraceText;
 use access_map::AccessMap;
 use askama::Template;
 use latency_chart::LatencyChart;
+use lines::{Line, lines};
 use objects::ObjectPart;
 use profile::{Metric, ObjectId, Problem, View};
 use std::fmt;
@@ -38,12 +39,6 @@ const MOST_BARS: usize = 16;
 const MOST_TIMELINES: usize = 8;
 /// Most nodes for which the machine is drawn: the picture would be larger than all others.
 const MOST_DRAWN_NODES: usize = 32;
-
-/// Most lines of a list.
-const MOST_LINES: usize = 100;
-
-/// A name and a short text about it.
-type Line = (String, String);
 
 /// A view and its report as one HTML page. Fails only if memory runs out.
 pub fn profile_to_html(view: &View, report: &ProfileReport) -> Result<String, fmt::Error> {
@@ -167,11 +162,6 @@ fn card(row: &AdviceRow, rank: usize, start_ns: u64) -> AdviceCard {
 fn left_alone(row: &AdviceRow) -> Line {
     let why = row.advice.evidence.last().map_or_else(String::new, |evidence| escape_sentence(&evidence.text));
     (escape_name(&advice::place(&row.advice.label, row.source.as_deref(), 160)), why)
-}
-
-/// Lines with untrusted names, limited in number: there may be any number of losses.
-fn lines(lines: Lines) -> Vec<Line> {
-    lines.0.into_iter().take(MOST_LINES).map(|(name, text)| (name, escape_sentence(&text))).collect()
 }
 
 /// A text of several lines, limited in number: a hostile description may have any number.

@@ -1,6 +1,6 @@
 //! The most expensive objects, one by one.
 
-use super::Line;
+use super::lines::Line;
 use super::timeline::Timeline;
 use crate::ProfileReport;
 use crate::escape::escape_name;
@@ -44,7 +44,7 @@ pub(super) fn parts(view: &View, report: &ProfileReport, most: usize) -> Vec<Obj
         let frame = |frame: &profile::Frame| escape_name(&place(&frame.label, frame.source.as_deref(), 200));
         Some(ObjectPart {
             title: format!("{rank}. object {}: {name}", summary.object),
-            lines: super::lines(lines),
+            lines: super::lines::lines(lines),
             chain: summary.allocated_from.iter().map(frame).collect(),
             timeline: Timeline::new(flow, &row.facts, object, span),
         })

@@ -1,4 +1,7 @@
 //! The whole picture as positioned shapes, in drawing order. Independent of SVG.
+//!
+//! The files of this folder use each other, because sizes and positions depend on each other: the parts are measured
+//! and drawn as this file's shapes, and this file asks each part for its size before it places any.
 
 use super::block::{self, Block};
 use super::facts::Facts;

@@ -1,6 +1,6 @@
 //! Advice for the most expensive objects.
 
-use super::ranked::source_of;
+use super::site_key::source_of;
 use super::text::{Lines, WIDTH, share, short, time, wrapped};
 use crate::bytes;
 use profile::{Action, Advice, Confidence, Gain, ObjectKind, Profile};

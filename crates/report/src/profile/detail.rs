@@ -1,7 +1,8 @@
 //! One object, thread, site or function of a trace in detail.
 
 use super::pages::ObjectPages;
-use super::ranked::{By, FunctionRow, ObjectRow, Ranked, Ranks, SiteRow, ThreadRow, source_of};
+use super::ranked::{By, FunctionRow, ObjectRow, Ranked, Ranks, SiteRow, ThreadRow};
+use super::site_key::source_of;
 use super::timeline::Timeline;
 use super::trace_facts::TraceFacts;
 use super::without_samples::WithoutSamples;

@@ -1,10 +1,10 @@
 //! Objects, sites, threads, processes and functions, the most expensive first.
 
-use super::site_key::callers;
+use super::site_key::{callers, source_of};
 use super::without_samples::WithoutSamples;
 use machine::NodeId;
 use profile::{
-    ChainId, Counts, Facts, ObjectId, ObjectKind, ObjectSummary, ProcessId, ProcessSummary, Profile, Ranking, SiteId,
+    ChainId, Counts, Facts, ObjectId, ObjectKind, ObjectSummary, ProcessId, ProcessSummary, Ranking, SiteId,
     SmallObjects, Tally, ThreadId, ThreadSummary, View,
 };
 use serde::Serialize;
@@ -284,9 +284,4 @@ impl Ranks<'_> {
         let row = |(function, tally): (String, Tally)| FunctionRow { function, counts: tally.counts(self.all) };
         Ranked { all, first: first.into_iter().map(row).collect() }
     }
-}
-
-/// The line of source that allocates the objects of a site.
-pub(crate) fn source_of(profile: &Profile, site: SiteId) -> Option<String> {
-    profile.frame(profile.site(site)?.code?)?.source
 }

@@ -1,6 +1,5 @@
 //! Matches sites of two traces: by names of functions rather than addresses.
 
-use super::ranked::source_of;
 use profile::{ChainId, ObjectKind, Profile, SiteId};
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -37,6 +36,11 @@ impl SiteKey {
             callers: callers(profile, site, example),
         })
     }
+}
+
+/// The line of source that allocates the objects of a site.
+pub(crate) fn source_of(profile: &Profile, site: SiteId) -> Option<String> {
+    profile.frame(profile.site(site)?.code?)?.source
 }
 
 /// Functions of a site's call chain, innermost first, from the call chain of one of its objects.

@@ -1,0 +1,56 @@
+//! Options that say which threads work, where, and on how much memory.
+
+use clap::Args;
+use machine::{CpuId, CpuSet, SMALL_PAGE, size};
+
+/// Options of every verb.
+#[derive(Args, Debug)]
+pub struct Options {
+    /// Memory to work on: bytes, or a number with K, M, G or T
+    #[arg(long, default_value = "64M", value_parser = parse_size)]
+    pub size: u64,
+    /// Threads [default: one for each CPU in --pin or available to this process; chase: 1]
+    #[arg(long, value_parser = parse_count)]
+    pub threads: Option<usize>,
+    /// Number of measurements
+    #[arg(long, default_value = "5", value_parser = parse_count)]
+    pub repeat: usize,
+    /// Run the first thread on the first CPU of this set, the second on the second, and so on: 0-3,5
+    #[arg(long, value_name = "CPUS")]
+    pub pin: Option<CpuSet>,
+    /// Fill the memory from this CPU [default: the first thread's]
+    #[arg(long, value_name = "CPU", value_parser = parse_cpu)]
+    pub touch_cpu: Option<CpuId>,
+    /// Print one line of JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `rivals`.
+#[derive(Args, Debug)]
+pub struct RivalsOptions {
+    #[command(flatten)]
+    pub common: Options,
+    /// Run a rival on each of these CPUs
+    #[arg(long, value_name = "CPUS")]
+    pub rivals: Option<CpuSet>,
+    /// Fill the rivals' memory from this CPU [default: each rival its own]
+    #[arg(long, value_name = "CPU", value_parser = parse_cpu, requires = "rivals")]
+    pub rivals_touch_cpu: Option<CpuId>,
+}
+
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let bytes = size::parse(text)?;
+    if bytes < SMALL_PAGE { Err(format!("at least one page, {SMALL_PAGE} bytes")) } else { Ok(bytes) }
+}
+
+pub fn parse_count(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(count @ 1..=1_000_000) => Ok(count),
+        _ => Err("a number from 1 to 1000000".to_owned()),
+    }
+}
+
+fn parse_cpu(text: &str) -> Result<CpuId, String> {
+    text.parse().map(CpuId).map_err(|_| "one CPU, by its number".to_owned())
+}
