@@ -100,8 +100,7 @@ impl Turn {
         };
         // The others, even the slowest, have gone on without it.
         let ended = access.slowest_ps.min(access.time_ps) > used_ps.saturating_add(GAPS * gap_ps);
-        let changed = !ended && access.time_ps.saturating_sub(self.charged_ps.load(Relaxed)) >= gap_ps;
-        changed
+        !ended && access.time_ps.saturating_sub(self.charged_ps.load(Relaxed)) >= gap_ps
     }
 
     /// Records a hand-over that is charged.

@@ -5,8 +5,6 @@ use machine::SMALL_PAGE;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Files are mapped in pages of at least this size on any machine: linkers align to more.
-
 /// A mapped file, with symbols for the addresses that occurred in it. Addresses are those of its own symbol table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
