@@ -9,7 +9,7 @@
 use crate::cache::Cache;
 use crate::cpu::{CpuCaches, NO_CACHE};
 use crate::resources::added_ns;
-use crate::turns::Turns;
+use crate::turns::{Moment, Turns};
 use crate::{AccessKind, LINE_BYTES, ModelError};
 use machine::{Machine, Routes};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -48,10 +48,7 @@ pub(crate) struct Asked {
     /// The home node of the line.
     pub home: usize,
     pub kind: AccessKind,
-    /// The CPU's time, ps.
-    pub time_ps: u64,
-    /// The time of the slowest active CPU, ps.
-    pub slowest_ps: u64,
+    pub moment: Moment,
 }
 
 /// What coherence adds to an access.
@@ -141,7 +138,8 @@ impl Coherence {
     /// A core reads or writes a line that its own private caches do not have, or writes one that they have. Returns the
     /// supplier of the line or, for a write, the cache that takes longest to give it up, if there is one.
     pub(crate) fn access(&self, caches: &[Cache], access: &Asked) -> Option<Supplier> {
-        let &Asked { me, line, kind, .. } = access;
+        let &Asked { me, line, kind, moment, .. } = access;
+        let time_ps = moment.time_ps;
         let page = self.pages.get((line / PAGE_LINES) as usize)?;
         let (first, alone) = (page.load(Relaxed), me as u32 + 1);
         if first == alone {
@@ -162,29 +160,29 @@ impl Coherence {
         let (mine, owner, store) = (bit(me), owner(state), kind == AccessKind::Store);
         let own = owned_by(me) | mine;
         let taken = owner.filter(|&owner| owner != me && store);
-        let turn = if state & IN_TURNS == 0 { None } else { self.turns.find(line, access.time_ps) };
+        let turn = if state & IN_TURNS == 0 { None } else { self.turns.find(line, time_ps) };
         if let Some(turn) = turn {
             let other = owner.filter(|&owner| owner != me).or(Some(turn.from()).filter(|&from| from != me))?;
             let is_mine = owner == Some(me);
             let has = if store { is_mine && state & HOLDERS == mine } else { is_mine || state & mine != 0 };
-            if has && !turn.changed_meanwhile(is_mine, access) {
-                turn.used(is_mine, access);
+            if has && !turn.changed_meanwhile(is_mine, moment) {
+                turn.used(is_mine, time_ps);
                 return Some(Supplier::Itself);
             }
             // The caches of all others have given it up already, but for the last-level cache of its owner.
             entry.store(if store { own | WRITTEN | IN_TURNS } else { state | mine }, Relaxed);
             if let Some(from) = taken {
                 self.take(caches, access, state);
-                self.turns.change(access, from);
+                self.turns.change(line, time_ps, from);
             }
-            turn.charge(access);
-            turn.used(store || is_mine, access);
+            turn.charge(time_ps);
+            turn.used(store || is_mine, time_ps);
             let (me, other) = (self.cores.get(me)?, self.cores.get(other)?);
             let peer = Peer { in_turns: true, modified: true, ..self.peer(me, other, access.home)? };
             return Some(Supplier::Peer(peer));
         }
         if store {
-            let in_turns = taken.is_some_and(|from| self.turns.change(access, from));
+            let in_turns = taken.is_some_and(|from| self.turns.change(line, time_ps, from));
             let next = own | WRITTEN | if in_turns { IN_TURNS } else { 0 };
             if state != next {
                 entry.store(next, Relaxed);

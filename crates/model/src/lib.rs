@@ -13,6 +13,7 @@ mod mechanism;
 mod memory_map;
 mod model;
 mod own_counts;
+mod parts;
 mod plugin;
 pub mod pmu;
 mod queues;
@@ -21,6 +22,7 @@ mod resources;
 mod siblings;
 mod streams;
 mod tlb;
+mod totals;
 mod turns;
 mod windows;
 

@@ -3,20 +3,22 @@
 use crate::cache::{Cache, Found};
 use crate::coherence::{self, Asked, Coherence, Peer, Supplier};
 use crate::core::{Core, Miss};
-use crate::counters::{ControllerCounters, Counters, CpuCounters, LinkCounters, Load};
-use crate::cpu::{CountValues, Counts, Cpu, CpuCaches, LineCounts, NO_CACHE};
+use crate::counters::{ControllerCounters, Counters, LinkCounters, Load};
+use crate::cpu::{Counts, Cpu, CpuCaches, LineCounts};
 use crate::memory_map::MemoryMap;
 use crate::own_counts::add;
-use crate::queues::Step;
-use crate::resources::{Lines, LinkEnds, Resources, columns, link_ends, picoseconds};
+use crate::parts::{caches, core};
+use crate::resources::{Lines, LinkEnds, Resources, columns, link_ends};
 use crate::siblings::{PathUse, Siblings};
 use crate::streams::Streams;
 use crate::tlb::{Tlb, Translated, may_be_huge};
-use crate::windows::{Waited, Windows, lines_so_far};
+use crate::totals::Totals;
+use crate::turns::Moment;
+use crate::windows::{Waited, Windows};
 use crate::{
     Access, AccessKind, LINE_BYTES, Level, Mechanism, Mechanisms, MemoryRange, ModelError, PageEntry, Request,
 };
-use machine::{CacheKind, CpuId, Machine, NodeId, imbalance};
+use machine::{CpuId, Machine, NodeId, imbalance};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -52,17 +54,6 @@ struct Fetched {
     keep: bool,
     /// Whether another cache had modified it.
     modified: bool,
-}
-
-/// Sums over all CPUs since the model was created.
-#[derive(Default)]
-struct Totals {
-    time_ps: u64,
-    counts: CountValues,
-    /// By pair of nodes.
-    lines: Vec<u64>,
-    /// For each CPU: the same, and its lines by column.
-    cpus: Vec<(CountValues, Vec<u64>)>,
 }
 
 impl Model {
@@ -115,7 +106,7 @@ impl Model {
             .collect();
         let has_memory = |index: &usize| memory.iter().any(|range| range.node == *index);
         let bandwidth = |index: usize| machine.nodes[index].bandwidth_bytes_per_s.map(|bandwidth| (index, bandwidth));
-        let began = Totals { lines: vec![0; nodes.len() * columns(nodes.len())], ..Totals::default() };
+        let began = Totals::zero(nodes.len() * columns(nodes.len()));
         let siblings = Siblings::new(machine, mechanisms.has(Mechanism::Siblings));
         Ok(Self {
             cpus,
@@ -341,8 +332,8 @@ impl Model {
     fn ask_others(&self, cpu: &Cpu, time_ps: u64, line: u64, kind: AccessKind) -> Option<Supplier> {
         let coherence = self.coherence.as_ref()?;
         let home = self.map.node_of(line * LINE_BYTES);
-        let slowest_ps = self.slowest_ps.load(Relaxed);
-        let asked = Asked { me: cpu.core_index, line, home, kind, time_ps, slowest_ps };
+        let moment = Moment { time_ps, slowest_ps: self.slowest_ps.load(Relaxed) };
+        let asked = Asked { me: cpu.core_index, line, home, kind, moment };
         let supplier = coherence.access(&self.caches, &asked)?;
         if matches!(supplier, Supplier::Itself | Supplier::Peer(Peer { in_turns: true, .. })) {
             for cache in [cpu.caches.data, cpu.caches.level2].into_iter().filter(|cache| *cache != cpu.caches.last) {
@@ -430,7 +421,7 @@ impl Model {
         let time_s = now_ps.saturating_sub(began.time_ps) as f64 * 1e-12;
         let counts = now.counts.since(began.counts);
         let lines: Vec<u64> = now.lines.iter().zip(&began.lines).map(|(now, began)| now.wrapping_sub(*began)).collect();
-        let cpus = self.cpu_counters(&now, &began);
+        let cpus = now.cpus_since(&began, self.nodes.len());
         drop(began);
 
         let nodes = self.nodes.len();
@@ -438,7 +429,7 @@ impl Model {
         let dram_accesses: u64 = read().flatten().sum();
         let share = |part: f64| (dram_accesses > 0).then(|| part / dram_accesses as f64);
         let local: u64 = read().enumerate().map(|(node, row)| row[node]).sum();
-        let carried = self.carried(&lines);
+        let carried = self.windows.resources().carried(&lines);
         let load = |resource: usize, bandwidth: f64| {
             let bytes = (carried[resource] * LINE_BYTES as f64).round() as u64;
             let utilisation = if time_s > 0.0 { bytes as f64 / (bandwidth * time_s) } else { 0.0 };
@@ -494,122 +485,7 @@ impl Model {
         self.cpus[cpu].lines.sums(self.nodes.len())
     }
 
-    fn cpu_counters(&self, now: &Totals, began: &Totals) -> Vec<CpuCounters> {
-        let none = (CountValues::default(), vec![0; columns(self.nodes.len())]);
-        let before = began.cpus.iter().chain(std::iter::repeat(&none));
-        let cpus = now.cpus.iter().zip(before);
-        let counters = cpus.map(|((counts, lines), (counts_before, lines_before))| {
-            let counts = counts.since(*counts_before);
-            let lines = lines.iter().zip(lines_before).map(|(now, before)| now.wrapping_sub(*before));
-            CpuCounters {
-                l1_hits: counts.l1_hits(),
-                l2_hits: counts.l2_hits,
-                l3_hits: counts.l3_hits,
-                peer_clean_hits: counts.peer_hits.saturating_sub(counts.peer_modified_hits),
-                peer_modified_hits: counts.peer_modified_hits,
-                dram_accesses_by_node: lines.take(self.nodes.len()).collect(),
-            }
-        });
-        counters.collect()
-    }
-
-    /// Lines over each resource, from those by pair of nodes.
-    fn carried(&self, lines: &[u64]) -> Vec<f64> {
-        let resources = self.windows.resources();
-        let mut carried = vec![0.0; resources.servers.len()];
-        for (pair, lines) in lines.iter().enumerate() {
-            for &Step { resource, part, .. } in resources.path(pair) {
-                carried[resource as usize] += *lines as f64 * part;
-            }
-        }
-        carried
-    }
-
     fn totals(&self, time_ps: u64) -> Totals {
-        let of_cpu = |cpu: &Cpu| (cpu.counts.values(), cpu.lines.sums(columns(self.nodes.len())));
-        let cpus: Vec<_> = self.cpus.iter().map(of_cpu).collect();
-        let counts = cpus.iter().fold(CountValues::default(), |sum, (counts, _)| sum.plus(*counts));
-        Totals { time_ps, counts, lines: lines_so_far(&self.cpus, self.nodes.len()), cpus }
-    }
-}
-
-/// The description of a core, with numbers that the model can use.
-fn core(machine: &Machine) -> Result<&machine::Core, ModelError> {
-    let missing = || ModelError::Missing { machine: machine.name.clone(), field: "core".to_owned() };
-    let core = machine.core.as_ref().ok_or_else(missing)?;
-    let numbers = [
-        ("core.clock_hz", core.clock_hz),
-        ("core.instructions_per_cycle", core.instructions_per_cycle),
-        ("core.stream_bandwidth_bytes_per_s", core.stream_bandwidth_bytes_per_s),
-        ("core.stream_lines", f64::from(core.stream_lines)),
-        ("core.store_lines", f64::from(core.store_lines)),
-    ];
-    match numbers.into_iter().find(|(_, number)| !(number.is_finite() && *number > 0.0)) {
-        None => Ok(core),
-        Some((field, number)) => Err(ModelError::OutOfRange {
-            machine: machine.name.clone(),
-            field: field.to_owned(),
-            value: number.to_string(),
-            rule: "it must be above 0",
-        }),
-    }
-}
-
-/// All caches and, for each CPU in ascending order, the indexes of its own.
-fn caches(machine: &Machine, map: &MemoryMap) -> Result<(Box<[Cache]>, Vec<CpuCaches>), ModelError> {
-    let out_of_range = |field: String, value: u64, rule| {
-        let (machine, value) = (machine.name.clone(), value.to_string());
-        ModelError::OutOfRange { machine, field, value, rule }
-    };
-    let missing = |field: String| ModelError::Missing { machine: machine.name.clone(), field };
-    let ids: Vec<CpuId> = machine.cpus().iter().collect();
-    let none = CpuCaches { data: NO_CACHE, instruction: NO_CACHE, level2: NO_CACHE, level3: NO_CACHE, last: NO_CACHE };
-    let mut of_cpus = vec![none; ids.len()];
-    let mut caches = Vec::new();
-    for (index, cache) in machine.caches.iter().enumerate() {
-        if !(1..=3).contains(&cache.level) {
-            let field = format!("cache[{index}].level");
-            return Err(out_of_range(field, cache.level.into(), "the model supports levels 1 to 3"));
-        }
-        if u64::from(cache.line_bytes) != LINE_BYTES {
-            let field = format!("cache[{index}].line_bytes");
-            return Err(out_of_range(field, cache.line_bytes.into(), "the model supports lines of 64 bytes only"));
-        }
-        let field = || format!("latency_ns of cache[{index}] (level {})", cache.level);
-        let latency_ps = match cache.latency_ns {
-            Some(ns) => picoseconds(machine, ns, field)?,
-            // A hit costs nothing beyond the instruction, and no PMU samples the latency of a fetch.
-            None if cache.kind == CacheKind::Instruction => 0,
-            None => return Err(missing(field())),
-        };
-        for cpus in machine.cache_instances(cache) {
-            let made = Cache::new(cache.size_bytes, cache.ways, latency_ps);
-            if map.end / LINE_BYTES >= made.line_limit() {
-                let field = format!("cache[{index}].size_bytes");
-                return Err(out_of_range(field, cache.size_bytes, "it is too small for the tags of this much memory"));
-            }
-            for cpu in cpus.iter() {
-                let Ok(cpu) = ids.binary_search(&cpu) else { continue };
-                let own = &mut of_cpus[cpu];
-                let places: &mut [&mut u32] = match (cache.level, cache.kind) {
-                    (1, CacheKind::Data) => &mut [&mut own.data],
-                    (1, CacheKind::Instruction) => &mut [&mut own.instruction],
-                    (1, CacheKind::Unified) => &mut [&mut own.data, &mut own.instruction],
-                    (2, _) => &mut [&mut own.level2],
-                    _ => &mut [&mut own.level3],
-                };
-                for place in places {
-                    **place = caches.len() as u32;
-                }
-            }
-            caches.push(made);
-        }
-    }
-    for own in &mut of_cpus {
-        own.last = [own.level3, own.level2, own.data].into_iter().find(|&cache| cache != NO_CACHE).unwrap_or(NO_CACHE);
-    }
-    match of_cpus.iter().position(|own| own.data == NO_CACHE) {
-        Some(cpu) => Err(missing(format!("an L1 data cache of CPU {}", ids[cpu]))),
-        None => Ok((caches.into(), of_cpus)),
+        Totals::new(time_ps, &self.cpus, self.nodes.len())
     }
 }

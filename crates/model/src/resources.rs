@@ -72,37 +72,7 @@ impl Resources {
             has_memory[range.node] = true;
         }
 
-        let mut servers = Vec::with_capacity(2 * machine.links.len() + nodes);
-        for (index, link) in machine.links.iter().enumerate() {
-            let service =
-                service(machine, link.bandwidth_bytes_per_s, || format!("link[{index}].bandwidth_bytes_per_s"))?;
-            let curve = curve(machine, 1000.0 * link_ns(machine, &routes, link));
-            servers.extend([Server { service_ps: service, ..curve }; 2]);
-        }
-        let controllers = servers.len();
-        for (node, has_memory) in machine.nodes.iter().zip(&has_memory) {
-            let field = || format!("bandwidth_bytes_per_s of node {}", node.id);
-            let service_ps = match node.bandwidth_bytes_per_s {
-                Some(bandwidth) => service(machine, bandwidth, field)?,
-                None if *has_memory => return Err(missing(field())),
-                None => 0.0,
-            };
-            // A node without CPUs has no latency of its own: use that of its nearest node.
-            let idle_ns = routes.latency_ns(machine, node.id, node.id).into_iter();
-            let idle_ns =
-                idle_ns.chain(machine.nodes.iter().filter_map(|from| routes.latency_ns(machine, from.id, node.id)));
-            let unloaded_ps = 1000.0 * idle_ns.reduce(f64::min).unwrap_or(0.0);
-            servers.push(Server { service_ps, ..curve(machine, unloaded_ps) });
-        }
-        // Probes and answers have their own channels beside a link's data.
-        let channels = servers.len();
-        if let Some(probes) = machine.coherence.as_ref().and_then(|coherence| coherence.probes.as_ref()) {
-            let rule = "the rate of probes must be above 0";
-            let service_ps = positive(machine, probes.per_second, || "coherence.probes.per_second".to_owned(), rule)?;
-            servers
-                .extend(vec![Server { service_ps: 1e12 / service_ps, ..Server::default() }; 2 * machine.links.len()]);
-        }
-
+        let (servers, controllers, channels) = servers(machine, &routes, &has_memory)?;
         let mut idle_ps = vec![0; nodes * columns(nodes)];
         let mut bounds = vec![0];
         let mut steps = Vec::new();
@@ -151,10 +121,56 @@ impl Resources {
         Ok(Self { servers, idle_ps: idle_ps.into(), bounds: bounds.into(), steps: steps.into(), controllers })
     }
 
+    /// Lines over each resource, from those by pair of nodes.
+    pub(crate) fn carried(&self, lines: &[u64]) -> Vec<f64> {
+        let mut carried = vec![0.0; self.servers.len()];
+        for (pair, lines) in lines.iter().enumerate() {
+            for &Step { resource, part, .. } in self.path(pair) {
+                carried[resource as usize] += *lines as f64 * part;
+            }
+        }
+        carried
+    }
+
     /// The path of a pair of nodes; empty if there is none.
     pub(crate) fn path(&self, pair: usize) -> &[Step] {
         &self.steps[self.bounds[pair]..self.bounds[pair + 1]]
     }
+}
+
+/// The servers of all resources: links, controllers, and channels of links for probes; with the numbers of the first
+/// controller and of the first channel.
+fn servers(machine: &Machine, routes: &Routes, has_memory: &[bool]) -> Result<(Vec<Server>, usize, usize), ModelError> {
+    let missing = |field: String| ModelError::Missing { machine: machine.name.clone(), field };
+    let mut servers = Vec::with_capacity(2 * machine.links.len() + has_memory.len());
+    for (index, link) in machine.links.iter().enumerate() {
+        let service = service(machine, link.bandwidth_bytes_per_s, || format!("link[{index}].bandwidth_bytes_per_s"))?;
+        let curve = curve(machine, 1000.0 * link_ns(machine, routes, link));
+        servers.extend([Server { service_ps: service, ..curve }; 2]);
+    }
+    let controllers = servers.len();
+    for (node, has_memory) in machine.nodes.iter().zip(has_memory) {
+        let field = || format!("bandwidth_bytes_per_s of node {}", node.id);
+        let service_ps = match node.bandwidth_bytes_per_s {
+            Some(bandwidth) => service(machine, bandwidth, field)?,
+            None if *has_memory => return Err(missing(field())),
+            None => 0.0,
+        };
+        // A node without CPUs has no latency of its own: use that of its nearest node.
+        let idle_ns = routes.latency_ns(machine, node.id, node.id).into_iter();
+        let idle_ns =
+            idle_ns.chain(machine.nodes.iter().filter_map(|from| routes.latency_ns(machine, from.id, node.id)));
+        let unloaded_ps = 1000.0 * idle_ns.reduce(f64::min).unwrap_or(0.0);
+        servers.push(Server { service_ps, ..curve(machine, unloaded_ps) });
+    }
+    // Probes and answers have their own channels beside a link's data.
+    let channels = servers.len();
+    if let Some(probes) = machine.coherence.as_ref().and_then(|coherence| coherence.probes.as_ref()) {
+        let rule = "the rate of probes must be above 0";
+        let service_ps = positive(machine, probes.per_second, || "coherence.probes.per_second".to_owned(), rule)?;
+        servers.extend(vec![Server { service_ps: 1e12 / service_ps, ..Server::default() }; 2 * machine.links.len()]);
+    }
+    Ok((servers, controllers, channels))
 }
 
 /// The cost of a miss without a directory: every other node is probed, over the same links as its memory, and the miss

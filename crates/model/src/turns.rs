@@ -5,7 +5,6 @@
 //! checked: a hand-over is charged if another core has had the line since, or has probably had it by the time of the
 //! access, as it used it that often when it last had it.
 
-use crate::coherence::Asked;
 use crate::own_counts::WINDOW_PS;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -15,6 +14,15 @@ const SLOTS: usize = 1024;
 const TURN_PS: u64 = 4 * WINDOW_PS;
 /// A core that has let this many of its usual gaps between two uses pass does not use the line any more.
 const GAPS: u64 = 4;
+
+/// When a core uses a line.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    /// The CPU's time, ps.
+    pub time_ps: u64,
+    /// The time of the slowest active CPU, ps.
+    pub slowest_ps: u64,
+}
 
 /// The lines that are, or may be, written in turns.
 pub(crate) struct Turns {
@@ -59,8 +67,7 @@ impl Turns {
     }
 
     /// Records that the line is taken from a core. Returns whether it also changed hands shortly before.
-    pub(crate) fn change(&self, access: &Asked, from: usize) -> bool {
-        let &Asked { line, time_ps, .. } = access;
+    pub(crate) fn change(&self, line: u64, time_ps: u64, from: usize) -> bool {
         let before = self.find(line, time_ps).is_some();
         if let Some(turn) = self.slot(line) {
             let (used_ps, gap_ps) = if before { (turn.used_ps.load(Relaxed), turn.gap_ps()) } else { (time_ps, 0) };
@@ -92,26 +99,26 @@ impl Turn {
 
     /// Whether the line has probably changed hands since a core that still has it last paid for it. Cores that lag
     /// behind have not reached the access yet.
-    pub(crate) fn changed_meanwhile(&self, is_owner: bool, access: &Asked) -> bool {
+    pub(crate) fn changed_meanwhile(&self, is_owner: bool, moment: Moment) -> bool {
         let (gap_ps, used_ps) = if is_owner {
             (self.left_gap_ps.load(Relaxed), self.left_ps.load(Relaxed))
         } else {
             (self.gap_ps(), self.used_ps.load(Relaxed))
         };
         // The others, even the slowest, have gone on without it.
-        let ended = access.slowest_ps.min(access.time_ps) > used_ps.saturating_add(GAPS * gap_ps);
-        !ended && access.time_ps.saturating_sub(self.charged_ps.load(Relaxed)) >= gap_ps
+        let ended = moment.slowest_ps.min(moment.time_ps) > used_ps.saturating_add(GAPS * gap_ps);
+        !ended && moment.time_ps.saturating_sub(self.charged_ps.load(Relaxed)) >= gap_ps
     }
 
     /// Records a hand-over that is charged.
-    pub(crate) fn charge(&self, access: &Asked) {
-        self.charged_ps.store(access.time_ps, Relaxed);
+    pub(crate) fn charge(&self, time_ps: u64) {
+        self.charged_ps.store(time_ps, Relaxed);
     }
 
     /// Records an access.
-    pub(crate) fn used(&self, is_owner: bool, access: &Asked) {
+    pub(crate) fn used(&self, is_owner: bool, time_ps: u64) {
         if is_owner {
-            self.used_ps.store(access.time_ps, Relaxed);
+            self.used_ps.store(time_ps, Relaxed);
             self.uses.store(self.uses.load(Relaxed) + 1, Relaxed);
         }
     }

@@ -11,6 +11,7 @@ mod hooks;
 mod libc_symbols;
 mod loss;
 mod module;
+mod path_buffer;
 mod process;
 mod ring;
 mod rule;

@@ -8,6 +8,7 @@
 use crate::libc_symbols::{self, LibcSymbols};
 use crate::loss::{self, NOTHING};
 use crate::module::link_target;
+use crate::path_buffer::{PATH_BYTES, PathBuffer};
 use crate::ring::{Ring, Wait, pause};
 use crate::walk::Walk;
 use crate::{clock, thread};
@@ -58,7 +59,6 @@ static ENVIRONMENT: AtomicPtr<*const c_char> = AtomicPtr::new(null_mut());
 
 /// Marks an epoch that is being prepared.
 const PREPARING: u64 = u64::MAX;
-const PATH_BYTES: usize = 1024;
 /// Minimum wait for other threads of the program, however short the wait for the recorder is.
 const LEAST_PATIENCE: Duration = Duration::from_millis(10);
 
@@ -225,63 +225,6 @@ fn start() -> Option<()> {
 
 unsafe extern "C" fn ends(value: *mut core::ffi::c_void) {
     thread::end(value);
-}
-
-/// Joins the parts of a path, NUL-terminated.
-struct PathBuffer {
-    bytes: [u8; PATH_BYTES + 64],
-    used: usize,
-}
-
-impl PathBuffer {
-    fn empty() -> Self {
-        Self { bytes: [0; PATH_BYTES + 64], used: 0 }
-    }
-
-    fn new(folder: &[u8]) -> Self {
-        let mut path = Self::empty();
-        path.push(folder);
-        path.push(b"/");
-        path
-    }
-
-    fn push(&mut self, part: &[u8]) {
-        // The last byte stays zero. A truncated path does not exist.
-        let room = self.bytes.len() - 1 - self.used;
-        for &byte in part.iter().take(room) {
-            if let Some(place) = self.bytes.get_mut(self.used) {
-                *place = byte;
-                self.used += 1;
-            }
-        }
-    }
-
-    fn push_number(&mut self, number: u32) {
-        if number >= 10 {
-            self.push_number(number / 10);
-        }
-        self.push(&[b'0' + (number % 10) as u8]);
-    }
-
-    fn as_c(&self) -> &CStr {
-        CStr::from_bytes_until_nul(&self.bytes).unwrap_or_default()
-    }
-}
-
-/// `/proc/self/fd/N`.
-pub fn descriptor_path(number: u32, use_path: impl FnOnce(&CStr)) {
-    let mut path = PathBuffer::new(b"/proc/self/fd");
-    path.push_number(number);
-    use_path(path.as_c());
-}
-
-/// `[stack:N]`, the name of the mapping of a thread's stack.
-pub fn stack_name(thread: u32, use_name: impl FnOnce(&[u8])) {
-    let mut name = PathBuffer::empty();
-    name.push(b"[stack:");
-    name.push_number(thread);
-    name.push(b"]");
-    use_name(name.as_c().to_bytes());
 }
 
 fn read_settings(folder: &[u8]) -> Option<Settings> {

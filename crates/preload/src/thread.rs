@@ -2,6 +2,7 @@
 
 use crate::loss::NOTHING;
 use crate::module::{self, Mapped};
+use crate::path_buffer;
 use crate::process::{self, Writer};
 use crate::ring::Ring;
 use crate::{clock, libc_symbols};
@@ -183,7 +184,7 @@ fn tell_stack(state: &ThreadState, ring: &mut Ring) {
     if bytes == 0 {
         return;
     }
-    process::stack_name(id(), |name| {
+    path_buffer::stack_name(id(), |name| {
         let mut words = [0; 4];
         let used = module::copy(name, &mut words);
         let mapped = Mapped { time: clock::now(), start, bytes, offset: 0, flags: 0, slot: 0 };

@@ -1,7 +1,8 @@
 //! Mapping functions.
 
 use crate::module::{Mapped, link_target};
-use crate::process::{descriptor_path, symbols};
+use crate::path_buffer::descriptor_path;
+use crate::process::symbols;
 use crate::ring;
 use crate::thread::{Errno, enter};
 use crate::walk::Frame;
