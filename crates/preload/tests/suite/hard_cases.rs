@@ -4,6 +4,7 @@ use crate::support::{Program, Told, compile, library, options, record};
 use observe::TickClock;
 use observe::objects::{ObjectOptions, ObjectRings, Obstacle, obstacle};
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -121,6 +122,28 @@ fn a_fork_that_can_make_no_file_is_known_to_tell_nothing() {
     let events: Vec<&What> = told.events.iter().filter(|event| event.pid.0 == child).map(|event| &event.what).collect();
     assert_eq!(events, [&What::Untold { start: 0, bytes: u64::MAX }]);
     assert_eq!(told.losses.silent, 1);
+}
+
+#[test]
+fn no_umask_hides_a_programs_file_from_the_recorder() {
+    let mut clock = TickClock::detect();
+    let mut rings = ObjectRings::create(&options(), &clock).unwrap();
+    let environment = rings.environment(&library(), None);
+    let folder =
+        environment.iter().find(|(name, _)| *name == rings::FOLDER_VARIABLE).map(|(_, folder)| folder).unwrap();
+    let mut child =
+        Command::new("sh").args(["-c", "umask 0777; exec sleep 60"]).envs(environment.clone()).spawn().unwrap();
+    let (mut stacks, mut events) = (Stacks::new(), Vec::new());
+    let sleeps = |event: &Event| matches!(&event.what, What::Named { name, .. } if **name == *"sleep");
+    while !events.iter().any(sleeps) {
+        rings.look(&mut clock).unwrap();
+        rings.drain(&clock, &mut stacks, &mut events);
+    }
+    let files = std::fs::read_dir(folder).unwrap().flatten();
+    let its = files.filter(|file| file.file_name().to_string_lossy().starts_with(&format!("{}.", child.id())));
+    let modes: Vec<u32> = its.map(|file| file.metadata().unwrap().permissions().mode() & 0o7777).collect();
+    child.kill().and_then(|()| child.wait()).unwrap();
+    assert_eq!(modes, [0o600, 0o600]);
 }
 
 #[test]
