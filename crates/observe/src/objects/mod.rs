@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,6 +77,18 @@ pub enum ObjectsError {
     NoLibrary {
         /// The paths searched.
         places: Vec<PathBuf>,
+    },
+    /// The library's path cannot be in `LD_PRELOAD`, and a link to it could not be created.
+    #[error("cannot load {}: its path has a space, colon or dollar sign, which LD_PRELOAD cannot have, and no link to it \
+        could be created in {}; install nearside elsewhere", library.display(), place.display())]
+    Link {
+        /// The library.
+        library: PathBuf,
+        /// The folder for the link.
+        place: PathBuf,
+        /// The system's error.
+        #[source]
+        why: io::Error,
     },
     /// The options are out of range.
     #[error(
@@ -168,6 +180,21 @@ impl ObjectRings {
         Ok(Self { folder, settings, processes, seen, owners: Owners::default(), losses: ObjectLosses::default() })
     }
 
+    /// The path by which programs load the library: its own, or that of a link in the folder if the dynamic linker would
+    /// not take its own for one path.
+    pub fn loadable(&self, library: PathBuf) -> Result<PathBuf, ObjectsError> {
+        if is_one_path(&library) {
+            return Ok(library);
+        }
+        let link = self.folder.path().join(LIBRARY);
+        let made =
+            if is_one_path(&link) { symlink(&library, &link) } else { Err(io::ErrorKind::InvalidFilename.into()) };
+        match made {
+            Ok(()) => Ok(link),
+            Err(why) => Err(ObjectsError::Link { library, place: self.folder.path().to_owned(), why }),
+        }
+    }
+
     /// The program's environment variables: the library, in front of existing entries of `LD_PRELOAD`; the folder;
     /// and the `AddressSanitizer` options of this process, with an option added that lets its runtime come second.
     pub fn environment(&self, library: &Path, preloaded: Option<&OsStr>) -> [(&'static str, OsString); 3] {
@@ -241,7 +268,7 @@ impl ObjectRings {
         for entry in fs::read_dir(self.folder.path()).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             let Ok(name) = entry.file_name().into_string() else { continue };
-            if name == SETTINGS_FILE || self.processes.contains_key(&name) {
+            if [SETTINGS_FILE, LIBRARY].contains(&name.as_str()) || self.processes.contains_key(&name) {
                 continue;
             }
             // A file that is not complete yet is opened by a later call.
@@ -275,6 +302,11 @@ impl ObjectRings {
             }
         }
     }
+}
+
+/// Whether the dynamic linker takes this for one path: it ends paths at spaces and colons, and replaces `$LIB` and others.
+fn is_one_path(path: &Path) -> bool {
+    !path.as_os_str().as_encoded_bytes().iter().any(|byte| b" :$".contains(byte))
 }
 
 /// Decodes the name of a process: 16 bytes, padded with zeros.

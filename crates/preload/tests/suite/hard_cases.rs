@@ -2,7 +2,7 @@
 
 use crate::support::{Program, Told, compile, library, options, record};
 use observe::TickClock;
-use observe::objects::{ObjectOptions, ObjectRings, Obstacle, obstacle};
+use observe::objects::{LIBRARY, ObjectOptions, ObjectRings, Obstacle, obstacle};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
@@ -144,6 +144,27 @@ fn no_umask_hides_a_programs_file_from_the_recorder() {
     let modes: Vec<u32> = its.map(|file| file.metadata().unwrap().permissions().mode() & 0o7777).collect();
     child.kill().and_then(|()| child.wait()).unwrap();
     assert_eq!(modes, [0o600, 0o600]);
+}
+
+#[test]
+fn the_library_may_be_installed_at_any_path() {
+    for name in ["a b", "a:b", "$LIB"] {
+        let place = tempfile::tempdir().unwrap();
+        let installed = place.path().join(name).join(LIBRARY);
+        std::fs::create_dir(installed.parent().unwrap()).unwrap();
+        std::fs::copy(library(), &installed).unwrap();
+        let mut clock = TickClock::detect();
+        let mut rings = ObjectRings::create(&options(), &clock).unwrap();
+        let library = rings.loadable(installed).unwrap();
+        let mut command = Command::new(&CASES.path);
+        let output = command.arg("nothing").envs(rings.environment(&library, None)).output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{name}: {output:?}");
+        let (mut stacks, mut events) = (Stacks::new(), Vec::new());
+        rings.look(&mut clock).unwrap();
+        rings.finish(&clock, &mut stacks, &mut events);
+        assert!(events.iter().any(|event| matches!(event.what, What::Allocated { .. })), "{name}: {events:?}");
+    }
+    assert_eq!(ObjectRings::create(&options(), &TickClock::detect()).unwrap().loadable(library()).unwrap(), library());
 }
 
 #[test]
