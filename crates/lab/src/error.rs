@@ -1,6 +1,6 @@
 //! Why a run in the lab failed.
 
-use crate::setup::SetupError;
+use crate::setup::{Assets, SetupError};
 use crate::shape::ShapeError;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,6 +12,15 @@ pub enum LabError {
     /// QEMU or the kernel is missing or too old.
     #[error(transparent)]
     Setup(#[from] SetupError),
+    /// A fetched file is damaged, which may be why the run failed.
+    #[error("{damage}, run `nearside lab setup`, which fetches it again; the lab failed")]
+    Damaged {
+        /// The file and what is wrong with it.
+        damage: String,
+        /// The failure.
+        #[source]
+        failed: Box<LabError>,
+    },
     /// The preset cannot be built with these options.
     #[error(transparent)]
     Shape(#[from] ShapeError),
@@ -140,6 +149,18 @@ pub enum LabError {
 }
 
 impl LabError {
+    /// Adds a damaged file of QEMU or the kernel, if one may have led to this.
+    pub(crate) fn or_damage_of(self, assets: &Assets) -> Self {
+        let others = matches!(
+            self,
+            Self::Interrupted(_) | Self::NotStarted { .. } | Self::NoDirectory { .. } | Self::NotKept { .. }
+        );
+        match if others { None } else { assets.damage() } {
+            Some(damage) => Self::Damaged { damage, failed: Box::new(self) },
+            None => self,
+        }
+    }
+
     pub(crate) fn file(what: &'static str, path: &Path, why: io::Error) -> Self {
         Self::File { what, path: path.to_owned(), why }
     }

@@ -110,10 +110,12 @@ pub fn run(assets: &Assets, run: &Run, tell: &mut dyn FnMut(Event)) -> Result<Ou
     let words = SharedWords::map(&shared, pmu::BYTES).map_err(LabError::host("map the virtual PMU"))?;
     let words = Arc::new(words);
     let started = Instant::now();
-    let mut machine = Running::start(assets, run, (&shared, &words), signals)?;
-    let result = machine.follow(run, started, &words, tell);
-    machine.end();
-    result
+    let result = Running::start(assets, run, (&shared, &words), signals).and_then(|mut machine| {
+        let result = machine.follow(run, started, &words, tell);
+        machine.end();
+        result
+    });
+    result.map_err(|failed| failed.or_damage_of(assets))
 }
 
 /// Restores the default action of signals that ask this process to end. Call it after a run; no further run is possible

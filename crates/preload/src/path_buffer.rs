@@ -34,7 +34,7 @@ impl PathBuffer {
         }
     }
 
-    pub fn push_number(&mut self, number: u32) {
+    pub fn push_number(&mut self, number: u64) {
         if number >= 10 {
             self.push_number(number / 10);
         }
@@ -49,7 +49,7 @@ impl PathBuffer {
 /// `/proc/self/fd/N`.
 pub fn descriptor_path(number: u32, use_path: impl FnOnce(&CStr)) {
     let mut path = PathBuffer::new(b"/proc/self/fd");
-    path.push_number(number);
+    path.push_number(number.into());
     use_path(path.as_c());
 }
 
@@ -57,7 +57,7 @@ pub fn descriptor_path(number: u32, use_path: impl FnOnce(&CStr)) {
 pub fn stack_name(thread: u32, use_name: impl FnOnce(&[u8])) {
     let mut name = PathBuffer::empty();
     name.push(b"[stack:");
-    name.push_number(thread);
+    name.push_number(thread.into());
     name.push(b"]");
     use_name(name.as_c().to_bytes());
 }

@@ -23,7 +23,7 @@ use core::sync::atomic::{
 use core::time::Duration;
 use rings::{FOLDER_VARIABLE, MAGIC, PAGE, SETTINGS_FILE, Settings, VERSION, process, process_file, ring_stride};
 use rustix::fd::OwnedFd;
-use rustix::fs::{Mode, OFlags, ftruncate, open, stat};
+use rustix::fs::{Mode, OFlags, fchmod, ftruncate, open, stat};
 use rustix::io::{Errno, read};
 use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mremap, munmap};
 use rustix::process::{Resource, getpid, getrlimit};
@@ -290,18 +290,21 @@ fn open_file(parent: u32) -> bool {
     true
 }
 
-/// Creates a file for this process: it gets another one for each program that it executes.
+/// Creates a file for this process: it gets another one for each program that it executes. Its name, `PID.TIME`, is not
+/// used twice, and no other user can know it before.
 fn create(pid: u32) -> Option<OwnedFd> {
     let folder = CStr::from_bytes_until_nul(&recording().folder).ok()?;
-    for attempt in 0..1000 {
+    for _ in 0..1000 {
         let mut path = PathBuffer::new(folder.to_bytes());
-        path.push_number(pid);
+        path.push_number(pid.into());
         path.push(b".");
-        path.push_number(attempt);
+        path.push_number(clock::monotonic());
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         match open(path.as_c(), flags, Mode::RUSR | Mode::WUSR) {
             Err(Errno::EXIST) => {}
-            opened => return opened.ok(),
+            Err(_) => return None,
+            // The umask may have removed what the recorder needs.
+            Ok(file) => return fchmod(&file, Mode::RUSR | Mode::WUSR).is_ok().then_some(file),
         }
     }
     None

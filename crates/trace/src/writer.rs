@@ -2,6 +2,7 @@
 //! trace can be read whatever happens to the recorder.
 
 use crate::parquet_file::encode;
+use crate::private::{create_private_file, create_private_folder};
 use crate::rows::Frame;
 use crate::symbol_rows::write_symbols;
 use crate::table::Row;
@@ -97,11 +98,11 @@ struct Pending<R> {
 }
 
 impl Writer {
-    /// Starts a trace in a folder, which has to be empty if it exists.
+    /// Starts a trace in a folder, which has to be empty if it exists. Only its owner may read what this creates.
     pub fn create(folder: &Path, about: About, machine: &Machine, flush: Flush) -> Result<Self, WriteError> {
         let failed = |error| WriteError::Io { path: folder.to_owned(), error };
         let made = !folder.is_dir();
-        fs::create_dir_all(folder).map_err(failed)?;
+        create_private_folder(folder).map_err(failed)?;
         if fs::read_dir(folder).map_err(failed)?.next().is_some() {
             return Err(WriteError::Exists(folder.to_owned()));
         }
@@ -236,15 +237,17 @@ pub(crate) fn write_table<R: Row>(trace: &Path, number: u32, rows: &[R]) -> Resu
     let folder = trace.join(R::TABLE);
     let path = folder.join(format!("{number:06}.{TABLE_ENDING}"));
     let bytes = encode(rows).map_err(|error| WriteError::Encode { path: path.clone(), error })?;
-    fs::create_dir_all(&folder).map_err(|error| WriteError::Io { path: folder, error })?;
+    create_private_folder(&folder).map_err(|error| WriteError::Io { path: folder, error })?;
     put(&path, &bytes)
 }
 
 /// Puts a file in place atomically.
 pub(crate) fn put(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
     let part = path.with_extension("part");
+    // What an earlier recorder left has its own mode.
+    let _ = fs::remove_file(&part);
     let written =
-        fs::File::create(&part).and_then(|mut file| file.write_all(bytes)).and_then(|()| fs::rename(&part, path));
+        create_private_file(&part).and_then(|mut file| file.write_all(bytes)).and_then(|()| fs::rename(&part, path));
     written.map_err(|error| {
         // The file may not exist; the first error is the one to report.
         let _ = fs::remove_file(&part);

@@ -20,9 +20,32 @@ pub fn default_folder() -> PathBuf {
     if user.is_root() {
         return "/run/nearside".into();
     }
-    match env::var_os("XDG_RUNTIME_DIR").filter(|folder| Path::new(folder).is_absolute()) {
-        Some(folder) => Path::new(&folder).join("nearside"),
-        None => env::temp_dir().join(format!("nearside-{}", user.as_raw())),
+    let user = user.as_raw();
+    // Without the variable too, as under `su`: any user can take a name in the folder for temporary files first.
+    let of_login = PathBuf::from(format!("/run/user/{user}"));
+    let named = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|folder| folder.is_absolute());
+    match named.or_else(|| Some(of_login).filter(|folder| owner(folder) == Some(user))) {
+        Some(folder) => folder.join("nearside"),
+        None => env::temp_dir().join(format!("nearside-{user}")),
+    }
+}
+
+/// The owner of a file or folder that is there.
+fn owner(path: &Path) -> Option<u32> {
+    fs::symlink_metadata(path).ok().map(|found| found.uid())
+}
+
+/// Refuses a folder that another user has, with the cure.
+fn refuse_taken(folder: &Path, user: u32) -> Result<(), JournalError> {
+    match owner(folder) {
+        Some(other) if other != user => {
+            let why = format!(
+                "it belongs to user {other}: set XDG_RUNTIME_DIR, or `folder` of the configuration, to a folder that only you \
+                 may write to"
+            );
+            Err(JournalError::Unsafe { path: folder.to_owned(), why })
+        }
+        _ => Ok(()),
     }
 }
 
@@ -37,6 +60,7 @@ pub(super) fn prepare(folder: &Path) -> Result<(), JournalError> {
         }
         _ => {}
     }
+    refuse_taken(folder, geteuid().as_raw())?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = rustix::fs::open(folder, flags, Mode::empty()).and_then(fstat);
     let found = opened.map_err(|error| JournalError::system("use the folder", folder)(error.into()))?;
@@ -85,4 +109,23 @@ fn writer(file: &File) -> Option<Pid> {
     let mut line = String::new();
     BufReader::new(file.take(MOST_HEADER_BYTES)).read_line(&mut line).ok()?;
     serde_json::from_str::<Header>(&line).ok().map(|header| header.pid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_name_that_another_user_took_is_refused_with_the_cure() {
+        let place = tempfile::tempdir().unwrap();
+        let user = geteuid().as_raw();
+        let taken = place.path().join("nearside-1000");
+        // The name may also be of a file, or of a link to a folder of this user.
+        symlink(place.path(), &taken).unwrap();
+        assert!(refuse_taken(&taken, user).is_ok() && refuse_taken(Path::new("/nowhere"), user).is_ok());
+        let refused = refuse_taken(&taken, user + 1).unwrap_err().to_string();
+        let wanted = format!("it belongs to user {user}: set XDG_RUNTIME_DIR");
+        assert!(refused.contains(&wanted) && refused.contains("nearside-1000"), "{refused}");
+    }
 }

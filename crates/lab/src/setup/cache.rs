@@ -8,10 +8,12 @@ use rustix::fs::{FlockOperation, flock, statvfs};
 use rustix::io::Errno;
 
 use super::SetupError;
+use super::hashes::{self, Check};
 use super::requirements::NEEDED_MIB;
 
 pub struct Cache {
     folder: PathBuf,
+    check: Check,
 }
 
 /// Work in progress; dropping it removes the folder.
@@ -20,19 +22,24 @@ pub struct Scratch(PathBuf);
 impl Cache {
     /// `$XDG_CACHE_HOME/nearside`, or `~/.cache/nearside`. A relative path counts as unset, as the XDG specification
     /// requires.
-    pub fn of_this_user() -> Result<Cache, SetupError> {
+    pub fn of_this_user(check: Check) -> Result<Cache, SetupError> {
         let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let base = variable("XDG_CACHE_HOME").or_else(|| variable("HOME").map(|home| home.join(".cache")));
-        Ok(Cache { folder: base.ok_or(SetupError::NoCacheFolder)?.join("nearside") })
+        Ok(Cache { folder: base.ok_or(SetupError::NoCacheFolder)?.join("nearside"), check })
     }
 
     #[cfg(test)]
     pub fn in_folder(folder: &Path) -> Cache {
-        Cache { folder: folder.to_owned() }
+        Cache { folder: folder.to_owned(), check: Check::Quick }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
+    }
+
+    /// Refuses an entry with a damaged file.
+    pub fn undamaged(&self, entry: &Path) -> Result<(), String> {
+        hashes::damage(entry, self.check).map_or(Ok(()), Err)
     }
 
     /// Waits for the lock. It is released when the returned file is closed, so also when the process ends.

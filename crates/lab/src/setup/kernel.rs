@@ -38,20 +38,27 @@ impl Kernel {
         }
         let not_set_up = |what, tried, options| SetupError::NotSetUp { what, tried, options };
         let Some(wanted) = wanted else {
-            return Kernel::open(&cache.path(FOLDER), None)
+            let folder = cache.path(FOLDER);
+            return cache
+                .undamaged(&folder)
+                .and_then(|()| Kernel::open(&folder, None))
                 .map_err(|reason| not_set_up("kernel for the guest".to_string(), vec![reason], String::new()));
         };
         let folders = cached_folders(cache);
         let found = folders.iter().filter_map(|folder| Kernel::open(folder, Some(wanted)).ok());
-        found.max_by_key(|kernel| Version::parse(&kernel.version)).ok_or_else(|| {
+        let options = format!(" --kernel {wanted}");
+        let what = format!("kernel {wanted} for the guest");
+        let newest = found.max_by_key(|kernel| Version::parse(&kernel.version)).ok_or_else(|| {
             let mut there: Vec<Kernel> = folders.iter().filter_map(|folder| Kernel::open(folder, None).ok()).collect();
             there.sort_by_key(|kernel| Version::parse(&kernel.version));
             let mut fetched: Vec<String> = there.iter().map(|kernel| format!("there is {}", kernel.version)).collect();
             if fetched.is_empty() {
                 fetched.push("there is none yet".to_string());
             }
-            not_set_up(format!("kernel {wanted} for the guest"), fetched, format!(" --kernel {wanted}"))
-        })
+            not_set_up(what.clone(), fetched, options.clone())
+        })?;
+        let undamaged = folder_of(&newest.modules).map_or(Ok(()), |folder| cache.undamaged(folder));
+        undamaged.map(|()| newest).map_err(|reason| not_set_up(what, vec![reason], options))
     }
 
     /// The newest matching kernel in a folder with the layout of unpacked packages; or the problem with it.
@@ -83,6 +90,11 @@ pub fn named_folder() -> Option<PathBuf> {
 
 /// Debian moved from the first to the second between 12 and 13.
 const MODULES: [&str; 2] = ["lib/modules", "usr/lib/modules"];
+
+/// The folder that holds `lib/modules/VERSION/kernel`.
+pub fn folder_of(modules: &Path) -> Option<&Path> {
+    modules.ancestors().nth(4)
+}
 
 /// Every image in a folder with the layout of unpacked packages, with its version and release: in `boot`, or beside its
 /// modules, where newer packages have it.
@@ -140,6 +152,7 @@ fn keep(from: &Path, to: &Path) -> Result<(), SetupError> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::hashes;
     use super::super::modules::tests::{tree, write};
     use super::*;
 
@@ -194,6 +207,23 @@ mod tests {
             assert_eq!(open(version).as_deref(), Ok("6.18.15+deb13-amd64"), "{version}");
         }
         assert!(open("7.3").is_err_and(|reason| reason.contains("no boot/vmlinuz-7.3 ")));
+    }
+
+    #[test]
+    fn a_damaged_kernel_is_named_with_the_cure() {
+        let folder = tempfile::tempdir().expect("a scratch folder");
+        let cache = Cache::in_folder(folder.path());
+        for (place, version, request) in [(FOLDER, "6.12.95", None), ("kernels/7.3.4", "7.3.4", Some("7.3"))] {
+            tree(&cache.path(place), "lib/modules", version);
+            hashes::keep(&cache.path(place)).expect("a list");
+            let find = || Kernel::find(&cache, request.map(wanted).as_ref());
+            let image = find().expect("a whole kernel").image;
+            fs::write(&image, "cut").expect("damage");
+            let error = find().expect_err("a damaged kernel").to_string();
+            let options = request.map_or(String::new(), |version| format!(" --kernel {version}"));
+            let ending = format!("{} is damaged\nrun: nearside lab setup{options}", image.display());
+            assert!(error.ends_with(&ending), "{error}");
+        }
     }
 
     #[test]

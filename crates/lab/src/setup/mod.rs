@@ -7,6 +7,7 @@ mod apt;
 mod cache;
 mod command;
 mod error;
+mod hashes;
 mod interrupts;
 mod kernel;
 mod kernel_packages;
@@ -22,6 +23,7 @@ use std::path::{Path, PathBuf};
 use apt::{Apt, Releases};
 use cache::Cache;
 pub use error::SetupError;
+use hashes::Check;
 use interrupts::Interrupts;
 use kernel::Kernel;
 use kernel_version::KERNEL_VERSIONS;
@@ -49,13 +51,23 @@ impl Assets {
     /// Locates files on this host without fetching: environment variables first, then `PATH` and the cache folder. If
     /// `kernel` is `None`, takes the default one, or the one that [`KERNEL_VARIABLE`] names.
     pub fn find(kernel: Option<&KernelVersion>) -> Result<Assets, SetupError> {
-        Assets::find_in(&Cache::of_this_user()?, wanted(kernel)?.as_ref())
+        Assets::find_in(&Cache::of_this_user(Check::Quick)?, wanted(kernel)?.as_ref())
     }
 
     fn find_in(cache: &Cache, kernel: Option<&KernelVersion>) -> Result<Assets, SetupError> {
         let qemu = Qemu::find(cache)?;
         let kernel = Kernel::find(cache, kernel)?;
         Ok(Assets { qemu, kernel_image: kernel.image, modules: kernel.modules, kernel_version: kernel.version })
+    }
+
+    /// The first damaged file, and what is wrong with it. Reads all fetched files.
+    pub fn damage(&self) -> Option<String> {
+        self.folders().find_map(|folder| hashes::damage(folder, Check::Whole))
+    }
+
+    /// The folders that setup fetched, or may have fetched.
+    fn folders(&self) -> impl Iterator<Item = &Path> {
+        self.qemu.folder().into_iter().chain(kernel::folder_of(&self.modules))
     }
 
     /// The module with this path below [`Assets::modules`] (`net/9p/9pnet`), decompressed and ready for `init_module`;
@@ -89,16 +101,17 @@ fn wanted(option: Option<&KernelVersion>) -> Result<Option<KernelVersion>, Setup
         .map_or_else(|| std::env::var_os(KERNEL_VARIABLE).map(from_variable).transpose(), |version| Ok(Some(version)))
 }
 
-/// Fetches what is missing and reports each step to `progress`. If `kernel` is `None`, takes the default one, or the
+/// Fetches what is missing or damaged and reports each step to `progress`. If `kernel` is `None`, takes the default one, or the
 /// one that [`KERNEL_VARIABLE`] names. Concurrent setups take turns; a killed setup leaves the previous state, and the
 /// next one removes its leftovers; Ctrl-C removes them at once.
 pub fn setup(kernel: Option<&KernelVersion>, progress: &dyn Fn(&str)) -> Result<Assets, SetupError> {
-    let cache = Cache::of_this_user()?;
+    let cache = Cache::of_this_user(Check::Whole)?;
     let kernel = wanted(kernel)?;
     let kernel = kernel.as_ref();
     // Only the archive knows which one is newest, even if one is cached.
     let ask_for_newest = kernel == Some(&KernelVersion::Newest) && kernel::named_folder().is_none();
     if !ask_for_newest && let Ok(assets) = Assets::find_in(&cache, kernel) {
+        keep_missing_hashes(&cache, &assets, progress);
         return Ok(assets);
     }
     let _lock = cache.lock(progress)?;
@@ -126,6 +139,14 @@ pub fn setup(kernel: Option<&KernelVersion>, progress: &dyn Fn(&str)) -> Result<
     Assets::find_in(&cache, kernel)
 }
 
+/// Keeps the hashes of what an older version fetched. A cache that cannot be written to is used without.
+fn keep_missing_hashes(cache: &Cache, assets: &Assets, progress: &dyn Fn(&str)) {
+    let is_fetched = |folder: &&Path| folder.starts_with(cache.path("")) && !folder.join(hashes::LIST).exists();
+    for folder in assets.folders().filter(is_fetched) {
+        let _ = cache.lock(progress).and_then(|_lock| hashes::keep(folder));
+    }
+}
+
 /// Whether it should be fetched. Files that the user named by a variable are not: the user has to fix a mistake there.
 fn is_missing<T>(found: Result<T, SetupError>) -> Result<bool, SetupError> {
     match found {
@@ -144,5 +165,6 @@ fn fetch(
     let whole = scratch.join(name);
     cache::create_folder(&whole)?;
     assemble(&whole)?;
+    hashes::keep(&whole)?;
     cache.replace(name, &whole)
 }

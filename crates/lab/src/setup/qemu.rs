@@ -55,7 +55,8 @@ impl Qemu {
             None => Err(format!("no {PROGRAM} on PATH")),
         };
         on_path.or_else(|not_on_path| {
-            Qemu::cached(&cache.path(FOLDER)).map_err(|not_cached| SetupError::NotSetUp {
+            let folder = cache.path(FOLDER);
+            cache.undamaged(&folder).and_then(|()| Qemu::cached(&folder)).map_err(|not_cached| SetupError::NotSetUp {
                 what: "QEMU".to_string(),
                 tried: vec![not_on_path, not_cached],
                 options: String::new(),
@@ -76,6 +77,11 @@ impl Qemu {
         let libraries = folder.join("lib");
         let version = probe(&program, Some(&libraries))?;
         Ok(Qemu { program, version, libraries: Some(libraries), firmware: Some(folder.join("firmware")) })
+    }
+
+    /// The cache's folder that it is in, if it is.
+    pub(super) fn folder(&self) -> Option<&Path> {
+        self.libraries.as_deref()?.parent()
     }
 
     /// Starts it with a library preloaded before all others. Arguments may follow.

@@ -10,9 +10,10 @@
 use crate::memory::memory_policy::{memory_policy, set_memory_policy};
 use crate::processes::process::{Mapping, Process, ProcessError, read_error};
 use machine::{MemoryMode, MemoryPolicy, NodeId, SMALL_PAGE};
-use rustix::fs::OFlags;
+use rustix::fs::{Mode, OFlags};
 use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
 /// The memory of a process in which pages are copied.
@@ -76,17 +77,14 @@ impl Process {
     /// Opens the file of a mapping for reading. ESTALE: the name now belongs to another file, or is gone. Needs the
     /// process's user, or `CAP_SYS_PTRACE`, and read access to the file.
     pub fn mapped_file(&self, mapping: &Mapping) -> io::Result<File> {
-        let path = format!("root{}", mapping.name);
-        let is_it = |inode: u64, is_file: bool| {
-            if is_file && inode == mapping.inode { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESTALE)) }
-        };
-        // Opening a device may have side effects.
-        let held = self.open_below_as(&path, OFlags::PATH)?.metadata()?;
-        is_it(held.ino(), held.is_file())?;
-        let file = self.open_below_as(&path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
-        let opened = file.metadata()?;
-        is_it(opened.ino(), opened.is_file())?;
-        Ok(file)
+        // Opening a device may have side effects, and the name may lead to another file at any time.
+        let held = self.open_below_as(&format!("root{}", mapping.name), OFlags::PATH)?;
+        let found = held.metadata()?;
+        if !found.is_file() || found.ino() != mapping.inode {
+            return Err(io::Error::from_raw_os_error(libc::ESTALE));
+        }
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        Ok(rustix::fs::open(format!("/proc/self/fd/{}", held.as_raw_fd()), flags, Mode::empty())?.into())
     }
 }
 
@@ -97,7 +95,9 @@ mod tests {
     use crate::processes::process::Pid;
     use crate::residence::pagemap::{PageEntry, Pagemap};
     use crate::{PageBatch, allowed_memory_nodes};
+    use rustix::fs::{CWD, FileType, RenameFlags, inotify, mknodat, renameat_with};
     use std::io::Write;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
     const WORD: u64 = 0x0707_0707_0707_0707;
 
@@ -151,6 +151,33 @@ mod tests {
             let other = Mapping { name: name.to_owned(), inode, ..mapping.clone() };
             assert!(process.mapped_file(&other).is_err(), "{name}");
         }
+    }
+
+    #[test]
+    fn nothing_else_is_opened_while_names_are_exchanged() {
+        let folder = tempfile::tempdir().unwrap();
+        let [file, pipe] = ["file", "pipe"].map(|name| folder.path().join(name));
+        std::fs::write(&file, [7; 4096]).unwrap();
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
+        let words = FileWords::map(&File::open(&file).unwrap(), 4096).unwrap();
+        let process = Process::open(Pid(std::process::id())).unwrap();
+        let mapping = process.mappings().unwrap().into_iter().find(|one| one.range.contains(&words.address())).unwrap();
+        let opened = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
+        inotify::add_watch(&opened, &pipe, inotify::WatchFlags::OPEN).unwrap();
+        let over = AtomicBool::new(false);
+        let found = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Relaxed) {
+                    renameat_with(CWD, &file, CWD, &pipe, RenameFlags::EXCHANGE).unwrap();
+                }
+            });
+            let found = (0..20_000).filter(|_| process.mapped_file(&mapping).is_ok()).count();
+            over.store(true, Relaxed);
+            found
+        });
+        assert!(found > 0);
+        let error = rustix::io::read(&opened, &mut [0; 4096]).unwrap_err();
+        assert_eq!(error, rustix::io::Errno::AGAIN, "the pipe was opened");
     }
 
     #[test]

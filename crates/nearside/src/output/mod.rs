@@ -29,15 +29,24 @@ pub fn check(file: &Path) -> Result<(), OutputError> {
     checked.map_err(|source| OutputError { path: Some(file.to_owned()), source })
 }
 
-/// Writes the final text to a file, or to standard output if it is `-`.
+/// Writes the final text to a file for its owner only, or to standard output if it is `-`.
 pub fn write_to(text: &str, file: &Path) -> Result<(), OutputError> {
-    write(text, Some(file).filter(|file| *file != Path::new("-")))
+    write_private(text, Some(file).filter(|file| *file != Path::new("-")))
 }
 
 /// Writes all of a text. A reader that stops early (`| head`) is no error.
 pub fn write(text: &str, file: Option<&Path>) -> Result<(), OutputError> {
+    write_into(text, file, |path| File::create(path))
+}
+
+/// Like [`write`], but a new file is for its owner only: for what is known of processes.
+pub fn write_private(text: &str, file: Option<&Path>) -> Result<(), OutputError> {
+    write_into(text, file, trace::create_private_file)
+}
+
+fn write_into(text: &str, file: Option<&Path>, create: fn(&Path) -> io::Result<File>) -> Result<(), OutputError> {
     let Some(path) = file else { return write_more(text).map(|_| ()) };
-    let written = File::create(path).and_then(|mut file| file.write_all(text.as_bytes()));
+    let written = create(path).and_then(|mut file| file.write_all(text.as_bytes()));
     written.map_err(|source| OutputError { path: Some(path.to_owned()), source })
 }
 

@@ -72,5 +72,5 @@ impl Pictures {
 }
 
 fn write(text: &str, file: &Path) -> Result<(), OutputError> {
-    output::write(text, Some(file).filter(|file| !is_output(file)))
+    output::write_private(text, Some(file).filter(|file| !is_output(file)))
 }

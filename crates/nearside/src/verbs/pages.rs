@@ -130,7 +130,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         Format::Json => serde_json::to_string_pretty(&report)? + "\n",
         Format::Svg => pages_svg(&report),
     };
-    output::write(&text, arguments.output.as_deref())?;
+    output::write_private(&text, arguments.output.as_deref())?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -131,7 +131,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         arguments.text(&ProfileReport::new(&view, recorded.facts, wanted))?
     };
     if arguments.pictures.on_output() == 0 || arguments.output.is_some() {
-        output::write(&text, arguments.output.as_deref().filter(|file| !is_output(file)))?;
+        output::write_private(&text, arguments.output.as_deref().filter(|file| !is_output(file)))?;
     }
     Ok(ExitCode::SUCCESS)
 }

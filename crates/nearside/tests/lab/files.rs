@@ -12,20 +12,39 @@ fn files_below_out_come_back_and_others_do_not() {
     let lab = Lab::new();
     fs::write(lab.path("work/input"), noise(100_000)).unwrap();
     let script = "umask 027; cd 'kept, with spaces' && cp ../input copy && mkdir -p a/b && echo text > a/b/file && \
-        ln -s copy link && echo gone > ../gone && mv a/b/file a/b/renamed && : > empty && rm empty && kill -KILL $$";
+        ln -s copy link && cmp link copy && stat -c %a copy && echo gone > ../gone && mv a/b/file a/b/renamed && : > empty && rm empty && kill -KILL $$";
     let options = ["--quiet", "--out", "kept, with spaces"];
     let ran = lab.script("small-2x2", &options, script);
-    assert_eq!((ran.status, ran.error.as_str()), (128 + 9, ""));
+    // The guest sees what it asked for, and the host plain files for their owner.
+    assert_eq!((ran.status, ran.error.as_str(), ran.text()), (128 + 9, "", "640\n"));
     let out = lab.path("work/kept, with spaces");
     assert!(fs::read(out.join("copy")).unwrap() == noise(100_000));
     assert_eq!(fs::read_to_string(out.join("a/b/renamed")).unwrap(), "text\n");
-    assert_eq!(fs::read_link(out.join("link")).unwrap(), Path::new("copy"));
+    assert_eq!(fs::read_to_string(out.join("link")).unwrap(), "copy");
     let copy = fs::metadata(out.join("copy")).unwrap();
-    assert_eq!((copy.mode() & 0o777, copy.uid()), (0o640, rustix::process::getuid().as_raw()));
+    assert_eq!((copy.mode() & 0o7777, copy.uid()), (0o600, rustix::process::getuid().as_raw()));
     let mut names: Vec<_> = fs::read_dir(&out).unwrap().flatten().map(|entry| entry.file_name()).collect();
     names.sort();
     assert_eq!(names, ["a", "copy", "link"]);
     assert!(!lab.path("work/gone").exists());
+}
+
+/// Needs root, which makes all of these on the host if QEMU lets it.
+#[test]
+fn root_of_the_guest_makes_no_device_and_no_setuid_file_on_the_host() {
+    if !is_root_to("run the guest's command as root") {
+        return;
+    }
+    let lab = Lab::new();
+    let script = "cd out && cp /bin/true program && chmod 6755 program && mknod device c 1 3 && mkfifo pipe && \
+        stat -c '%a %F' program device pipe && chown 1 program && ./program && echo ran";
+    let ran = lab.script("small-2x2", &["--quiet", "--out", "out"], script).succeeded();
+    let seen = "6755 regular file\n644 character special file\n644 fifo\nran\n";
+    assert_eq!((ran.text(), ran.error.as_str()), (seen, ""));
+    for name in ["program", "device", "pipe"] {
+        let made = fs::symlink_metadata(lab.path("work/out").join(name)).unwrap();
+        assert_eq!((made.is_file(), made.mode() & 0o7777, made.uid()), (true, 0o600, 0), "{name}");
+    }
 }
 
 /// Needs root, for the small disk.

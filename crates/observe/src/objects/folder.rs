@@ -1,7 +1,7 @@
 //! The folder shared by programs and the recorder. It is removed with its recorder or, if that was killed, by the
 //! next one.
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, Mode, chmod, flock};
 use rustix::process::geteuid;
 use std::fs::{self, File};
 use std::io;
@@ -26,6 +26,8 @@ impl Folder {
         // Between creation and locking, another recorder may take the folder for abandoned and remove it: try again.
         loop {
             let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(place)?;
+            // The umask may have removed what opening it takes.
+            chmod(folder.path(), Mode::RWXU)?;
             match File::open(folder.path()) {
                 Ok(lock) if locked(&lock) && folder.path().exists() => {
                     return Ok(Self { folder, _lock: lock });

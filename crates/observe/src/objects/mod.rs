@@ -16,11 +16,12 @@ use owners::Owners;
 use process_rings::ProcessRings;
 use rings::{Clock, FOLDER_VARIABLE, SETTINGS_FILE, Settings};
 use rustix::fs::{Mode, chmod};
+use rustix::process::geteuid;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,6 +78,18 @@ pub enum ObjectsError {
         /// The paths searched.
         places: Vec<PathBuf>,
     },
+    /// The library's path cannot be in `LD_PRELOAD`, and a link to it could not be created.
+    #[error("cannot load {}: its path has a space, colon or dollar sign, which LD_PRELOAD cannot have, and no link to it \
+        could be created in {}; install nearside elsewhere", library.display(), place.display())]
+    Link {
+        /// The library.
+        library: PathBuf,
+        /// The folder for the link.
+        place: PathBuf,
+        /// The system's error.
+        #[source]
+        why: io::Error,
+    },
     /// The options are out of range.
     #[error(
         "cannot record objects: rings have 64 KiB to 1 GiB, a power of two; threads are 1 to 65536, frames 1 to 48"
@@ -104,6 +117,9 @@ pub struct ObjectLosses {
     pub silent: u64,
     /// Malformed records: the program overwrote its ring.
     pub malformed: u64,
+    /// Files, and single reports, of other users about processes that were not seen as living descendants of the
+    /// program under that user: they were ignored.
+    pub unbelieved: u64,
 }
 
 /// The object events of running programs: the shared folder and its files, which are removed on drop.
@@ -133,7 +149,8 @@ pub fn library() -> Result<PathBuf, ObjectsError> {
 
 impl ObjectRings {
     /// Creates the folder, in shared memory if available. Programs stamp events with ticks of `clock`. If root
-    /// creates it, all users may write to it but not list it, so that programs that drop their privileges can go on.
+    /// creates it, all users may write to it but not list it, so that programs that drop their privileges can go on: what
+    /// other users report is believed about living descendants of a [known process](Self::add_process) only.
     pub fn create(options: &ObjectOptions, clock: &TickClock) -> Result<Self, ObjectsError> {
         let settings = Settings {
             clock: if clock.is_tsc() { Clock::Tsc } else { Clock::Monotonic },
@@ -152,15 +169,30 @@ impl ObjectRings {
             let folder = Folder::create(&place)?;
             let file = folder.path().join(SETTINGS_FILE);
             fs::write(&file, words.map(u64::to_le_bytes).concat())?;
-            if rustix::process::geteuid().is_root() {
-                chmod(&file, Mode::from_raw_mode(0o644))?;
-                chmod(folder.path(), Mode::from_raw_mode(0o1733))?;
-            }
+            // Whatever the umask is.
+            let [of_file, of_folder] = if geteuid().is_root() { [0o644, 0o1733] } else { [0o600, 0o700] };
+            chmod(&file, Mode::from_raw_mode(of_file))?;
+            chmod(folder.path(), Mode::from_raw_mode(of_folder))?;
             Ok(folder)
         };
         let folder = make().map_err(|why| ObjectsError::Folder { place: place.clone(), why })?;
         let (processes, seen) = (BTreeMap::new(), BTreeSet::new());
-        Ok(Self { folder, settings, processes, seen, owners: Owners::new(), losses: ObjectLosses::default() })
+        Ok(Self { folder, settings, processes, seen, owners: Owners::default(), losses: ObjectLosses::default() })
+    }
+
+    /// The path by which programs load the library: its own, or that of a link in the folder if the dynamic linker would
+    /// not take its own for one path.
+    pub fn loadable(&self, library: PathBuf) -> Result<PathBuf, ObjectsError> {
+        if is_one_path(&library) {
+            return Ok(library);
+        }
+        let link = self.folder.path().join(LIBRARY);
+        let made =
+            if is_one_path(&link) { symlink(&library, &link) } else { Err(io::ErrorKind::InvalidFilename.into()) };
+        match made {
+            Ok(()) => Ok(link),
+            Err(why) => Err(ObjectsError::Link { library, place: self.folder.path().to_owned(), why }),
+        }
     }
 
     /// The program's environment variables: the library, in front of existing entries of `LD_PRELOAD`; the folder;
@@ -180,6 +212,14 @@ impl ObjectRings {
         [("LD_PRELOAD", libraries), (FOLDER_VARIABLE, folder), (SANITIZER_VARIABLE, sanitizer)]
     }
 
+    /// Adds a process of the recorded program: the program itself, or a descendant as reported by the kernel.
+    pub fn add_process(&mut self, pid: Pid) {
+        // Only root's folder has files of other users.
+        if geteuid().is_root() {
+            self.owners.add(pid);
+        }
+    }
+
     /// Notes how far programs have written, which is what [`drain`](Self::drain) reads.
     pub fn look(&mut self, clock: &mut TickClock) -> Result<(), ObjectsError> {
         self.find_files()?;
@@ -197,7 +237,7 @@ impl ObjectRings {
     /// call chain, as [`What::Allocated`]; [`What::Unmapped`] ends both.
     pub fn drain(&mut self, clock: &TickClock, stacks: &mut Stacks, events: &mut Vec<Event>) {
         for process in self.processes.values_mut() {
-            process.drain(clock, stacks, &mut self.losses, events);
+            process.drain(clock, stacks, &mut self.owners, &mut self.losses, events);
         }
         self.clear(clock, stacks, events);
     }
@@ -206,7 +246,7 @@ impl ObjectRings {
     pub fn finish(&mut self, clock: &TickClock, stacks: &mut Stacks, events: &mut Vec<Event>) {
         self.drain(clock, stacks, events);
         for (_, process) in std::mem::take(&mut self.processes) {
-            process.finish(clock, stacks, &mut self.losses, events);
+            process.finish(clock, stacks, &mut self.owners, &mut self.losses, events);
         }
     }
 
@@ -222,20 +262,25 @@ impl ObjectRings {
         self.seen.contains(&(pid, program.into()))
     }
 
-    /// Finds new files. Names are `PID.NUMBER`; a process has another file for each program that it executes.
+    /// Finds new files. Names are `PID.TIME`; a process has another file for each program that it executes.
     fn find_files(&mut self) -> Result<(), ObjectsError> {
         let failed = |why| ObjectsError::Read { place: self.folder.path().to_owned(), why };
         for entry in fs::read_dir(self.folder.path()).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             let Ok(name) = entry.file_name().into_string() else { continue };
-            if name == SETTINGS_FILE || self.processes.contains_key(&name) {
+            if [SETTINGS_FILE, LIBRARY].contains(&name.as_str()) || self.processes.contains_key(&name) {
                 continue;
             }
             // A file that is not complete yet is opened by a later call.
             let known = |pid| self.processes.values().any(|process| process.pid == pid);
-            let Some(process) = ProcessRings::open(&entry.path(), &self.settings, known, &mut self.owners) else {
+            let Some(process) = ProcessRings::open(&entry.path(), &self.settings, known) else { continue };
+            if !self.owners.may_tell(process.user, process.pid) {
+                self.losses.unbelieved = self.losses.unbelieved.saturating_add(1);
+                // Once: the file is gone, and a process that wrote it writes no more.
+                process.end();
+                let _ = fs::remove_file(entry.path());
                 continue;
-            };
+            }
             self.seen.insert((process.pid, process.program.clone()));
             self.processes.insert(name, process);
         }
@@ -250,7 +295,7 @@ impl ObjectRings {
             if let Some(mut process) = self.processes.remove(&name) {
                 if process.is_drained() {
                     let _ = fs::remove_file(self.folder.path().join(&name));
-                    process.finish(clock, stacks, &mut self.losses, events);
+                    process.finish(clock, stacks, &mut self.owners, &mut self.losses, events);
                 } else {
                     self.processes.insert(name, process);
                 }
@@ -259,8 +304,103 @@ impl ObjectRings {
     }
 }
 
+/// Whether the dynamic linker takes this for one path: it ends paths at spaces and colons, and replaces `$LIB` and others.
+fn is_one_path(path: &Path) -> bool {
+    !path.as_os_str().as_encoded_bytes().iter().any(|byte| b" :$".contains(byte))
+}
+
 /// Decodes the name of a process: 16 bytes, padded with zeros.
 fn text(words: impl IntoIterator<Item = u64>) -> Arc<str> {
     let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).take_while(|&byte| byte != 0).collect();
     String::from_utf8_lossy(&bytes).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use linux::{ChildSetup, Credentials};
+    use rings::{MAGIC, PAGE, VERSION, process, process_file};
+    use std::os::unix::fs::{FileExt, PermissionsExt, chown};
+    use std::process::Command;
+
+    const UNPRIVILEGED: u32 = 65_534;
+    /// Set in the process of this test that has another umask.
+    const AGAIN: &str = "NEARSIDE_TEST_AGAIN";
+
+    fn rings() -> (ObjectRings, TickClock) {
+        let clock = TickClock::new(false);
+        (ObjectRings::create(&ObjectOptions::default(), &clock).unwrap(), clock)
+    }
+
+    fn sleep_as(user: u32) -> std::process::Child {
+        let who = Credentials { uid: user, gid: user, groups: Vec::new() };
+        Command::new("sleep").arg("60").run_as(who).spawn().unwrap()
+    }
+
+    /// What a user that knows the folder's name can write there.
+    fn forge(rings: &ObjectRings, name: &str, user: u32, pid: Pid, parent: Pid) {
+        let path = rings.folder.path().join(name);
+        let file = fs::File::create(&path).unwrap();
+        file.set_len(process_file(1, rings.settings.ring_bytes) as u64).unwrap();
+        let words = [
+            (process::MAGIC, MAGIC),
+            (process::VERSION, VERSION),
+            (process::PID, pid.0.into()),
+            (process::PARENT, parent.0.into()),
+            (process::RINGS, 1),
+            (PAGE / 8 + rings::ring::WRITTEN, 0),
+        ];
+        for (word, value) in words {
+            file.write_all_at(&value.to_le_bytes(), 8 * word as u64).unwrap();
+        }
+        chown(&path, Some(user), Some(user)).unwrap();
+    }
+
+    #[test]
+    fn another_user_reports_only_on_living_processes_of_the_program_under_that_user() {
+        if !geteuid().is_root() {
+            return test_tools::skipped("only root can be another user");
+        }
+        let (mut rings, mut clock) = rings();
+        let mut ended = sleep_as(0);
+        ended.kill().and_then(|()| ended.wait()).unwrap();
+        let (mut program, mut others) = (sleep_as(UNPRIVILEGED), sleep_as(UNPRIVILEGED));
+        rings.add_process(Pid(program.id()));
+        let own = Pid(std::process::id());
+        // The first is the program's own; the second would have made the old recorder trust the user about the third.
+        let pids = [Pid(program.id()), Pid(others.id()), Pid(ended.id()), own];
+        for (number, pid) in pids.into_iter().enumerate() {
+            forge(&rings, &format!("{pid}.{number}"), UNPRIVILEGED, pid, own);
+        }
+        let (mut stacks, mut events) = (Stacks::new(), Vec::new());
+        rings.look(&mut clock).unwrap();
+        rings.drain(&clock, &mut stacks, &mut events);
+        let told: BTreeSet<Pid> = events.iter().map(|event| event.pid).collect();
+        let left = fs::read_dir(rings.folder.path()).unwrap().count();
+        for child in [&mut program, &mut others] {
+            child.kill().and_then(|()| child.wait()).unwrap();
+        }
+        assert_eq!((told, rings.losses().unbelieved), (BTreeSet::from([pids[0]]), 3));
+        // The believed one, and the settings.
+        assert_eq!(left, 2);
+    }
+
+    #[test]
+    fn no_umask_changes_who_may_use_the_folder() {
+        if std::env::var_os(AGAIN).is_none() {
+            for umask in ["0777", "0000"] {
+                let this = "objects::tests::no_umask_changes_who_may_use_the_folder";
+                let mut again = Command::new("sh");
+                again.args(["-c", "umask $1; shift; exec \"$@\"", "sh", umask]);
+                again.arg(std::env::current_exe().unwrap()).args(["--exact", this]).env(AGAIN, "1");
+                let output = again.output().unwrap();
+                assert!(output.status.success(), "{umask}: {}", String::from_utf8_lossy(&output.stdout));
+            }
+            return;
+        }
+        let (rings, _) = rings();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+        let modes = [mode(rings.folder.path()), mode(&rings.folder.path().join(SETTINGS_FILE))];
+        assert_eq!(modes, if geteuid().is_root() { [0o1733, 0o644] } else { [0o700, 0o600] });
+    }
 }

@@ -18,6 +18,8 @@ pub struct ProcessRings {
     file: File,
     words: SharedWords,
     pub pid: Pid,
+    /// The owner of the file.
+    pub user: u32,
     /// The name of the program when the library was loaded.
     pub program: Arc<str>,
     /// The first events of the process, until they are reported.
@@ -35,15 +37,11 @@ pub struct ProcessRings {
 impl ProcessRings {
     /// Opens the file. `None` while the process is still writing its header, and for other files. A process that is
     /// `known` has executed another program.
-    pub fn open(
-        path: &Path,
-        settings: &Settings,
-        known: impl FnOnce(Pid) -> bool,
-        owners: &mut Owners,
-    ) -> Option<Self> {
+    pub fn open(path: &Path, settings: &Settings, known: impl FnOnce(Pid) -> bool) -> Option<Self> {
         let flags = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
         let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path).ok()?;
-        let metadata = file.metadata().ok()?;
+        // A link may be to a file of another recording.
+        let metadata = file.metadata().ok().filter(|metadata| metadata.is_file() && metadata.nlink() == 1)?;
         let bytes = usize::try_from(metadata.len()).ok()?;
         let ring_bytes = settings.ring_bytes;
         let most = bytes.checked_sub(PAGE)? / ring_stride(ring_bytes);
@@ -57,9 +55,6 @@ impl ProcessRings {
         }
         let id = |index| u32::try_from(word(index)).ok().filter(|&id| id != 0).map(Pid);
         let (pid, parent, started) = (id(process::PID)?, id(process::PARENT), word(process::STARTED));
-        if !owners.may_tell(metadata.uid(), pid) {
-            return None;
-        }
         let name = text([word(process::NAME), word(process::NAME + 1)]);
         let mut beginning = Vec::new();
         if parent.is_some() || !known(pid) {
@@ -70,6 +65,7 @@ impl ProcessRings {
             file,
             words,
             pid,
+            user: metadata.uid(),
             program: name,
             beginning,
             ring_bytes,
@@ -104,6 +100,7 @@ impl ProcessRings {
         &mut self,
         clock: &TickClock,
         stacks: &mut Stacks,
+        owners: &mut Owners,
         losses: &mut ObjectLosses,
         events: &mut Vec<Event>,
     ) {
@@ -115,12 +112,12 @@ impl ProcessRings {
         for (ring, written) in self.rings.iter_mut().zip(self.written.drain(..)) {
             ring.drain(&self.words, written, &mut context);
         }
-        self.tell_untold(&mut context);
+        self.tell_untold(owners, &mut context);
     }
 
     /// Reports losses outside rings, and silent forks: these inherit their parent's objects, whose state is unknown
     /// from then on.
-    fn tell_untold(&mut self, context: &mut Context<'_>) {
+    fn tell_untold(&mut self, owners: &mut Owners, context: &mut Context<'_>) {
         if self.most == 0 {
             return;
         }
@@ -136,7 +133,9 @@ impl ProcessRings {
                 if time == 0 {
                     return; // The process is still writing this entry.
                 }
-                if pid != 0 {
+                if pid != 0 && !owners.may_tell(self.user, Pid(pid)) {
+                    context.losses.unbelieved = context.losses.unbelieved.saturating_add(1);
+                } else if pid != 0 {
                     let (time_ns, pid, tid) = (context.clock.ns(time), Pid(pid), Tid(pid));
                     let what = What::Untold { start: 0, bytes: u64::MAX };
                     context.events.push(Event { time_ns, pid, tid, cpu: None, what });
@@ -170,23 +169,29 @@ impl ProcessRings {
         self.rings.iter().zip(written).all(|(ring, written)| ring.has_read(written))
     }
 
+    /// Tells the process that reading has ended.
+    pub fn end(&self) {
+        if let Some(over) = self.words.get(process::OVER).filter(|_| self.most != 0) {
+            over.store(1, Release);
+        }
+    }
+
     /// Reports what is left once all records are read, and tells the process that reading has ended.
     pub fn finish(
         mut self,
         clock: &TickClock,
         stacks: &mut Stacks,
+        owners: &mut Owners,
         losses: &mut ObjectLosses,
         events: &mut Vec<Event>,
     ) {
         losses.lost = losses.lost.saturating_add(self.lost());
-        if let Some(over) = self.words.get(process::OVER).filter(|_| self.most != 0) {
-            over.store(1, Release);
-        }
+        self.end();
         let mut context = Context { pid: self.pid, clock, stacks, losses, events };
         for ring in &self.rings {
             ring.finish(&self.words, &mut context);
         }
-        self.tell_untold(&mut context);
+        self.tell_untold(owners, &mut context);
     }
 }
 
@@ -212,11 +217,11 @@ mod tests {
         put(process::PID, std::process::id().into());
         put(process::RINGS, 1);
         put(PAGE / 8 + ring::WRITTEN, 400);
-        let mut rings = ProcessRings::open(&path, &settings, |_| false, &mut Owners::new()).unwrap();
+        let mut rings = ProcessRings::open(&path, &settings, |_| false).unwrap();
         rings.look();
         file.set_len(0).unwrap();
         let (mut stacks, mut losses, mut events) = (Stacks::new(), ObjectLosses::default(), Vec::new());
-        rings.drain(&TickClock::new(false), &mut stacks, &mut losses, &mut events);
+        rings.drain(&TickClock::new(false), &mut stacks, &mut Owners::default(), &mut losses, &mut events);
         assert_eq!((events.len(), losses.malformed), (2, 100));
         rings.look();
         assert!(rings.has_ended());

@@ -67,9 +67,16 @@ impl SourceOptions<'_> {
             // Its child processes may still report their objects.
             notes.push(format!("no objects were recorded: {obstacle}"));
         }
-        match library().and_then(|library| Ok((rings(small_bytes, clock)?, library))) {
+        let open = || {
+            let library = library()?;
+            let rings = rings(small_bytes, clock)?;
+            let library = rings.loadable(library)?;
+            Ok((rings, library))
+        };
+        match open() {
             Ok(objects) => Some(objects),
             Err(error) => {
+                let error: ObjectsError = error;
                 notes.push(format!("no objects were recorded: {}", chain(&error)));
                 None
             }

@@ -141,6 +141,9 @@ impl Recorder {
     /// Adds a process to the recording.
     pub fn add_process(&mut self, pid: Pid) {
         self.processes.insert(pid);
+        if let Some(objects) = &mut self.sources.objects {
+            objects.add_process(pid);
+        }
     }
 
     /// Records until it is over, or for the given time.
@@ -186,6 +189,10 @@ impl Recorder {
                 losses.lost,
             );
             about.lose("records that a program overwrote", losses.malformed);
+            about.lose(
+                "files in which another user reported objects, ignored because no living process of the program ran as that user",
+                losses.unbelieved,
+            );
             about.lose("forked processes that could create no file to report their objects in", losses.silent);
             about.notes.extend(uninstrumented(&self.executed, |pid, name| objects.has_been_in(pid, name)));
         }
@@ -228,10 +235,11 @@ impl Recorder {
     }
 
     fn write(&mut self) -> Result<(), RecordError> {
-        for mut event in self.events.drain(..) {
+        let mut events = std::mem::take(&mut self.events);
+        for mut event in events.drain(..) {
             self.files.complete(&mut event);
             match event.what {
-                What::ProcessStarted { .. } => drop(self.processes.insert(event.pid)),
+                What::ProcessStarted { .. } => self.add_process(event.pid),
                 What::Named { exec: true, ref name } => drop(self.executed.insert((event.pid, name.clone()))),
                 What::Allocated { .. } => self.counts.objects += 1,
                 What::Counted { objects, .. } => {
@@ -242,6 +250,7 @@ impl Recorder {
             self.counts.events += 1;
             self.writer.event(event)?;
         }
+        self.events = events;
         for sample in self.samples.drain(..).filter(|sample| self.processes.contains(&sample.pid)) {
             self.counts.samples += 1;
             self.writer.sample(sample)?;

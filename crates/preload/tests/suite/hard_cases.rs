@@ -2,8 +2,9 @@
 
 use crate::support::{Program, Told, compile, library, options, record};
 use observe::TickClock;
-use observe::objects::{ObjectOptions, ObjectRings, Obstacle, obstacle};
+use observe::objects::{LIBRARY, ObjectOptions, ObjectRings, Obstacle, obstacle};
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -121,6 +122,49 @@ fn a_fork_that_can_make_no_file_is_known_to_tell_nothing() {
     let events: Vec<&What> = told.events.iter().filter(|event| event.pid.0 == child).map(|event| &event.what).collect();
     assert_eq!(events, [&What::Untold { start: 0, bytes: u64::MAX }]);
     assert_eq!(told.losses.silent, 1);
+}
+
+#[test]
+fn no_umask_hides_a_programs_file_from_the_recorder() {
+    let mut clock = TickClock::detect();
+    let mut rings = ObjectRings::create(&options(), &clock).unwrap();
+    let environment = rings.environment(&library(), None);
+    let folder =
+        environment.iter().find(|(name, _)| *name == rings::FOLDER_VARIABLE).map(|(_, folder)| folder).unwrap();
+    let mut child =
+        Command::new("sh").args(["-c", "umask 0777; exec sleep 60"]).envs(environment.clone()).spawn().unwrap();
+    let (mut stacks, mut events) = (Stacks::new(), Vec::new());
+    let sleeps = |event: &Event| matches!(&event.what, What::Named { name, .. } if **name == *"sleep");
+    while !events.iter().any(sleeps) {
+        rings.look(&mut clock).unwrap();
+        rings.drain(&clock, &mut stacks, &mut events);
+    }
+    let files = std::fs::read_dir(folder).unwrap().flatten();
+    let its = files.filter(|file| file.file_name().to_string_lossy().starts_with(&format!("{}.", child.id())));
+    let modes: Vec<u32> = its.map(|file| file.metadata().unwrap().permissions().mode() & 0o7777).collect();
+    child.kill().and_then(|()| child.wait()).unwrap();
+    assert_eq!(modes, [0o600, 0o600]);
+}
+
+#[test]
+fn the_library_may_be_installed_at_any_path() {
+    for name in ["a b", "a:b", "$LIB"] {
+        let place = tempfile::tempdir().unwrap();
+        let installed = place.path().join(name).join(LIBRARY);
+        std::fs::create_dir(installed.parent().unwrap()).unwrap();
+        std::fs::copy(library(), &installed).unwrap();
+        let mut clock = TickClock::detect();
+        let mut rings = ObjectRings::create(&options(), &clock).unwrap();
+        let library = rings.loadable(installed).unwrap();
+        let mut command = Command::new(&CASES.path);
+        let output = command.arg("nothing").envs(rings.environment(&library, None)).output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{name}: {output:?}");
+        let (mut stacks, mut events) = (Stacks::new(), Vec::new());
+        rings.look(&mut clock).unwrap();
+        rings.finish(&clock, &mut stacks, &mut events);
+        assert!(events.iter().any(|event| matches!(event.what, What::Allocated { .. })), "{name}: {events:?}");
+    }
+    assert_eq!(ObjectRings::create(&options(), &TickClock::detect()).unwrap().loadable(library()).unwrap(), library());
 }
 
 #[test]

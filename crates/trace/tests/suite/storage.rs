@@ -8,13 +8,14 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 use trace::{
     About, AccessKind, Count, Counter, Event, FileIdentity, Flush, ReadError, Record, Sample, Served, Source, StackId,
-    Stacks, Trace, What, WriteError, Writer,
+    Stacks, Trace, What, WriteError, Writer, create_private_file, create_private_folder,
 };
 
 fn machine() -> Machine {
@@ -396,4 +397,47 @@ fn names_of_any_length_can_be_read_and_equal_ones_are_one() {
     let names: Vec<Arc<str>> = read(folder.path()).unwrap().0.iter().map(name).collect();
     assert!(names.len() == 4 && names.iter().all(|name| Arc::ptr_eq(name, &names[0])));
     assert!(long.starts_with(&*names[0]) && names[0].len() == 64 << 10);
+}
+
+/// Set in the process of this test that has another umask.
+const AGAIN: &str = "NEARSIDE_TEST_AGAIN";
+
+#[test]
+fn a_trace_is_its_owners_only_under_any_umask() {
+    if std::env::var_os(AGAIN).is_none() {
+        for umask in ["0000", "0777"] {
+            let mut again = Command::new("sh");
+            again.args(["-c", "umask $1; shift; exec \"$@\"", "sh", umask]).arg(std::env::current_exe().unwrap());
+            again.args(["--exact", "storage::a_trace_is_its_owners_only_under_any_umask"]).env(AGAIN, "1");
+            let output = again.output().unwrap();
+            assert!(output.status.success(), "{umask}: {}", String::from_utf8_lossy(&output.stdout));
+        }
+        return;
+    }
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let trace = folder.path().join("trace");
+    written(&trace, 3);
+    let mut folders = vec![trace.clone()];
+    let mut files = 0;
+    while let Some(folder) = folders.pop() {
+        assert_eq!(mode(&folder), 0o700, "{}", folder.display());
+        for path in fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                assert_eq!(mode(&path), 0o600, "{}", path.display());
+                files += 1;
+            }
+        }
+    }
+    assert!(files > 2, "{files} files");
+    // What was there keeps its mode: its owner chose it.
+    let kept = folder.path().join("kept");
+    fs::write(&kept, "x").unwrap();
+    fs::set_permissions(&kept, fs::Permissions::from_mode(0o644)).unwrap();
+    create_private_file(&kept).unwrap();
+    create_private_folder(folder.path()).unwrap();
+    assert_eq!((mode(&kept), mode(folder.path()), fs::metadata(&kept).unwrap().len()), (0o644, 0o755, 0));
 }

@@ -170,10 +170,10 @@ fn tell(arguments: &Arguments, report: &CompareReport, machine: &Machine) -> Res
         let on_output = arguments.json.as_deref() == Some(Path::new("-"));
         if let Some(file) = &arguments.json {
             let json = serde_json::to_string_pretty(report)? + "\n";
-            output::write(&json, Some(file.as_path()).filter(|_| !on_output))?;
+            output::write_private(&json, Some(file.as_path()).filter(|_| !on_output))?;
         }
         if let Some(file) = &arguments.html {
-            output::write(&comparison_to_html(report, machine)?, Some(file))?;
+            output::write_private(&comparison_to_html(report, machine)?, Some(file))?;
         }
         if !on_output {
             output::write(&report.to_string(), None)?;

@@ -13,7 +13,7 @@ use rustix::process::{getgid, getgroups, getuid, umask};
 use rustix::termios::tcgetattr;
 use std::error::Error;
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -229,7 +229,7 @@ const GUEST_FOLDERS: [&str; 4] = ["/dev", "/proc", "/run", "/sys"];
 /// The folder whose files come back, as an absolute path.
 fn out_folder(folder: &Path) -> Result<PathBuf, LabError> {
     let failed = |what| move |why: io::Error| LabError::File { what, path: folder.to_owned(), why };
-    std::fs::create_dir_all(folder).map_err(failed("make the folder"))?;
+    trace::create_private_folder(folder).map_err(failed("make the folder"))?;
     let found = std::fs::canonicalize(folder).map_err(failed("find the folder"))?;
     access(&found, Access::WRITE_OK | Access::EXEC_OK).map_err(|why| failed("write to the folder")(why.into()))?;
     let hides = GUEST_FOLDERS.iter().any(|own| Path::new(own).starts_with(&found));
@@ -252,8 +252,11 @@ impl Created {
         let to: Box<dyn Write> = if path == Path::new("-") {
             Box::new(io::stdout())
         } else {
-            let file =
-                File::create(path).map_err(|why| LabError::File { what: "create", path: path.to_owned(), why })?;
+            let file = trace::create_private_file(path).map_err(|why| LabError::File {
+                what: "create",
+                path: path.to_owned(),
+                why,
+            })?;
             Box::new(BufWriter::new(file))
         };
         Ok(Self { path: path.to_owned(), to })
