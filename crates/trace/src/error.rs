@@ -1,8 +1,9 @@
-//! Why a trace cannot be read.
+//! Why a trace cannot be read or written.
 
 use crate::metadata::FORMAT;
 use crate::parquet_file::TableError;
 use machine::MachineError;
+use parquet::errors::ParquetError;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -69,4 +70,37 @@ impl ReadError {
     pub(crate) fn table(path: &Path, error: TableError) -> Self {
         Self::Table { path: path.to_owned(), source: Damage(error) }
     }
+}
+
+/// Why a trace cannot be written. The part written before can be read.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// The folder exists and is not empty.
+    #[error("{} exists and is not an empty folder: choose another folder for the trace, or remove it", .0.display())]
+    Exists(PathBuf),
+    /// A system call failed.
+    #[error("cannot write {} of the trace: {error}; what was written before it, if anything was, can be read", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's error.
+        error: io::Error,
+    },
+    /// Rows could not be encoded.
+    #[error("cannot encode {} of the trace: {error}; what was written before it, if anything was, can be read", path.display())]
+    Encode {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        error: ParquetError,
+    },
+    /// The machine's description cannot be written as TOML.
+    #[error(transparent)]
+    Machine(#[from] MachineError),
+    /// The trace was written but could not be read back for its symbols.
+    #[error("the trace was written, but cannot be finished")]
+    Read(#[source] Box<ReadError>),
+    /// The trace's description cannot be written as TOML.
+    #[error("cannot describe the trace")]
+    About(#[from] toml::ser::Error),
 }

@@ -1,13 +1,12 @@
 //! The tables of symbols, with which a trace can be read on another machine.
 
 use crate::FileIdentity;
-use crate::error::ReadError;
+use crate::error::{ReadError, WriteError};
 use crate::image::{CodeLine, Image, ImageState, Named, Segment};
 use crate::parquet_file::TableError;
 use crate::symbols::Symbols;
 use crate::table::{Row, table, words};
-use crate::table_folder::all;
-use crate::writer::{WriteError, write_table};
+use crate::table_folder::{all, write_table};
 use std::path::Path;
 use std::sync::Arc;
 

@@ -1,30 +1,18 @@
 //! The files of one table, read as one.
 
-use crate::error::ReadError;
-use crate::parquet_file::{TableError, TableFile};
-use crate::rows::Frame;
-use crate::symbol_rows::{CodeRow, ImageRow, RangeRow, SegmentRow};
+use crate::error::{ReadError, WriteError};
+use crate::parquet_file::{TableError, TableFile, encode};
+use crate::private::{create_private_file, create_private_folder};
 use crate::table::Row;
 use crate::timestamped::Timestamped;
-use crate::writer::TABLE_ENDING;
-use crate::{Count, Event, Sample};
 use std::collections::VecDeque;
 use std::fs::{self, File};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::vec;
 
-/// Names of all tables of a trace, each a folder of files.
-pub const TABLES: [&str; 8] = [
-    Sample::TABLE,
-    Event::TABLE,
-    Count::TABLE,
-    Frame::TABLE,
-    CodeRow::TABLE,
-    ImageRow::TABLE,
-    RangeRow::TABLE,
-    SegmentRow::TABLE,
-];
+/// The extension of complete files.
+const TABLE_ENDING: &str = "parquet";
 
 /// Maximum number of files that overlap in time. More would mean that a source was minutes late.
 const MAX_OPEN: usize = 256;
@@ -162,4 +150,27 @@ impl<R: Row + Timestamped> Merge<R> {
         }
         Ok(())
     }
+}
+
+/// Writes one file of a table.
+pub(crate) fn write_table<R: Row>(trace: &Path, number: u32, rows: &[R]) -> Result<(), WriteError> {
+    let folder = trace.join(R::TABLE);
+    let path = folder.join(format!("{number:06}.{TABLE_ENDING}"));
+    let bytes = encode(rows).map_err(|error| WriteError::Encode { path: path.clone(), error })?;
+    create_private_folder(&folder).map_err(|error| WriteError::Io { path: folder, error })?;
+    put(&path, &bytes)
+}
+
+/// Puts a file in place atomically.
+pub(crate) fn put(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
+    let part = path.with_extension("part");
+    // What an earlier recorder left has its own mode.
+    let _ = fs::remove_file(&part);
+    let written =
+        create_private_file(&part).and_then(|mut file| file.write_all(bytes)).and_then(|()| fs::rename(&part, path));
+    written.map_err(|error| {
+        // The file may not exist; the first error is the one to report.
+        let _ = fs::remove_file(&part);
+        WriteError::Io { path: path.to_owned(), error }
+    })
 }

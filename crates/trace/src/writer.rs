@@ -1,17 +1,16 @@
 //! Writes a trace during the recording, as complete files of limited size. Each is put in place atomically, so the
 //! trace can be read whatever happens to the recorder.
 
-use crate::parquet_file::encode;
-use crate::private::{create_private_file, create_private_folder};
+use crate::error::WriteError;
+use crate::private::create_private_folder;
 use crate::rows::Frame;
 use crate::symbol_rows::write_symbols;
 use crate::table::Row;
+use crate::table_folder::{put, write_table};
 use crate::timestamped::Timestamped;
-use crate::{About, Count, Event, ReadError, Sample, Stacks, Trace};
-use machine::{Machine, MachineError};
-use parquet::errors::ParquetError;
+use crate::{About, Count, Event, Sample, Stacks, Trace};
+use machine::Machine;
 use std::fs;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -19,8 +18,6 @@ use std::time::{Duration, Instant};
 pub(crate) const ABOUT: &str = "trace.toml";
 /// The description of the machine.
 pub(crate) const MACHINE: &str = "machine.toml";
-/// The extension of complete files.
-pub(crate) const TABLE_ENDING: &str = "parquet";
 
 /// When rows are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,39 +33,6 @@ impl Default for Flush {
     fn default() -> Self {
         Self { rows: 1 << 16, after: Duration::from_secs(5) }
     }
-}
-
-/// Why a trace cannot be written. The part written before can be read.
-#[derive(Debug, thiserror::Error)]
-pub enum WriteError {
-    /// The folder exists and is not empty.
-    #[error("{} exists and is not an empty folder: choose another folder for the trace, or remove it", .0.display())]
-    Exists(PathBuf),
-    /// A system call failed.
-    #[error("cannot write {} of the trace: {error}; what was written before it, if anything was, can be read", path.display())]
-    Io {
-        /// The file or folder.
-        path: PathBuf,
-        /// The system's error.
-        error: io::Error,
-    },
-    /// Rows could not be encoded.
-    #[error("cannot encode {} of the trace: {error}; what was written before it, if anything was, can be read", path.display())]
-    Encode {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        error: ParquetError,
-    },
-    /// The machine's description cannot be written as TOML.
-    #[error(transparent)]
-    Machine(#[from] MachineError),
-    /// The trace was written but could not be read back for its symbols.
-    #[error("the trace was written, but cannot be finished")]
-    Read(#[source] Box<ReadError>),
-    /// The trace's description cannot be written as TOML.
-    #[error("cannot describe the trace")]
-    About(#[from] toml::ser::Error),
 }
 
 /// A trace that is being written.
@@ -230,27 +194,4 @@ impl<R: Row> Pending<R> {
         self.since = None;
         Ok(())
     }
-}
-
-/// Writes one file of a table.
-pub(crate) fn write_table<R: Row>(trace: &Path, number: u32, rows: &[R]) -> Result<(), WriteError> {
-    let folder = trace.join(R::TABLE);
-    let path = folder.join(format!("{number:06}.{TABLE_ENDING}"));
-    let bytes = encode(rows).map_err(|error| WriteError::Encode { path: path.clone(), error })?;
-    create_private_folder(&folder).map_err(|error| WriteError::Io { path: folder, error })?;
-    put(&path, &bytes)
-}
-
-/// Puts a file in place atomically.
-pub(crate) fn put(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
-    let part = path.with_extension("part");
-    // What an earlier recorder left has its own mode.
-    let _ = fs::remove_file(&part);
-    let written =
-        create_private_file(&part).and_then(|mut file| file.write_all(bytes)).and_then(|()| fs::rename(&part, path));
-    written.map_err(|error| {
-        // The file may not exist; the first error is the one to report.
-        let _ = fs::remove_file(&part);
-        WriteError::Io { path: path.to_owned(), error }
-    })
 }
