@@ -3,6 +3,7 @@
 use super::SetupError;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use std::fmt::Write;
 use std::fs::{self, Metadata};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -91,7 +92,12 @@ fn modified_ns(found: &Metadata) -> io::Result<u64> {
 
 /// The files have at most some 30 MB.
 fn sha256(path: &Path) -> io::Result<String> {
-    Ok(Sha256::digest(fs::read(path)?).iter().map(|byte| format!("{byte:02x}")).collect())
+    let mut text = String::new();
+    for byte in Sha256::digest(fs::read(path)?) {
+        // Writing to a string never fails.
+        let _ = write!(text, "{byte:02x}");
+    }
+    Ok(text)
 }
 
 #[cfg(test)]

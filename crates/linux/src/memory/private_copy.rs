@@ -159,7 +159,7 @@ mod tests {
         let [file, pipe] = ["file", "pipe"].map(|name| folder.path().join(name));
         std::fs::write(&file, [7; 4096]).unwrap();
         mknodat(CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
-        let words = FileWords::map(&File::open(&file).unwrap(), 4096).unwrap();
+        let words = FileWords::map(File::open(&file).unwrap(), 4096).unwrap();
         let process = Process::open(Pid(std::process::id())).unwrap();
         let mapping = process.mappings().unwrap().into_iter().find(|one| one.range.contains(&words.address())).unwrap();
         let opened = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
