@@ -1,10 +1,9 @@
 //! The service's configuration: a TOML file in which every key is optional. Errors name the file and line.
 
 use crate::scope::ProcessSelection;
-use machine::{Mistake, Violation, read_checked, size};
+use machine::{Mistake, Violation, bounded, read_checked, size};
 use placement::{PolicyName, Thresholds};
 use serde::{Deserialize, Deserializer, Serialize};
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::string::FromUtf8Error;
@@ -147,7 +146,7 @@ impl Configuration {
     /// Reads and checks a configuration file. `missing` reports what it names that does not exist.
     pub fn load(path: &Path, missing: impl FnOnce(&Self) -> Vec<Violation>) -> Result<Self, ConfigurationError> {
         let read = |source| ConfigurationError::Read { path: path.to_owned(), source };
-        let bytes = fs::read(path).map_err(read)?;
+        let bytes = bounded::bytes(path, bounded::MOST_BYTES).map_err(read)?;
         let text = String::from_utf8(bytes).map_err(|error| not_utf8(&error, path))?;
         Self::read(&text, path, missing)
     }
@@ -314,7 +313,7 @@ mod tests {
         let missing = load(Path::new("/nowhere.toml"));
         assert!(missing.starts_with("cannot read the configuration /nowhere.toml: "), "{missing}");
         let file = tempfile::NamedTempFile::new().unwrap();
-        fs::write(file.path(), b"round_s = 1.0\n# \xff\n").unwrap();
+        std::fs::write(file.path(), b"round_s = 1.0\n# \xff\n").unwrap();
         assert_eq!(load(file.path()), format!("{}:2: this is not UTF-8 text", file.path().display()));
     }
 

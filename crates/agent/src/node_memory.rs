@@ -1,9 +1,8 @@
 //! How full the memory of each node is.
 
 use linux::{online_nodes, parse_node_meminfo};
-use machine::NodeId;
+use machine::{NodeId, bounded};
 use placement::NodeMemory;
-use std::fs;
 use std::path::Path;
 
 /// Rounds after which it is read again: reading takes some microseconds per node.
@@ -41,7 +40,7 @@ impl KnownMemory {
 fn read(sys: &Path) -> Vec<NodeMemory> {
     let of = |node: NodeId| {
         // A node that just went offline has no file.
-        let text = fs::read_to_string(sys.join(format!("devices/system/node/node{node}/meminfo"))).ok()?;
+        let text = bounded::text(sys.join(format!("devices/system/node/node{node}/meminfo"))).ok()?;
         let memory = parse_node_meminfo(&text).ok()?;
         let value = |name: &str| memory.get(name).copied().unwrap_or(0);
         // Page cache that was not used lately and need not be written back first.
@@ -54,6 +53,7 @@ fn read(sys: &Path) -> Vec<NodeMemory> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn free_and_reclaimable_memory_is_read_and_cached_for_some_rounds() {

@@ -6,10 +6,9 @@
 use crate::experiment::{Boot, Comparison, Contradiction, Experiment, Figure, Known, Reading, Suite, Thp, Value};
 use crate::extract::Curve;
 use crate::tolerance::Within;
-use machine::{Mistake, Violation, chain, presets, read_checked, size};
+use machine::{Mistake, Violation, bounded, chain, presets, read_checked, size};
 use serde::{Deserialize, Deserializer, de};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -142,7 +141,7 @@ impl Suite {
     /// Reads and checks a file of experiments.
     pub fn load(path: &Path) -> Result<Self, ExperimentError> {
         let failed = |source| ExperimentError::Read { path: path.to_owned(), source };
-        let text = fs::read_to_string(path).map_err(failed)?;
+        let text = bounded::text(path).map_err(failed)?;
         Self::from_toml(&text, path)
     }
 

@@ -5,7 +5,6 @@ mod console;
 mod error;
 mod first_files;
 pub mod guest;
-mod host;
 mod kernel_image;
 pub mod protocol;
 mod qemu_arguments;

@@ -3,7 +3,6 @@
 use crate::LabError;
 use crate::console::Console;
 use crate::first_files::{FirstFile, pack, this_program};
-use crate::host;
 use crate::kernel_image;
 use crate::protocol::{Ended, TASK_FILE, Task, ToGuest, ToHost, receive, send};
 use crate::qemu_arguments::{Files, arguments};
@@ -129,7 +128,7 @@ pub fn default_signals() -> io::Result<Vec<SigId>> {
 /// of a run.
 fn check_memory(shape: &Shape) -> Result<(), LabError> {
     let asked: u64 = shape.machine.nodes.iter().map(|node| node.memory_bytes).sum();
-    match host::available_memory() {
+    match linux::available_memory() {
         Some(available) if available < asked => {
             let text = machine::size::format;
             Err(LabError::HostMemory { asked: text(asked), available: text(available >> 20 << 20) })

@@ -1,7 +1,7 @@
 //! Small kernel files that may be missing or malformed.
 
 use crate::processes::process::MalformedLine;
-use std::fs;
+use machine::bounded;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
@@ -36,7 +36,7 @@ impl FileError {
 /// The parsed contents of a file. `None` if it does not exist, its controller is off, or its node has just gone offline
 /// (ENODEV).
 pub(crate) fn parsed<T, E>(path: &Path, parse: impl FnOnce(&str) -> Result<T, E>) -> Result<Option<T>, FileError> {
-    let text = match fs::read_to_string(path) {
+    let text = match bounded::text(path) {
         Ok(text) => text,
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Unsupported) => return Ok(None),
         Err(error) if error.raw_os_error() == Some(libc::ENODEV) => return Ok(None),

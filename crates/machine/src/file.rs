@@ -1,11 +1,11 @@
 //! Machine files: the description as TOML, with errors that name file, line, field and rule.
 
+use crate::bounded;
 use crate::description::Machine;
 use crate::nearest::nearest;
 use crate::violation::{Violation, lines};
 use serde::de::DeserializeOwned;
 use std::fmt;
-use std::fs;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -70,7 +70,7 @@ impl fmt::Display for Mistake {
 impl Machine {
     /// Reads and checks a machine file.
     pub fn load(path: &Path) -> Result<Self, MachineError> {
-        let text = fs::read_to_string(path).map_err(|source| MachineError::Read { path: path.to_owned(), source })?;
+        let text = bounded::text(path).map_err(|source| MachineError::Read { path: path.to_owned(), source })?;
         Self::from_toml(&text, path)
     }
 

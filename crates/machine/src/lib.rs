@@ -6,6 +6,7 @@
 
 pub mod acpi;
 mod addresses;
+pub mod bounded;
 mod chain;
 mod description;
 mod disk;

@@ -1,5 +1,6 @@
 //! The machine as shown in sysfs: `/sys`, or a tree saved from another machine.
 
+use crate::bounded;
 use crate::description::{Cache, CacheKind, Distances, Machine, Node, Package, Sharing};
 use crate::ids::{NodeId, PackageId};
 use crate::pairs::LatencyPairs;
@@ -10,8 +11,7 @@ use crate::validate::MAX_NODES;
 use crate::violation::{Violation, lines};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::fs::File;
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -20,9 +20,6 @@ const SOURCE: &str = "sysfs";
 
 /// More entries in one CPU's cache directory than any CPU has caches.
 const MAX_CACHES: usize = 32;
-
-/// Maximum file size in bytes; a row of distances between 4,096 nodes is the longest relevant file.
-const MAX_FILE: u64 = 1 << 20;
 
 /// Why a sysfs tree does not give a machine.
 #[derive(Debug, thiserror::Error)]
@@ -114,9 +111,8 @@ impl Tree {
     /// The text of a file, trimmed; `None` if there is no such file or the kernel has no value.
     fn text(&self, path: &str) -> Result<Option<String>, SysfsError> {
         let path = self.root.join(path);
-        let mut text = String::new();
-        match File::open(&path).and_then(|file| file.take(MAX_FILE).read_to_string(&mut text)) {
-            Ok(_) => Ok(Some(text.trim().to_owned())),
+        match bounded::text(&path) {
+            Ok(text) => Ok(Some(text.trim().to_owned())),
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
             Err(source) => Err(SysfsError::Read { path, source }),
         }

@@ -4,19 +4,26 @@ use crate::options::machine_source;
 use crate::options::policy::note;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use machine::Machine;
+use machine::{Machine, size};
 use profile::{CodeId, MemoryRange, Profile, Recording, Symbols};
 use report::TraceFacts;
 use std::collections::HashSet;
 use std::error::Error;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use trace::{About, HostFiles, ImageState, Loss, ReadError, Record, Records, Stacks, TABLES, Trace};
+use trace::{
+    About, HostFiles, ImageState, Loss, MOST_EXPANDED_BYTES, MOST_EXPANSION, ReadError, Record, Records, Stacks,
+    TABLES, Trace,
+};
 
 /// Number of records between two checks of the clock.
 const SHOWN_EVERY: usize = 1 << 14;
+/// Maximum ratio of the memory for records to the size of their trace, unless `--max-memory` allows more.
+const MOST_EXPANSION_OF_TRACE: u64 = 200;
+/// Memory that records may always take by default, in bytes.
+const LEAST_BYTES: u64 = 128 << 20;
 /// Reading that takes longer shows its progress.
 const SOON: Duration = Duration::from_secs(2);
 
@@ -34,6 +41,24 @@ pub struct Reading {
     /// new and those of language runtimes are known (may be repeated)
     #[arg(long, value_name = "FUNCTION")]
     wrapper: Vec<String>,
+
+    /// Memory that the samples and events of a trace may take, such as 8G [default: half of the memory that this host
+    /// has available, and at most 200 times the trace's own size or 128 MiB]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    max_memory: Option<u64>,
+}
+
+/// Why the records of a trace cannot be kept.
+#[derive(Debug, thiserror::Error)]
+enum FillError {
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error(
+        "the samples and events of {} exceed {}, the limit of their memory for a trace of this size on this host: \
+         --max-memory {}G allows more",
+        path.display(), size::rounded(*most_bytes), most_bytes.saturating_mul(2).div_ceil(1 << 30)
+    )]
+    TooLarge { path: PathBuf, most_bytes: u64 },
 }
 
 /// A trace that was read.
@@ -52,6 +77,7 @@ enum Names {
 impl Reading {
     /// Reads a trace of nearside or a perf.data file.
     pub fn read(&self, path: &Path) -> Result<OpenTrace, Box<dyn Error>> {
+        let most_bytes = self.max_memory.unwrap_or_else(|| default_bytes(path));
         let trace = if self.machine.is_some() { Trace::open_without_machine(path) } else { Trace::open(path) }?;
         let (machine, from) = self.machine(&trace)?;
         let clock = machine.core.as_ref().map(|core| core.clock_hz);
@@ -60,7 +86,7 @@ impl Reading {
         let memory = memory.map(|(range, node)| MemoryRange { start: range.start, end: range.end, node: *node });
         let recording = Recording::new(machine).with_memory(memory.collect()).with_wrappers(self.wrapper.clone());
         let mut recording = recording.with_counts(trace.counts()?);
-        let (stacks, mut lost, span_ns) = fill(&mut recording, trace.records()?)?;
+        let (stacks, mut lost, span_ns) = fill(&mut recording, trace.records()?, path, most_bytes)?;
         if trace.is_folder() && trace.about().complete {
             lost.extend(TABLES.iter().filter_map(|table| missing_files(path, table)));
         }
@@ -123,6 +149,11 @@ impl Names {
             ImageState::Missing => Some(format!("in {path}, which is not there any more")),
             ImageState::Changed => Some(format!("in {path}, which may not be the recorded file")),
             ImageState::Unreadable => Some(format!("in {path}, which cannot be read")),
+            ImageState::TooCompressed => Some(format!(
+                "of source lines in {path}: its compressed debug sections exceed {} and {MOST_EXPANSION} times its \
+                 length; objcopy --decompress-debug-sections lifts this bound",
+                size::format(MOST_EXPANDED_BYTES)
+            )),
         };
         states.into_iter().filter(|(path, _)| of_code.contains(&**path)).filter_map(why).collect()
     }
@@ -144,14 +175,40 @@ fn missing_files(trace: &Path, table: &str) -> Option<Loss> {
 /// The times of the first and the last record, ns.
 type Span = (u64, u64);
 
+/// Maximum memory for the records of a trace by default, in bytes. Compressed records of real programs take at most
+/// some ten times their size in the trace; what exceeds that is damaged, or made to exhaust memory.
+fn default_bytes(trace: &Path) -> u64 {
+    let expanded = bytes_of(trace).saturating_mul(MOST_EXPANSION_OF_TRACE).max(LEAST_BYTES);
+    linux::available_memory().map_or(expanded, |available| expanded.min(available / 2))
+}
+
+/// Length of a file, or of all files of a trace's tables.
+fn bytes_of(trace: &Path) -> u64 {
+    let Ok(folder) = fs::read_dir(trace) else { return fs::metadata(trace).map_or(0, |metadata| metadata.len()) };
+    let of_entry = |entry: fs::DirEntry| match entry.metadata() {
+        Ok(metadata) if metadata.is_dir() => bytes_of(&entry.path()),
+        Ok(metadata) if metadata.is_file() => metadata.len(),
+        _ => 0,
+    };
+    folder.flatten().map(of_entry).sum()
+}
+
 /// Reads all records.
-fn fill(recording: &mut Recording, records: Records) -> Result<(Stacks, Vec<Loss>, Option<Span>), ReadError> {
+fn fill(
+    recording: &mut Recording,
+    records: Records,
+    path: &Path,
+    most_bytes: u64,
+) -> Result<(Stacks, Vec<Loss>, Option<Span>), FillError> {
     let progress = Progress::new();
     let (mut count, mut span): (usize, Option<Span>) = (0, None);
     let (stacks, lost) = records.read_all(|record| {
         count += 1;
         if count % SHOWN_EVERY == 0 {
             progress.show(count);
+            if recording.bytes() > most_bytes {
+                return Err(FillError::TooLarge { path: path.to_owned(), most_bytes });
+            }
         }
         match record {
             Record::Sample(sample) => recording.add_samples([sample]),
@@ -163,6 +220,7 @@ fn fill(recording: &mut Recording, records: Records) -> Result<(Stacks, Vec<Loss
                 recording.add_events([event]);
             }
         }
+        Ok(())
     })?;
     Ok((stacks, lost, span))
 }

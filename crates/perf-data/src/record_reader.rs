@@ -8,8 +8,8 @@ use std::io;
 use std::path::PathBuf;
 use zstd_safe::{DCtx, InBuffer, OutBuffer};
 
-/// Maximum size of a decompressed record: perf compresses the content of its buffers.
-const MAX_PLAIN_BYTES: usize = 1 << 30;
+/// Data are decompressed in pieces of this size, in bytes, so that a record that expands a million times takes no more
+/// memory than others.
 const CHUNK_BYTES: usize = 128 << 10;
 
 /// The records of a file.
@@ -17,6 +17,8 @@ pub struct RecordReader {
     path: PathBuf,
     input: Input,
     zstd: Option<DCtx<'static>>,
+    /// The last compressed record, and how much of it is consumed; `None` once all of it is decompressed.
+    compressed: Option<(Vec<u8>, usize)>,
     /// Decompressed data, and how much of them is consumed.
     plain: Vec<u8>,
     used: usize,
@@ -33,7 +35,7 @@ pub struct FileEnd {
 
 impl RecordReader {
     pub(crate) fn new(path: PathBuf, input: Input) -> Self {
-        Self { path, input, zstd: None, plain: Vec::new(), used: 0 }
+        Self { path, input, zstd: None, compressed: None, plain: Vec::new(), used: 0 }
     }
 
     /// Passes records to `take`, with their type, `misc` and body, until it returns true: its record ended a round.
@@ -46,10 +48,16 @@ impl RecordReader {
     }
 
     fn read(&mut self, mut take: impl FnMut(u32, u16, Bytes<'_>) -> bool) -> io::Result<Option<FileEnd>> {
-        if self.take_plain(&mut take) {
-            return Ok(None);
-        }
         loop {
+            if self.take_plain(&mut take) {
+                return Ok(None);
+            }
+            if self.compressed.is_some() {
+                if self.decompress().is_none() {
+                    return Ok(Some(self.end(true)));
+                }
+                continue;
+            }
             let Some((header, record)) = self.input.next()? else { return Ok(Some(self.end(false))) };
             let body = header.body(record).unwrap_or(Bytes(&[]));
             let after = match header.kind {
@@ -58,13 +66,8 @@ impl RecordReader {
                     let mut body = body;
                     let counted = header.kind == COMPRESSED2;
                     let compressed = if counted { body.u64().and_then(|length| body.take(length)) } else { Some(body) };
-                    let done = compressed.and_then(|from| decompress(&mut self.zstd, from.0, &mut self.plain));
-                    if done.is_none() {
-                        return Ok(Some(self.end(true)));
-                    }
-                    if self.take_plain(&mut take) {
-                        return Ok(None);
-                    }
+                    let Some(compressed) = compressed else { return Ok(Some(self.end(true))) };
+                    self.compressed = Some((compressed.0.to_vec(), 0));
                     continue;
                 }
                 AUXTRACE => { body }.u64().unwrap_or(0),
@@ -98,28 +101,26 @@ impl RecordReader {
     fn end(&self, is_undecompressed: bool) -> FileEnd {
         FileEnd { is_undecompressed, left_bytes: self.input.left() + self.plain.len() as u64 }
     }
-}
 
-/// Appends decompressed data. The records of a file are one stream, without a marked end.
-fn decompress(zstd: &mut Option<DCtx<'static>>, from: &[u8], to: &mut Vec<u8>) -> Option<()> {
-    if zstd.is_none() {
-        *zstd = DCtx::try_create();
-    }
-    let zstd = zstd.as_mut()?;
-    let mut input = InBuffer::around(from);
-    loop {
-        let start = to.len();
-        to.resize(start + CHUNK_BYTES, 0);
-        let mut output = OutBuffer::around(to.get_mut(start..)?);
-        let done = zstd.decompress_stream(&mut output, &mut input);
+    /// Decompresses the next piece. The records of a file are one stream, without a marked end.
+    fn decompress(&mut self) -> Option<()> {
+        let (from, consumed) = self.compressed.as_mut()?;
+        if self.zstd.is_none() {
+            self.zstd = DCtx::try_create();
+        }
+        let mut input = InBuffer::around(from);
+        input.set_pos(*consumed);
+        let start = self.plain.len();
+        self.plain.resize(start + CHUNK_BYTES, 0);
+        let mut output = OutBuffer::around(self.plain.get_mut(start..)?);
+        let done = self.zstd.as_mut()?.decompress_stream(&mut output, &mut input);
         let written = output.pos();
-        to.truncate(start + written);
+        self.plain.truncate(start + written);
         done.ok()?;
-        if written < CHUNK_BYTES && input.pos() == from.len() {
-            return Some(());
+        *consumed = input.pos();
+        if written < CHUNK_BYTES && *consumed == from.len() {
+            self.compressed = None;
         }
-        if to.len() > MAX_PLAIN_BYTES {
-            return None;
-        }
+        Some(())
     }
 }

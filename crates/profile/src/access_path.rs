@@ -19,6 +19,8 @@ pub(crate) struct ResolvedPath {
     pub to: Option<NodeId>,
     /// Index into the list of cells.
     pub cell: u32,
+    /// [`Traits`](crate::samples::Traits), packed.
+    pub traits: u16,
 }
 
 impl ResolvedPath {
@@ -28,7 +30,7 @@ impl ResolvedPath {
             let (thread, cpu) = (ThreadId(path.caller), CpuId(path.cpu));
             let (from, to) = (node_of_cpu(cpu), (path.node != NONE).then_some(NodeId(path.node)));
             let reached = to.filter(|_| path.leaves_caches && from.is_some());
-            (Self { thread, cpu, from, to, cell: 0 }, (thread, from, reached))
+            (Self { thread, cpu, from, to, cell: 0, traits: path.traits }, (thread, from, reached))
         });
         let known: Vec<(Self, CellKey)> = known.collect();
         let cells: Vec<CellKey> = known.iter().map(|(_, key)| *key).collect::<BTreeSet<_>>().into_iter().collect();

@@ -181,6 +181,11 @@ impl Recording {
         self.events.extend(events);
     }
 
+    /// Memory that samples and events take until they are a profile, in bytes: what a bound of memory is compared with.
+    pub fn bytes(&self) -> u64 {
+        self.samples.bytes() + (self.events.len() * size_of::<Event>()) as u64
+    }
+
     /// Sorts everything by time and attributes each access. `stacks` are the stacks of samples and events.
     pub fn into_profile(self, stacks: &Stacks, symbols: &dyn Symbols) -> Profile {
         let Self { machine, wrappers, counts, mut samples, mut events, outside_memory, too_many, .. } = self;
@@ -376,13 +381,13 @@ impl Profile {
 
     #[inline]
     fn access(&self, row: &Row) -> Access {
-        let ResolvedPath { thread, cpu, from, to, cell } = self.paths[row.path as usize];
-        let Traits { kind, served, kernel, source } = Traits::from_packed(row.traits);
+        let ResolvedPath { thread, cpu, from, to, cell, traits } = self.paths[row.path as usize];
+        let Traits { kind, served, kernel, source } = Traits::from_packed(traits);
         Access {
             time_ns: row.time_ns,
             thread,
             object: ObjectId(row.object),
-            code: CodeId(row.code as u32),
+            code: CodeId(row.code),
             cpu,
             from,
             to,

@@ -1,8 +1,9 @@
-//! Samples in compact form: ten million of them must fit into memory.
+//! Samples in compact form: 50 million of them must fit into 4 GiB.
 
 use machine::{Pid, Tid};
 use rustc_hash::FxHashMap;
 use std::cmp::Ordering;
+use std::hash::Hash;
 use trace::{AccessKind, Sample, Served, Source};
 
 /// Marks the absence of a number.
@@ -16,8 +17,8 @@ pub(crate) struct Row {
     pub time_ns: u64,
     pub address: u64,
     pub physical: u64,
-    /// The address of the instruction; once objects are resolved, the number of a code location.
-    pub code: u64,
+    /// Index into `instructions`; once objects are resolved, the number of a code location.
+    pub code: u32,
     /// Index into `paths`; once objects are resolved, into those of the profile.
     pub path: u32,
     /// Set once objects are resolved.
@@ -27,10 +28,9 @@ pub(crate) struct Row {
     /// NaN if not known.
     pub latency_ns: f32,
     pub weight: f32,
-    pub traits: u16,
 }
 
-/// The access path: who accesses from where, and whose memory. There are few, each with many samples.
+/// The access path: who accesses how from where, and whose memory. There are few, each with many samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct AccessPath {
     /// Index into `callers`; once objects are resolved, a thread.
@@ -40,7 +40,13 @@ pub(crate) struct AccessPath {
     pub node: u32,
     /// Whether it was not served by one of the core's own caches.
     pub leaves_caches: bool,
+    /// [`Traits`], packed.
+    pub traits: u16,
 }
+
+/// Memory that a sample takes until it is attributed, in bytes: its row, and its position and time, with the half of
+/// those that a stable sort copies.
+const SAMPLE_BYTES: u64 = (size_of::<Row>() + size_of::<(u64, u32)>() * 3 / 2) as u64;
 
 /// Samples, with their common properties stored once.
 #[derive(Clone, Debug, Default)]
@@ -49,8 +55,11 @@ pub(crate) struct Samples {
     pub paths: Vec<AccessPath>,
     /// PIDs and TIDs.
     pub callers: Vec<(Pid, Tid)>,
+    /// Addresses of instructions.
+    pub instructions: Vec<u64>,
     path_ids: FxHashMap<AccessPath, u32>,
     caller_ids: FxHashMap<(Pid, Tid), u32>,
+    instruction_ids: FxHashMap<u64, u32>,
     /// The caller of the last sample: the next one is likely to have the same.
     last: Option<((Pid, Tid), u32)>,
 }
@@ -60,32 +69,38 @@ impl Samples {
         self.rows.len()
     }
 
+    /// Memory that they take until they are attributed, in bytes.
+    pub fn bytes(&self) -> u64 {
+        let paths = self.paths.len() * size_of::<(AccessPath, u32)>();
+        let callers = self.callers.len() * size_of::<((Pid, Tid), u32)>();
+        let instructions = self.instructions.len() * size_of::<(u64, u32)>();
+        // These are in a list, and in a hash table that may be half empty.
+        self.rows.len() as u64 * SAMPLE_BYTES + (paths + callers + instructions) as u64 * 3
+    }
+
     pub fn push(&mut self, sample: &Sample) {
         let caller = self.caller((sample.pid, sample.tid));
+        let traits = Traits { kind: sample.kind, served: sample.served, kernel: sample.kernel, source: sample.source };
         let path = AccessPath {
             caller,
             cpu: sample.cpu.0,
             node: sample.node.map_or(NONE, |node| node.0),
             leaves_caches: leaves_caches(sample.served),
+            traits: traits.packed(),
         };
-        let paths = &mut self.paths;
-        let path = *self.path_ids.entry(path).or_insert_with(|| {
-            paths.push(path);
-            paths.len() as u32 - 1
-        });
+        let path = number(&mut self.paths, &mut self.path_ids, path);
+        let code = number(&mut self.instructions, &mut self.instruction_ids, sample.instruction);
         let usable = |number: &f32| number.is_finite() && *number > 0.0;
-        let traits = Traits { kind: sample.kind, served: sample.served, kernel: sample.kernel, source: sample.source };
         self.rows.push(Row {
             time_ns: sample.time_ns,
             address: sample.address,
             physical: sample.physical.unwrap_or(NO_PHYSICAL),
-            code: sample.instruction,
+            code,
             path,
             object: NONE,
             stack: sample.stack.map_or(NONE, |stack| stack.0),
             latency_ns: sample.latency_ns.filter(usable).unwrap_or(f32::NAN),
             weight: Some(sample.weight).filter(usable).unwrap_or(1.0),
-            traits: traits.packed(),
         });
     }
 
@@ -93,11 +108,7 @@ impl Samples {
         if let Some((_, number)) = self.last.filter(|(last, _)| *last == caller) {
             return number;
         }
-        let callers = &mut self.callers;
-        let number = *self.caller_ids.entry(caller).or_insert_with(|| {
-            callers.push(caller);
-            callers.len() as u32 - 1
-        });
+        let number = number(&mut self.callers, &mut self.caller_ids, caller);
         self.last = Some((caller, number));
         number
     }
@@ -124,20 +135,28 @@ impl Samples {
 
     fn compare(&self, a: &Row, b: &Row) -> Ordering {
         let whole = |row: &Row| {
-            let AccessPath { caller, cpu, node, .. } = self.paths[row.path as usize];
+            let AccessPath { caller, cpu, node, traits, .. } = self.paths[row.path as usize];
             (
                 row.time_ns,
                 self.callers[caller as usize],
                 row.address,
-                row.code,
+                self.instructions[row.code as usize],
                 (cpu, row.physical, node),
                 (row.latency_ns.to_bits(), row.weight.to_bits()),
                 row.stack,
-                row.traits,
+                traits,
             )
         };
         whole(a).cmp(&whole(b))
     }
+}
+
+/// The index of a value in a list of different ones.
+fn number<T: Copy + Eq + Hash>(all: &mut Vec<T>, ids: &mut FxHashMap<T, u32>, value: T) -> u32 {
+    *ids.entry(value).or_insert_with(|| {
+        all.push(value);
+        all.len() as u32 - 1
+    })
 }
 
 /// Whether an access was not served by one of the core's own caches, or that is not known.

@@ -137,7 +137,7 @@ impl<'a> Sweep<'a> {
             } else {
                 paths.known(row.path, path)
             };
-            row.code = self.code(process, row.code).0.into();
+            row.code = self.code(process, samples.instructions[row.code as usize]).0;
             if row.stack != NONE {
                 row.stack = self.chain(process, StackId(row.stack)).0;
             }

@@ -4,13 +4,16 @@
 //! Windows and macOS. blazesym would replace the few lines that call addr2line, but neither the check that a file is the
 //! mapped one, nor its segments, sections and variables.
 
-use crate::image::{CodeLine, Image, ImageState, Named, Segment, containing};
+use crate::image::{CodeLine, Image, ImageState, MOST_EXPANDED_BYTES, MOST_EXPANSION, Named, Segment, containing};
 use crate::table::hexadecimal;
 use crate::{FileIdentity, catch_panic::catch_panic};
 use addr2line::{Loader, demangle_auto};
-use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, ReadCache, SegmentFlags, SymbolKind};
+use object::{
+    CompressionFormat, Object, ObjectSection, ObjectSegment, ObjectSymbol, ReadCache, SegmentFlags, SymbolKind,
+};
 use rustix::fs::OFlags;
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -22,9 +25,14 @@ use std::sync::Arc;
 const MAGIC: &[u8; 4] = b"\x7fELF";
 /// Maximum size of a file that is read, since its symbols are loaded into memory.
 const MAX_FILE_BYTES: u64 = 4 << 30;
+/// Maximum total length of the names of functions or variables that are kept of a file, in bytes: many symbols may have
+/// the same long name.
+const MOST_NAME_BYTES: usize = 256 << 20;
 /// Where distributions put separate debugging information.
 const DEBUG_FOLDER: &str = "usr/lib/debug/.build-id";
 const EXECUTABLE: u32 = 1;
+
+type Parsed<'data> = object::File<'data, &'data ReadCache<&'data File>>;
 
 /// An open file, checked to be the one that was mapped.
 pub(crate) struct Elf {
@@ -79,17 +87,31 @@ impl Elf {
         let debug = stripped_parts.as_ref().and_then(|parts| object::File::parse(parts).ok());
         let debug = debug.filter(|elf| elf.build_id() == Ok(found));
         let symbols = |kinds: &[SymbolKind]| {
-            let of = |elf: &object::File<'_, &ReadCache<&File>>| -> Vec<Named> {
+            let name_bytes = Cell::new(0);
+            let of = |elf: &Parsed<'_>| -> Vec<Named> {
                 let all = elf.symbols().chain(elf.dynamic_symbols());
                 all.filter(|symbol| kinds.contains(&symbol.kind()) && symbol.size() > 0)
                     .filter_map(|s| of_symbol(&s))
+                    .take_while(|named| {
+                        name_bytes.set(name_bytes.get() + named.name.len());
+                        name_bytes.get() <= MOST_NAME_BYTES
+                    })
                     .collect()
             };
             ranges(debug.iter().flat_map(of).chain(of(&elf)))
         };
         let (functions, variables) = (symbols(&[SymbolKind::Text]), symbols(&[SymbolKind::Data]));
-        let with_lines = stripped.as_ref().filter(|_| debug.is_some()).unwrap_or(file);
-        Ok(Self { image, functions, variables, lines: lines(with_lines) })
+        let (of_lines, with_lines) = match (&debug, &stripped) {
+            (Some(debug), Some(stripped)) => (debug, stripped),
+            _ => (&elf, file),
+        };
+        let lines = if is_bounded(of_lines, with_lines) {
+            lines(with_lines)
+        } else {
+            image.state = ImageState::TooCompressed;
+            None
+        };
+        Ok(Self { image, functions, variables, lines })
     }
 
     /// The code at an address, innermost inlined function first.
@@ -182,6 +204,15 @@ fn debug_path(root: &Path, id: &[u8]) -> Option<PathBuf> {
     let (first, rest) = id.split_first()?;
     let name = format!("{}.debug", hexadecimal(rest));
     Some(root.join(DEBUG_FOLDER).join(&*hexadecimal(&[*first])).join(name))
+}
+
+/// Whether the debug sections of a file may be decompressed. addr2line loads all of them, and believes their headers.
+fn is_bounded(elf: &Parsed<'_>, file: &File) -> bool {
+    let compressed = elf.sections().filter_map(|section| section.compressed_file_range().ok());
+    let compressed = compressed.filter(|range| range.format != CompressionFormat::None);
+    let expanded = compressed.fold(0_u64, |sum, range| sum.saturating_add(range.uncompressed_size));
+    let length = file.metadata().map_or(0, |metadata| metadata.len());
+    expanded <= MOST_EXPANDED_BYTES.max(length.saturating_mul(MOST_EXPANSION))
 }
 
 /// Loads source lines through the open file descriptor, so that they are of this very file.

@@ -51,7 +51,7 @@ impl HostFiles {
 
     /// The files looked up so far, and whether each could be read.
     pub fn states(&self) -> Vec<(Arc<str>, ImageState)> {
-        let state = |opened: &Opened| opened.as_ref().map_or_else(|state| *state, |_| ImageState::Read);
+        let state = |opened: &Opened| opened.as_ref().map_or_else(|state| *state, |elf| elf.image.state);
         let mut states: Vec<_> =
             self.opened.borrow().iter().map(|((path, _), opened)| (path.clone(), state(opened))).collect();
         states.sort_by(|(a, _), (b, _)| a.cmp(b));

@@ -5,6 +5,12 @@ use machine::SMALL_PAGE;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// Maximum total size of the decompressed debug sections of a file, in bytes; for a large file, [`MOST_EXPANSION`] times
+/// its length.
+pub const MOST_EXPANDED_BYTES: u64 = 256 << 20;
+/// Maximum ratio of the decompressed debug sections of a large file to its length. Compilers' output has 2 to 5.
+pub const MOST_EXPANSION: u64 = 10;
+
 /// A mapped file, with symbols for the addresses that occurred in it. Addresses are those of its own symbol table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
@@ -37,6 +43,8 @@ pub enum ImageState {
     Changed,
     /// It may not be read, or is not an ELF file.
     Unreadable,
+    /// It was read, but has no source lines: its compressed debug sections exceed [`MOST_EXPANDED_BYTES`].
+    TooCompressed,
 }
 
 /// A loaded segment of a file.

@@ -35,7 +35,7 @@ pub use error::{Damage, ReadError, WriteError};
 pub use event::{Event, FileIdentity, What};
 pub use file_identities::FileIdentities;
 pub use host_files::HostFiles;
-pub use image::{CodeLine, Image, ImageState, Named, Segment};
+pub use image::{CodeLine, Image, ImageState, MOST_EXPANDED_BYTES, MOST_EXPANSION, Named, Segment};
 pub use metadata::{About, Clock, FORMAT, Loss, SourceNote};
 pub use private::{create_private_file, create_private_folder};
 pub use reader::{Record, Records, Trace};

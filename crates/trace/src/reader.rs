@@ -3,7 +3,7 @@
 use crate::error::ReadError;
 use crate::metadata::FORMAT;
 use crate::parquet_file::TableError;
-use crate::perf::{self, PerfRecords};
+use crate::perf::{self, PerfRecords, RoundPart};
 use crate::rows::Frame;
 use crate::symbol_rows::read_symbols;
 use crate::symbols::{Occurrences, Symbols};
@@ -11,17 +11,14 @@ use crate::table::Row;
 use crate::table_folder::{Merge, all};
 use crate::writer::{ABOUT, MACHINE};
 use crate::{About, Count, Event, Loss, Sample, StackId, Stacks};
-use machine::{Machine, NodeId};
+use machine::{Machine, NodeId, bounded};
 use perf_data::{PerfData, is_perf_data};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{channel, sync_channel};
 use std::thread;
-
-/// Maximum size of a text file of a trace. The description of the largest machine has 20 MB.
-const MAX_TEXT_BYTES: u64 = 64 << 20;
 
 /// Number of records of a folder that are handed over at once.
 const BATCH: usize = 1 << 14;
@@ -211,17 +208,25 @@ impl Records {
         }
     }
 
-    /// Passes all records to `take`, as the iterator would, while another thread reads ahead: for large traces.
-    /// Returns the call chains and the losses.
-    pub fn read_all(mut self, mut take: impl FnMut(Record)) -> Result<(Stacks, Vec<Loss>), ReadError> {
+    /// Passes all records to `take` until it fails, while another thread reads ahead: for large traces. They are in
+    /// the iterator's order, except the first samples of rounds of perf.data that have too many to keep. Returns the
+    /// call chains and the losses.
+    pub fn read_all<E: From<ReadError>>(
+        mut self,
+        mut take: impl FnMut(Record) -> Result<(), E>,
+    ) -> Result<(Stacks, Vec<Loss>), E> {
         if let Stream::PerfData(perf) = &mut self.stream {
             let (decoded, rounds) = perf.parts();
-            ahead(
-                |used| decoded.next_round(used),
-                |round| {
-                    let used = rounds.add(round);
-                    std::iter::from_fn(|| rounds.next()).for_each(&mut take);
-                    used
+            ahead::<_, E>(
+                |used| decoded.next_or_early(used),
+                |RoundPart { round, mut early }| {
+                    if !early.is_empty() {
+                        early.drain(..).map(Record::Sample).try_for_each(&mut take)?;
+                        return Ok(RoundPart { round, early });
+                    }
+                    let round = rounds.add(round);
+                    std::iter::from_fn(|| rounds.next()).try_for_each(&mut take)?;
+                    Ok(RoundPart { round, early })
                 },
             )?;
         } else {
@@ -232,9 +237,9 @@ impl Records {
                 }
                 Ok((!batch.is_empty()).then_some(batch))
             };
-            ahead(next, |mut batch| {
-                batch.drain(..).for_each(&mut take);
-                batch
+            ahead::<_, E>(next, |mut batch| {
+                batch.drain(..).try_for_each(&mut take)?;
+                Ok(batch)
             })?;
         }
         Ok((self.stacks().clone(), self.lost().to_vec()))
@@ -267,36 +272,35 @@ impl Iterator for Records {
 }
 
 /// Produces lists in a thread of its own, a few ahead of the consumer. Consumed lists are reused.
-fn ahead<L: Default + Send>(
+fn ahead<L: Default + Send, E: From<ReadError>>(
     mut next: impl FnMut(L) -> Result<Option<L>, ReadError> + Send,
-    mut take: impl FnMut(L) -> L,
-) -> Result<(), ReadError> {
+    mut take: impl FnMut(L) -> Result<L, E>,
+) -> Result<(), E> {
     let (to, from) = sync_channel(WAITING);
     let (back, used) = channel();
     thread::scope(|scope| {
         let made = scope.spawn(move || {
             while let Some(list) = next(used.try_recv().unwrap_or_default())? {
-                // The receiver exists unless a thread panicked.
-                let _ = to.send(list);
+                if to.send(list).is_err() {
+                    break;
+                }
             }
             Ok(())
         });
-        for list in from {
+        // Consumes the receiver, so that after a failure the other thread ends.
+        let taken = from.into_iter().try_for_each(|list| {
             // The other thread may have ended.
-            let _ = back.send(take(list));
-        }
-        made.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            let _ = back.send(take(list)?);
+            Ok(())
+        });
+        let made = made.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        taken.and(made.map_err(E::from))
     })
 }
 
 fn read_text(path: &Path) -> Result<String, ReadError> {
     let failed = |source| ReadError::Io { path: path.to_owned(), source };
-    let length = fs::metadata(path).map_err(failed)?.len();
-    if length > MAX_TEXT_BYTES {
-        let source = TableError::TooLarge(format!("{length} bytes of text"));
-        return Err(ReadError::table(path, source));
-    }
-    fs::read_to_string(path).map_err(failed)
+    bounded::text(path).map_err(failed)
 }
 
 /// All call chains, numbered as they were written.

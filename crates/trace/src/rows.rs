@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(words::<AccessKind>(), "load store unknown");
         assert_eq!(words::<Served>(), "l1 l2 l3 peer dram");
         assert_eq!(words::<Source>(), "ibs pebs spe perf lab hint_fault");
-        assert_eq!(words::<ImageState>(), "read missing changed unreadable");
+        assert_eq!(words::<ImageState>(), "read missing changed unreadable too_compressed");
         assert_eq!(
             words::<Counter>(),
             "instructions cpu_time_ns memory_wait_ns memory_accesses controller_bytes link_bytes"

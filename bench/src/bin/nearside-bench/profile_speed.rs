@@ -16,11 +16,12 @@ const MACHINE: &str = "opteron-6174x4";
 const CPUS: u64 = 48;
 /// More than a real recording of one minute has.
 const MUCH: Recorded = Recorded { samples: 10_000_000, object_ns: 1000 };
+/// The longest recording that must fit into memory.
+const LONG: Recorded = Recorded { samples: 50_000_000, object_ns: 1000 };
 /// One minute, at the default of `nearside record`: 1,000 samples per second on each CPU.
 const MINUTE: Recorded = Recorded { samples: 60 * 1000 * CPUS, object_ns: 60_000_000_000 / (OBJECTS - PLACES) };
 /// Number of times that a recorder drains the buffers of all CPUs, one after another.
 const ROUNDS: u64 = 100;
-const A_ROUND: u64 = MUCH.samples / ROUNDS;
 /// Allocated objects, and how many of them live at a time: addresses are reused.
 const OBJECTS: u64 = 1_000_000;
 const PLACES: u64 = 1 << 18;
@@ -46,24 +47,34 @@ struct Recorded {
 /// Measures time and memory.
 pub fn measure() -> Result<Vec<Row>, Error> {
     let command = || "nearside-bench --only profile".to_owned();
-    let refused = || Error::system("measure this process's memory");
-    // Reset the peak size: earlier benchmarks may have raised it.
-    fs::write("/proc/self/clear_refs", "5").map_err(refused())?;
-    let seconds: Result<Vec<f64>, Error> = (0..RUNS).map(|_| flows()).collect();
-    let status = fs::read_to_string("/proc/self/status").map_err(refused())?;
-    let kib =
-        status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse::<f64>().ok());
+    let (seconds, memory_gib) = with_peak(|| (0..RUNS).map(|_| flows(&MUCH)).collect::<Result<Vec<f64>, Error>>())?;
+    eprintln!("flows of 50 M samples");
+    let (_, long_gib) = with_peak(|| flows(&LONG))?;
     let row = |what: &str, most, measured, unit| Row {
-        what: format!("profile: flows of 10 M samples, 1 M objects{what}"),
+        what: format!("profile: flows of {what}"),
         target: Target::AtMost(most),
         measured,
         unit,
         command: command(),
     };
-    let memory_gib = kib.map_or(f64::NAN, |kib| kib / f64::from(1 << 20));
-    let mut rows = vec![row("", 3.0, median(seconds?), "s"), row(", memory", 2.0, memory_gib, "GiB")];
-    rows.push(minute()?);
-    Ok(rows)
+    Ok(vec![
+        row("10 M samples, 1 M objects", 3.0, median(seconds), "s"),
+        row("10 M samples, 1 M objects, memory", 2.0, memory_gib, "GiB"),
+        row("50 M samples, 1 M objects, memory", 4.0, long_gib, "GiB"),
+        minute()?,
+    ])
+}
+
+/// What `work` returns, and the peak memory of this process meanwhile, GiB.
+fn with_peak<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<(T, f64), Error> {
+    let refused = || Error::system("measure this process's memory");
+    // Reset the peak size: earlier benchmarks may have raised it.
+    fs::write("/proc/self/clear_refs", "5").map_err(refused())?;
+    let done = work()?;
+    let status = fs::read_to_string("/proc/self/status").map_err(refused())?;
+    let kib =
+        status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse::<f64>().ok());
+    Ok((done, kib.map_or(f64::NAN, |kib| kib / f64::from(1 << 20))))
 }
 
 /// From a trace of one minute to its report: the time that a user waits.
@@ -118,7 +129,7 @@ fn write_minute(folder: &Path, machine: &Machine) -> Result<(), WriteError> {
 }
 
 /// From a trace's samples and events to the flows of the top objects and of all threads: CPU time of all threads, s.
-fn flows() -> Result<f64, Error> {
+fn flows(recorded: &Recorded) -> Result<f64, Error> {
     let mut recording = Recording::new(machine::presets::find(MACHINE)?);
     let mut stacks = Stacks::new();
     let sites = sites(&mut stacks);
@@ -126,15 +137,16 @@ fn flows() -> Result<f64, Error> {
     // Generating the input takes time and memory that reading it from a trace takes too, and is not measured here.
     for round in 0..ROUNDS {
         for cpu in 0..CPUS {
-            let numbers = (round * A_ROUND + cpu..(round + 1) * A_ROUND).step_by(CPUS as usize);
-            let samples: Vec<Sample> = numbers.map(|number| MUCH.sample(number, cpu)).collect();
+            let a_round = recorded.samples / ROUNDS;
+            let numbers = (round * a_round + cpu..(round + 1) * a_round).step_by(CPUS as usize);
+            let samples: Vec<Sample> = numbers.map(|number| recorded.sample(number, cpu)).collect();
             let started = processor_time();
             recording.add_samples(samples);
             taken += processor_time().saturating_sub(started);
         }
     }
     recording.add_events(large(sites[0]));
-    recording.add_events((0..OBJECTS).flat_map(|object| MUCH.lifetime(object, site_of(&sites, object))));
+    recording.add_events((0..OBJECTS).flat_map(|object| recorded.lifetime(object, site_of(&sites, object))));
     let started = processor_time();
     let profile = recording.into_profile(&stacks, &NoSymbols);
     let view = profile.view(&Filter::default());
@@ -147,7 +159,7 @@ fn flows() -> Result<f64, Error> {
         .accesses()
         .filter(|access| profile.objects()[access.object.0 as usize].kind == ObjectKind::Heap)
         .count();
-    if (of_threads, known, of_objects > 0) != (MUCH.samples as usize, MUCH.samples as usize, true) {
+    if (of_threads, known, of_objects > 0) != (recorded.samples as usize, recorded.samples as usize, true) {
         let said = format!("{of_threads} samples of threads, {known} of objects");
         let figure = "flow for each sample".to_owned();
         return Err(Error::NoFigure { command: "profile::Recording::into_profile".into(), figure, said });

@@ -3,15 +3,13 @@
 use crate::journal::change::ThreadIdentity;
 use crate::journal::record::{JournalRecord, Replaced, Verdict, parse};
 use linux::{Cgroups, Pid, Process, StartTime, Switch, Tid, affinity, parse_start_time, set_affinity};
-use machine::{CpuId, CpuSet, chain};
+use machine::{CpuId, CpuSet, bounded, chain};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io;
 use std::path::{Component, Path, PathBuf};
 
-/// The longest journal, bytes: agents compact theirs long before.
-const MOST_BYTES: u64 = 256 << 20;
 /// Maximum number of passes over threads while new ones keep appearing.
 const MOST_PASSES: usize = 20;
 /// Upper bound of CPUs: `NR_CPUS` of x86-64.
@@ -56,8 +54,7 @@ impl System {
 
     /// Restores what the text of a journal records.
     pub(super) fn put_back_of(&self, journal: &mut File, boot: &str) -> io::Result<PutBack> {
-        let mut text = Vec::new();
-        journal.take(MOST_BYTES).read_to_end(&mut text)?;
+        let text = bounded::bytes_of(journal, bounded::MOST_BYTES)?;
         let parsed = parse(&text, boot);
         let mut put_back = self.put_back(&parsed.record);
         put_back.torn = usize::from(parsed.torn);

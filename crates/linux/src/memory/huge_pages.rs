@@ -4,9 +4,8 @@ use crate::memory::pages::HUGE_PAGE;
 use crate::migration::page_batch::PageBatch;
 use crate::processes::process::{Process, ProcessError};
 use crate::residence::present::PresentPages;
-use machine::NodeId;
+use machine::{NodeId, bounded};
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -32,7 +31,7 @@ pub enum HugePagesError {
 
 /// Size of a transparent huge page in bytes, as the kernel reports it (Linux 4.14), or the size on `x86_64`.
 pub fn huge_page_bytes(sys: &Path) -> u64 {
-    let text = fs::read_to_string(sys.join("kernel/mm/transparent_hugepage/hpage_pmd_size")).ok();
+    let text = bounded::text(sys.join("kernel/mm/transparent_hugepage/hpage_pmd_size")).ok();
     text.and_then(|text| text.trim().parse().ok()).unwrap_or(HUGE_PAGE as u64)
 }
 

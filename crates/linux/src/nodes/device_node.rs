@@ -1,6 +1,6 @@
 //! The NUMA node of a device, with devices named as in numactl.
 
-use machine::{Device, DeviceKind, NodeId, NodeSet};
+use machine::{Device, DeviceKind, NodeId, NodeSet, bounded};
 use std::fs;
 use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
 use std::os::linux::fs::MetadataExt;
@@ -39,8 +39,7 @@ fn plain(name: &str) -> Result<&str, String> {
 /// Walks from a device up its buses to the first that has a node.
 fn nearest_node(device: &Path) -> Option<NodeSet> {
     let node = |folder: &Path| {
-        let text = fs::read_to_string(folder.join("numa_node"))
-            .or_else(|_| fs::read_to_string(folder.join("device/numa_node")));
+        let text = bounded::text(folder.join("numa_node")).or_else(|_| bounded::text(folder.join("device/numa_node")));
         // -1 if the node is unknown.
         text.ok()?.trim().parse().ok().map(NodeId)
     };

@@ -1,5 +1,6 @@
 //! Nodes and what belongs to them: counters, free memory, devices, monitors of bandwidth.
 
+pub(crate) mod available_memory;
 pub(crate) mod device_node;
 pub(crate) mod free_memory;
 pub(crate) mod interfaces;

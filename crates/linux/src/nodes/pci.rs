@@ -1,12 +1,13 @@
 //! PCI devices.
 
+use machine::bounded;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The directory of the first PCI device with these IDs, if there is one. `sys` is `/sys`. Needs no privileges.
 pub fn pci_device(sys: &Path, vendor: u16, device: u16) -> Option<PathBuf> {
     let number = |folder: &Path, file| {
-        let text = fs::read_to_string(folder.join(file)).ok()?;
+        let text = bounded::text(folder.join(file)).ok()?;
         u16::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok()
     };
     let mut folders: Vec<PathBuf> =

@@ -1,7 +1,7 @@
 //! Traffic between each last-level cache and memory: the bandwidth monitors of resctrl.
 
 use crate::{Cause, CpuSet, Diagnosis};
-use machine::CpuId;
+use machine::{CpuId, bounded};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -58,7 +58,7 @@ impl BandwidthMonitors {
         for (name, domain) in groups.iter().flat_map(|group| children(&group.join("mon_data"))) {
             let Some(id) = name.strip_prefix("mon_L3_").and_then(|id| id.parse().ok()) else { continue };
             // Reads `Unavailable` for some time after a group was created.
-            let number = |file: &str| fs::read_to_string(domain.join(file)).ok()?.trim().parse::<u64>().ok();
+            let number = |file: &str| bounded::text(domain.join(file)).ok()?.trim().parse::<u64>().ok();
             let told = number("mbm_local_bytes").zip(number("mbm_total_bytes"));
             let sum = all.entry(id).or_insert(Some((0, 0)));
             *sum = sum.zip(told).map(|(sum, told)| (sum.0.saturating_add(told.0), sum.1.saturating_add(told.1)));
@@ -86,7 +86,7 @@ fn last_caches(sys: &Path) -> BTreeMap<u32, CpuSet> {
     for (name, cpu) in children(&sys.join("devices/system/cpu")) {
         let Some(number) = name.strip_prefix("cpu").and_then(|number| number.parse().ok()) else { continue };
         for (_, cache) in children(&cpu.join("cache")) {
-            let number_in = |file: &str| fs::read_to_string(cache.join(file)).ok()?.trim().parse::<u32>().ok();
+            let number_in = |file: &str| bounded::text(cache.join(file)).ok()?.trim().parse::<u32>().ok();
             if let (Some(3), Some(id)) = (number_in("level"), number_in("id")) {
                 caches.entry(id).or_default().insert(CpuId(number));
             }

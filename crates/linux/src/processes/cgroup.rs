@@ -3,8 +3,7 @@
 use crate::file::{FileError, parsed};
 use crate::nodes::node_files::parse_counters;
 use crate::processes::process::{MalformedLine, Process, ProcessError};
-use machine::{CpuSet, NodeId, NodeSet};
-use std::fs;
+use machine::{CpuSet, NodeId, NodeSet, bounded};
 use std::path::{Component, Path, PathBuf};
 
 /// Prefixes of the kernel's names for kinds that count events.
@@ -77,7 +76,7 @@ impl Cgroups {
     /// Finds the hierarchy of a saved system that has `proc/self/mountinfo`.
     pub fn find_in(root: &Path) -> Result<Self, CgroupError> {
         let path = root.join("proc/self/mountinfo");
-        let text = fs::read_to_string(&path).map_err(|source| FileError::Read { path, source })?;
+        let text = bounded::text(&path).map_err(|source| FileError::Read { path, source })?;
         let (mounted, folder) = cgroup2_mount(&text).ok_or(CgroupError::NotMounted)?;
         Ok(Self { folder: root.join(folder.trim_start_matches('/')), mounted: mounted.into() })
     }

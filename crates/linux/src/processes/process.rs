@@ -1,10 +1,10 @@
 //! A process as seen in /proc: its mappings, threads and status.
 
-use machine::{CpuSet, IdSet, NodeSet};
+use machine::{CpuSet, IdSet, NodeSet, bounded};
 pub use machine::{Pid, Tid};
 use rustix::fs::{Dir, Mode, OFlags};
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -183,9 +183,7 @@ impl Process {
     }
 
     pub(crate) fn text_below(&self, file: &str) -> io::Result<String> {
-        // Most files are shorter: one read for the contents, and one that finds the end.
-        let mut bytes = Vec::with_capacity(4096);
-        self.open_below(file)?.read_to_end(&mut bytes)?;
+        let bytes = bounded::bytes_of(self.open_below(file)?, bounded::MOST_BYTES)?;
         Ok(String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
     }
 }

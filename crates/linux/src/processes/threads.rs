@@ -2,14 +2,16 @@
 
 use crate::processes::process::{Process, ProcessError, Status, Tid};
 use crate::residence::residences::Residence;
-use machine::CpuId;
-use std::io::Read;
+use machine::{CpuId, bounded};
+use std::io::BufReader;
 
 /// Maximum number of base pages that the kernel may have to walk to report the policies of all threads: about a quarter
 /// of a second.
 const MOST_PAGES_WALKED: u64 = 1 << 23;
 /// Bytes per read, fewer than two lines: the kernel walks only the pages of the lines that are read.
 const READ_BYTES: usize = 96;
+/// Maximum length of a line of `numa_maps`, in bytes: a path of 4,096, escaped, and counters of each node.
+const MOST_LINE_BYTES: u64 = 1 << 20;
 
 /// A thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,20 +88,15 @@ fn find_mapping<T>(
     tid: Tid,
     mut find: impl FnMut(&crate::NumaMapping, &str) -> Option<T>,
 ) -> Option<T> {
-    let mut file = process.open_below(&format!("task/{tid}/numa_maps")).ok()?;
-    let mut text = Vec::new();
+    let file = process.open_below(&format!("task/{tid}/numa_maps")).ok()?;
+    let mut reader = BufReader::with_capacity(READ_BYTES, file);
     loop {
-        if let Some(end) = text.iter().position(|byte| *byte == b'\n') {
-            let line: Vec<u8> = text.drain(..=end).collect();
-            let line = std::str::from_utf8(&line).ok()?.trim_end();
-            match find(&line.parse().ok()?, line) {
-                None => continue,
-                found => return found,
-            }
+        let line = bounded::line(&mut reader, MOST_LINE_BYTES).ok()??;
+        let line = std::str::from_utf8(&line).ok()?.trim_end();
+        let found = find(&line.parse().ok()?, line);
+        if found.is_some() {
+            return found;
         }
-        let mut piece = [0; READ_BYTES];
-        let read = file.read(&mut piece).ok().filter(|read| *read > 0)?;
-        text.extend_from_slice(piece.get(..read)?);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Kernel settings: files that hold one value, such as those of NUMA balancing and huge pages.
 
-use machine::NodeId;
-use std::fs::{self, OpenOptions};
+use machine::{NodeId, bounded};
+use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -61,7 +61,7 @@ impl Switch {
 
     /// The current value: of a choice, the one in brackets.
     pub fn value(&self) -> Result<String, SwitchError> {
-        let text = fs::read_to_string(&self.path).map_err(|source| self.error("read", source))?;
+        let text = bounded::text(&self.path).map_err(|source| self.error("read", source))?;
         Ok(chosen(&text).to_owned())
     }
 

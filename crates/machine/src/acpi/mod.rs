@@ -14,6 +14,7 @@ pub use hmat::{Hmat, Locality, MemoryAttributes, MemorySideCache, Performance, Q
 pub use slit::Slit;
 pub use srat::{MemoryRange, Processor, ProcessorId, Srat};
 
+use crate::bounded;
 use crate::description::{Distances, Latency, Machine, Node};
 use crate::ids::{CpuId, NodeId};
 use crate::pairs::LatencyPairs;
@@ -21,8 +22,7 @@ use crate::set::CpuSet;
 use crate::source::Source;
 use crate::violation::Violations;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 /// Larger than any table: the HMAT of 1,024 nodes with all six data types has 13 MB.
@@ -93,9 +93,7 @@ impl Machine {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, AcpiError> {
-    let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(MAX_TABLE_BYTES).read_to_end(&mut bytes));
-    read.map(|_| bytes).map_err(|error| AcpiError::Read { path: path.to_owned(), error })
+    bounded::bytes(path, MAX_TABLE_BYTES).map_err(|error| AcpiError::Read { path: path.to_owned(), error })
 }
 
 fn assemble(srat: &Srat, slit: Option<&Slit>, hmat: Option<&Hmat>) -> Machine {

@@ -1,13 +1,9 @@
 //! Reads a machine's description from this host, a saved system, firmware tables, a file or a preset.
 
 use machine::acpi::AcpiError;
-use machine::{HwlocError, Machine, MachineError, SysfsError, presets};
-use std::fs::File;
-use std::io::{self, ErrorKind, Read};
+use machine::{HwlocError, Machine, MachineError, SysfsError, bounded, presets};
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-
-/// Upper limit of a description's size: hwloc XML of 8,192 CPUs takes about 10 MB.
-const MAX_FILE_BYTES: u64 = 256 << 20;
 
 /// Why no machine could be read.
 #[derive(Debug, thiserror::Error)]
@@ -56,9 +52,6 @@ pub enum SourceError {
         .0.display()
     )]
     Binary(PathBuf),
-    /// A file that is too long to be a description.
-    #[error("{} is longer than {} MiB: too long for a machine description", .0.display(), MAX_FILE_BYTES >> 20)]
-    TooLong(PathBuf),
     /// The text names no machine.
     #[error(
         "`{text}` names no machine: it is no file, no folder and no preset{}; the presets are {}",
@@ -112,12 +105,8 @@ fn from_folder(folder: &Path) -> Result<Machine, SourceError> {
 }
 
 fn from_file(path: &Path) -> Result<Machine, SourceError> {
-    let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes));
-    read.map_err(|source| SourceError::Read { path: path.to_owned(), source })?;
-    if bytes.len() as u64 > MAX_FILE_BYTES {
-        return Err(SourceError::TooLong(path.to_owned()));
-    }
+    let read = bounded::bytes(path, bounded::MOST_BYTES);
+    let bytes = read.map_err(|source| SourceError::Read { path: path.to_owned(), source })?;
     let text = String::from_utf8(bytes).map_err(|_| SourceError::Binary(path.to_owned()))?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     if text.contains('\0') {

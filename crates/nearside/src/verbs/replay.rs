@@ -3,17 +3,14 @@
 use crate::options::usage_error::UsageError;
 use crate::output;
 use clap::Args;
-use machine::size;
+use machine::bounded;
 use placement::{Again, LogLine, PolicyName, Replay, Start, Step};
 use report::{ReplayDifference, ReplayReport};
 use std::error::Error;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::BufReader;
 use std::path::PathBuf;
 use std::process::ExitCode;
-
-/// Maximum length of a line of a decision log, bytes: it has as many pages and threads as a round considers.
-const MOST_LINE_BYTES: u64 = 256 << 20;
 
 /// Repeat the decisions of a decision log, with the same policy or another
 ///
@@ -53,7 +50,9 @@ fn replay(arguments: &Arguments, policy: Option<PolicyName>) -> Result<ReplayRep
     let path = arguments.log.display();
     let file = File::open(&arguments.log).map_err(|error| format!("cannot read {path}: {error}"))?;
     let mut reader = BufReader::new(file);
-    let mut lines = std::iter::from_fn(|| line(&mut reader).transpose()).enumerate().map(|(index, line)| {
+    // A line has as many pages and threads as a round considers.
+    let next = || bounded::line(&mut reader, bounded::MOST_BYTES).transpose();
+    let mut lines = std::iter::from_fn(next).enumerate().map(|(index, line)| {
         let number = index + 1;
         let line = line.map_err(|error| format!("cannot read line {number} of {path}: {error}"))?;
         match serde_json::from_slice::<LogLine>(&line) {
@@ -103,16 +102,6 @@ fn replay(arguments: &Arguments, policy: Option<PolicyName>) -> Result<ReplayRep
 fn told(step: &Step) -> String {
     let first = step.action.first_page().map_or_else(String::new, |page| format!(", from {page:#x} on"));
     format!("{step}{first}")
-}
-
-/// The next line, if there is one.
-fn line(reader: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
-    let mut line = Vec::new();
-    reader.take(MOST_LINE_BYTES + 1).read_until(b'\n', &mut line)?;
-    if line.len() as u64 > MOST_LINE_BYTES {
-        return Err(io::Error::other(format!("it is longer than {}", size::format(MOST_LINE_BYTES))));
-    }
-    Ok(Some(line).filter(|line| !line.is_empty()))
 }
 
 fn begins(start: &Start) -> String {

@@ -3,10 +3,14 @@
 //! trycmd would save the few lines around each of ten snapshots, but not insta, whose snapshots also cover other crates
 //! and parts of outputs, and needs a dozen more crates.
 
+mod bounds;
 mod documents;
 mod manual;
 mod measure;
 mod memory;
+#[path = "../../../trace/tests/perf_file/mod.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod perf_file;
 mod place;
 mod record;
 mod report;

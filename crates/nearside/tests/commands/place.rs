@@ -202,6 +202,6 @@ fn a_log_is_decided_again() {
     fs::write(&log, "").unwrap();
     assert!(error(&["replay", path], 1).contains("is empty"));
     fs::File::create(&log).unwrap().set_len(300 << 20).unwrap();
-    assert!(error(&["replay", path], 1).contains("it is longer than 256 MiB"));
+    assert!(error(&["replay", path], 1).contains("it is longer than 128 MiB"));
     assert!(error(&["replay", "/nowhere/log"], 1).contains("cannot read /nowhere/log"));
 }

@@ -1,6 +1,7 @@
 //! A PMU as the kernel describes it: its number, the encoding of its events, and its CPUs.
 
 use linux::CpuSet;
+use machine::bounded;
 use perf_event::Builder;
 use perf_event::events::Software;
 use std::collections::BTreeMap;
@@ -62,7 +63,7 @@ impl Pmu {
     /// Reads a PMU in this folder. `None` if there is none of this name.
     pub fn read(devices: &Path, name: &str) -> Option<Self> {
         let folder = devices.join(name);
-        let text = |path: &Path| fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
+        let text = |path: &Path| bounded::text(path).ok().map(|text| text.trim().to_owned());
         let files = |below: &str| -> Vec<(String, String)> {
             let entries = fs::read_dir(folder.join(below)).into_iter().flatten().flatten();
             entries.filter_map(|entry| Some((entry.file_name().into_string().ok()?, text(&entry.path())?))).collect()

@@ -1,9 +1,8 @@
 //! What perf.data describes of a machine, of this system.
 
 use linux::{NodeState, memory_blocks};
-use machine::{CpuId, Node};
+use machine::{CpuId, Node, bounded};
 use perf_data::{Core, Features, main_id};
-use std::fs;
 use std::path::Path;
 
 /// Reads the nodes of this system from sysfs: their CPUs, and their memory blocks. Missing files leave the fields
@@ -29,7 +28,7 @@ pub(super) fn features(sys: &Path) -> Features {
 /// Reads an Arm CPU's main ID register and maximum frequency from sysfs.
 pub(super) fn core(sys: &Path, cpu: CpuId) -> Core {
     let folder = sys.join(format!("devices/system/cpu/cpu{cpu}"));
-    let text = |path: &str| fs::read_to_string(folder.join(path)).unwrap_or_default();
+    let text = |path: &str| bounded::text(folder.join(path)).unwrap_or_default();
     let khz = text("cpufreq/cpuinfo_max_freq").trim().parse::<u32>().ok().filter(|khz| *khz > 0);
     Core {
         processor: main_id(text("regs/identification/midr_el1").trim()),

@@ -94,6 +94,21 @@ impl Decoder {
         Round { until, ..mem::replace(&mut self.round, used) }
     }
 
+    /// Number of samples of the current round.
+    pub(super) fn samples(&self) -> usize {
+        self.round.samples.len()
+    }
+
+    /// Number of events of the current round.
+    pub(super) fn events(&self) -> usize {
+        self.round.events.len()
+    }
+
+    /// Takes the samples of the current round so far. Reuses the memory of `used`, which is empty.
+    pub(super) fn take_samples(&mut self, used: Vec<Sample>) -> Vec<Sample> {
+        mem::replace(&mut self.round.samples, used)
+    }
+
     /// Adds a sample. Processors report addresses outside memory for instructions that read the clock, and for
     /// devices.
     pub(super) fn push(&mut self, sample: Sample) {

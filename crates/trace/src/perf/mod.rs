@@ -13,6 +13,7 @@ use perf_data::{Attribute, PerfData, PerfDataError, Sampler};
 use std::os::unix::fs::MetadataExt;
 
 pub use decoder::{Decoder, LOST_BY_KERNEL};
+pub(crate) use rounds::RoundPart;
 pub use rounds::Starts;
 pub(crate) use stream::PerfRecords;
 

@@ -14,6 +14,14 @@ pub(crate) struct Round {
     pub until: u64,
 }
 
+/// A round, or samples of one that is too long to be kept.
+#[derive(Debug, Default)]
+pub(crate) struct RoundPart {
+    pub round: SortedRound,
+    /// The first samples of a long round, in any order; the round is empty then, and follows.
+    pub early: Vec<Sample>,
+}
+
 /// A round whose lists are sorted by time.
 #[derive(Debug, Default)]
 pub(crate) struct SortedRound {

@@ -32,7 +32,10 @@ fn read(path: &Path) -> Result<Read, ReadError> {
     }
     // Reading ahead gives the same result.
     let mut all = Vec::new();
-    let (stacks, lost) = Trace::open(path)?.records()?.read_all(|record| all.push(record))?;
+    let (stacks, lost) = Trace::open(path)?.records()?.read_all(|record| {
+        all.push(record);
+        Ok::<_, ReadError>(())
+    })?;
     let (of_samples, of_events): (Vec<_>, Vec<_>) =
         all.into_iter().partition(|record| matches!(record, Record::Sample(_)));
     assert!(of_samples.into_iter().eq(samples.iter().copied().map(Record::Sample)));

@@ -39,7 +39,10 @@ fn read(folder: &Path) -> Result<(Vec<Record>, Stacks), ReadError> {
     let all: Vec<Record> = records.by_ref().collect::<Result<_, _>>()?;
     // Reading ahead gives the same result.
     let mut taken = Vec::new();
-    Trace::open(folder)?.records()?.read_all(|record| taken.push(record))?;
+    Trace::open(folder)?.records()?.read_all(|record| {
+        taken.push(record);
+        Ok::<_, ReadError>(())
+    })?;
     assert_eq!(taken, all);
     Ok((all, records.stacks().clone()))
 }

@@ -2,7 +2,7 @@
 
 use linux::{Pid, Process, Tid};
 use machine::{CpuId, presets};
-use object::Object;
+use object::{CompressionFormat, Object, ObjectSection};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -17,7 +17,7 @@ use trace::{
 /// A C program with line tables, which prints the addresses of its landmark and a counter, and then waits.
 struct Program {
     /// Removed together with the program.
-    _folder: TempDir,
+    folder: TempDir,
     child: Child,
     landmark: u64,
     counter: u64,
@@ -40,13 +40,17 @@ impl Program {
         let folder = tempfile::tempdir().unwrap();
         let [source, program] = ["landmark.c", "landmark"].map(|name| folder.path().join(name));
         fs::write(&source, Self::SOURCE).unwrap();
-        let built = Command::new("cc").args(["-g", "-Wl,--build-id", "-o"]).args([&program, &source]).status().unwrap();
+        let built = Command::new("cc")
+            .args(["-g", "-gz=zlib", "-Wl,--build-id", "-o"])
+            .args([&program, &source])
+            .status()
+            .unwrap();
         assert!(built.success());
         let mut child = Command::new(&program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let (landmark, counter) = line.trim().split_once(' ').unwrap();
-        Self { _folder: folder, child, landmark: landmark.parse().unwrap(), counter: counter.parse().unwrap() }
+        Self { folder, child, landmark: landmark.parse().unwrap(), counter: counter.parse().unwrap() }
     }
 
     fn pid(&self) -> Pid {
@@ -172,6 +176,30 @@ fn a_file_that_may_have_changed_is_not_trusted() {
         ImageState::Changed
     );
     assert_eq!(state(0, &|name, _| *name = format!("{name}-gone").into()), ImageState::Missing);
+}
+
+/// The header of a compressed section says how long it is decompressed, and memory of that size is reserved.
+#[test]
+fn debug_sections_that_expand_beyond_their_bound_are_not_decompressed() {
+    let program = Program::start();
+    let mappings = program.mappings(|_, _| ());
+    let path = program.folder.path().join("landmark");
+    let mut bytes = fs::read(&path).unwrap();
+    let elf = object::File::parse(&*bytes).unwrap();
+    let ranges = elf.sections().map(|section| section.compressed_file_range().unwrap());
+    let range = ranges.into_iter().find(|range| range.format != CompressionFormat::None).unwrap();
+    let length_end = range.offset as usize - size_of::<u64>();
+    bytes[length_end - size_of::<u64>()..length_end].copy_from_slice(&(1_u64 << 30).to_le_bytes());
+    // The running program cannot be written to, but replaced.
+    let changed = path.with_extension("changed");
+    fs::write(&changed, bytes).unwrap();
+    fs::rename(changed, path).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    program.record(folder.path(), 0, mappings);
+    let (image, [landmark, ..]) = program.look_up(folder.path());
+    assert_eq!(image.state, ImageState::TooCompressed);
+    let line = &image.code(landmark.unwrap())[0];
+    assert!(line.function.as_deref() == Some("landmark") && line.source.is_none(), "{line:?}");
 }
 
 #[test]

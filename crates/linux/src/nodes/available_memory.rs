@@ -1,9 +1,9 @@
-//! Properties of this host: available memory.
+//! Available memory of this host.
 
 use std::fs;
 
 /// Memory available to programs, bytes; `None` if the kernel does not report it.
-pub(crate) fn available_memory() -> Option<u64> {
+pub fn available_memory() -> Option<u64> {
     parse_available(&fs::read_to_string("/proc/meminfo").ok()?)
 }
 

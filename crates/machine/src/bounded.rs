@@ -1,0 +1,76 @@
+//! The one reader of files from outside: those that a user names, and those of a system that another user may have
+//! prepared. `/dev/zero` and pipes have no end, so each read has a limit.
+
+use crate::size;
+use std::fs::File;
+use std::io::{self, BufRead, ErrorKind, Read};
+use std::path::Path;
+
+/// Maximum length of a file that is read as a whole, in bytes. The longest that are real are the /proc/PID/smaps of
+/// processes with a million mappings, and hwloc XML of 8,192 CPUs, which takes about 10 MB.
+pub const MOST_BYTES: u64 = 128 << 20;
+
+/// A file has more bytes than are read of its kind. The source of an [`io::Error`], whose context names the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "it is longer than {}, the limit for files of this kind: check that it is the right file, and that it ends (devices and pipes may not)",
+    size::format(self.0)
+)]
+pub struct TooLong(pub u64);
+
+impl From<TooLong> for io::Error {
+    fn from(too_long: TooLong) -> Self {
+        Self::new(ErrorKind::FileTooLarge, too_long)
+    }
+}
+
+/// The bytes of a file of at most `most` bytes.
+pub fn bytes(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    bytes_of(File::open(path)?, most)
+}
+
+/// The text of a file of at most [`MOST_BYTES`].
+pub fn text(path: impl AsRef<Path>) -> io::Result<String> {
+    String::from_utf8(bytes(path.as_ref(), MOST_BYTES)?).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
+}
+
+/// What is left of an open file, if it is at most `most` bytes.
+pub fn bytes_of(file: impl Read, most: u64) -> io::Result<Vec<u8>> {
+    // Most files are shorter: one read for the contents, and one that finds the end.
+    let mut bytes = Vec::with_capacity(4096);
+    file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most { Err(TooLong(most).into()) } else { Ok(bytes) }
+}
+
+/// The next line of an open file, with its end, if it is at most `most` bytes; `None` at the end of the file.
+pub fn line(reader: &mut impl BufRead, most: u64) -> io::Result<Option<Vec<u8>>> {
+    let mut line = Vec::new();
+    reader.take(most.saturating_add(1)).read_until(b'\n', &mut line)?;
+    if line.len() as u64 > most {
+        return Err(TooLong(most).into());
+    }
+    Ok(Some(line).filter(|line| !line.is_empty()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_read_up_to_their_limit() {
+        assert_eq!(bytes_of(&b"1234"[..], 4).unwrap(), b"1234");
+        let error = bytes_of(&b"12345"[..], 4).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::FileTooLarge);
+        assert!(error.to_string().starts_with("it is longer than 4 B, the limit "), "{error}");
+        let mut lines = &b"123\n1234\n"[..];
+        assert_eq!(line(&mut lines, 4).unwrap().unwrap(), b"123\n");
+        assert!(line(&mut lines, 4).is_err());
+        assert_eq!(line(&mut &b""[..], 4).unwrap(), None);
+    }
+
+    #[test]
+    fn files_without_an_end_are_refused() {
+        assert_eq!(bytes(Path::new("/dev/zero"), 1 << 20).unwrap_err().kind(), ErrorKind::FileTooLarge);
+        assert_eq!(text("/dev/zero").unwrap_err().kind(), ErrorKind::FileTooLarge);
+    }
+}

@@ -1,0 +1,82 @@
+//! Files without an end, and files that expand: refused with the bound, within 512 MiB of address space.
+
+use crate::perf_file::{LOCAL, MemorySample, SAMPLE_TYPE, file, record, sample};
+use crate::support::RunOutput;
+use saved_files::SavedFiles;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::process::Command;
+
+/// The type of compressed records.
+const COMPRESSED: u32 = 81;
+
+/// Runs nearside with at most 512 MiB of address space.
+fn nearside(arguments: &[&str]) -> RunOutput {
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -v 524288; exec timeout 120 \"$0\" \"$@\""]);
+    RunOutput::from(command.arg(assert_cmd::cargo::cargo_bin("nearside")).args(arguments).output().unwrap())
+}
+
+/// Checks that a command fails and names the file and the bound.
+fn refused(arguments: &[&str], file: &str) {
+    let ran = nearside(arguments);
+    let told = ran.error.contains(file) && ran.error.contains("it is longer than ");
+    assert!(ran.status != 0 && told, "{arguments:?}: {} {}", ran.status, ran.error);
+}
+
+#[test]
+fn files_without_an_end_are_refused_with_their_bound() {
+    refused(&["lab", "show", "/dev/zero"], "/dev/zero");
+    refused(&["topology", "--from", "/dev/zero"], "/dev/zero");
+    refused(&["agent", "--config", "/dev/zero"], "/dev/zero");
+    refused(&["replay", "/dev/zero"], "/dev/zero");
+    let folder = SavedFiles::new();
+    let path = folder.path().to_str().unwrap();
+    symlink("/dev/zero", folder.path().join("SRAT")).unwrap();
+    refused(&["topology", "--from", path], "SRAT");
+    symlink("/dev/zero", folder.path().join("trace.toml")).unwrap();
+    refused(&["report", path], "trace.toml");
+}
+
+#[test]
+fn files_of_a_saved_system_without_an_end_are_refused() {
+    let root = SavedFiles::new();
+    root.put("proc/7/task/7/status", "Name:\tserver\n");
+    root.put("sys/devices/system/node/node0/cpulist", "0");
+    let path = root.path().to_str().unwrap();
+    symlink("/dev/zero", root.path().join("proc/7/status")).unwrap();
+    refused(&["show", "--root", path, "7"], "status");
+    fs::remove_file(root.path().join("proc/7/status")).unwrap();
+    symlink("/dev/zero", root.path().join("sys/devices/system/node/online")).unwrap();
+    refused(&["memory", "--root", path], "online");
+}
+
+/// 180 MB of equal samples, compressed to one record.
+#[test]
+fn a_compressed_file_that_expands_too_far_is_refused_unless_it_is_allowed() {
+    let load = sample(&MemorySample {
+        time: 1000,
+        pid: 7,
+        tid: 7,
+        cpu: 0,
+        instruction: 0x40_0000,
+        address: 0x1000,
+        physical: 0x1000,
+        data_source: LOCAL,
+        cycles: 100,
+    });
+    let plain = load.repeat(2_250_000);
+    let mut compressed = Vec::with_capacity(zstd_safe::compress_bound(plain.len()));
+    zstd_safe::compress(&mut compressed, &plain, 3).unwrap();
+    let bytes = file("mem-loads", SAMPLE_TYPE, &[record(COMPRESSED, 0, &compressed)]);
+    let folder = SavedFiles::new();
+    let path = folder.path().join("perf.data");
+    fs::write(&path, bytes).unwrap();
+    let path = path.to_str().unwrap();
+    let ran = nearside(&["report", path]);
+    let told =
+        ran.error.contains(path) && ran.error.contains("exceed 128 MiB") && ran.error.contains("--max-memory 1G");
+    assert!(ran.status == 1 && told, "{} {}", ran.status, ran.error);
+    let ran = nearside(&["report", path, "--max-memory", "1G"]).succeeded();
+    assert!(ran.text().contains("2,250,000"), "{}", ran.text());
+}
