@@ -4,14 +4,19 @@
 //! name is looked up once. Files are single names below it: `openat` with `O_NOFOLLOW` then crosses no link and needs no
 //! `openat2`, which older kernels and system call filters refuse.
 
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fchmod, fstat, mkdirat, openat, readlinkat, statat};
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, Stat, Uid, chmod, chownat, fchmod, fstat, mkdirat, openat,
+    readlinkat, statat,
+};
 use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 use rustix::process::geteuid;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixListener;
 use std::path::{Component, Path, PathBuf};
 
 /// Most symbolic links on the way, as in the kernel.
@@ -21,6 +26,8 @@ const GROUP_MAY_WRITE: u32 = 0o020;
 const ALL_MAY_WRITE: u32 = 0o002;
 /// In a folder with this bit, only its owner and a file's owner may rename or remove the file.
 const STICKY: u32 = 0o1000;
+/// Connections that wait to be accepted, as in the standard library.
+const BACKLOG: i32 = 128;
 /// The permissions of a mode.
 const PERMISSIONS: u32 = 0o7777;
 
@@ -194,6 +201,45 @@ impl PrivateFolder {
         Ok(file)
     }
 
+    /// Makes a socket that listens, with exactly this mode, owner and group; other owners need `CAP_CHOWN`. The mode is
+    /// set on the socket's own descriptor before it has a name, and the rest on a descriptor of what has got the name.
+    pub fn listen(&self, name: &str, mode: u32, owner: (u32, u32)) -> Result<UnixListener, PrivateFolderError> {
+        let path = self.path.join(name);
+        let failed = |what| PrivateFolderError::system::<Errno>(what, &path);
+        let name = one_name(name, &path)?;
+        let address = SocketAddrUnix::new(&path).map_err(failed("make the socket"))?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket =
+            socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(failed("make a socket for"))?;
+        // Linux gives this mode, less the umask, to the file that `bind` makes.
+        fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(failed("restrict"))?;
+        bind(&socket, &address).map_err(failed("make the socket"))?;
+        let its_file = openat(&self.folder, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+            .map_err(failed("open"))?;
+        let found = fstat(&its_file).map_err(failed("look at"))?;
+        if FileType::from_raw_mode(found.st_mode) != FileType::Socket || found.st_uid != geteuid().as_raw() {
+            let why = "is not the socket that was made: choose another folder".to_owned();
+            return Err(PrivateFolderError::of(&path, &path, &found, why));
+        }
+        // `fchmod` refuses descriptors of `O_PATH`. The mode comes first, as only its owner may change it.
+        let by_number = format!("/proc/self/fd/{}", its_file.as_raw_fd());
+        chmod(by_number, Mode::from_raw_mode(mode)).map_err(failed("restrict the socket"))?;
+        let (owner, group) = (Uid::from_raw(owner.0), Gid::from_raw(owner.1));
+        chownat(&its_file, "", Some(owner), Some(group), AtFlags::EMPTY_PATH)
+            .map_err(failed("change the owner of the socket"))?;
+        listen(&socket, BACKLOG).map_err(failed("listen on"))?;
+        Ok(socket.into())
+    }
+
+    /// What kind of file this name is; none if there is none. A symbolic link is one itself.
+    pub fn kind(&self, name: &str) -> io::Result<Option<FileType>> {
+        match statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(there) => Ok(Some(FileType::from_raw_mode(there.st_mode))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Whether this name is this open file.
     pub fn has(&self, name: &str, file: impl AsFd) -> bool {
         let there = statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW);
@@ -363,6 +409,28 @@ mod tests {
         assert!(!folder.has("journal", &file) && folder.has("kept", &file));
         folder.remove("kept").unwrap();
         assert!(folder.names().unwrap().is_empty());
+    }
+
+    /// The mode is exact from the first moment, and a link in the place of the socket is not followed.
+    #[test]
+    fn a_socket_has_its_mode_and_owner() {
+        let place = place(&[("sticky", 0o1777)]);
+        let at = |name: &str| place.path().join("sticky").join(name);
+        let folder = PrivateFolder::open(&place.path().join("sticky"), Trust::Owners).unwrap();
+        let own = (geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let owner = if geteuid().is_root() { (OTHER, OTHER) } else { own };
+        let listener = folder.listen("socket", 0o660, owner).unwrap();
+        let there = fs::symlink_metadata(at("socket")).unwrap();
+        assert_eq!((there.mode() & 0o777, there.uid(), there.gid()), (0o660, owner.0, owner.1));
+        let _client = std::os::unix::net::UnixStream::connect(at("socket")).unwrap();
+        listener.accept().unwrap();
+        fs::write(at("secret"), "").unwrap();
+        fs::set_permissions(at("secret"), Permissions::from_mode(0o600)).unwrap();
+        symlink(at("secret"), at("planted")).unwrap();
+        assert!(refusal(folder.listen("planted", 0o660, owner)).contains("Address already in use"));
+        let secret = fs::metadata(at("secret")).unwrap();
+        assert_eq!((secret.mode() & 0o777, secret.uid()), (0o600, own.0));
+        assert_eq!(folder.kind("planted").unwrap(), Some(FileType::Symlink));
     }
 
     #[test]

@@ -2,12 +2,11 @@
 
 use crate::control::clients::Client;
 use crate::control::protocol::{Answer, Request};
-use linux::Peer;
+use linux::{Peer, PrivateFolder, PrivateFolderError, Trust};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{Gid, Mode, Uid};
+use rustix::fs::FileType;
 use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
@@ -49,6 +48,9 @@ pub enum ControlError {
         /// The file.
         path: PathBuf,
     },
+    /// Its folder cannot be used, for example because other users could exchange the socket.
+    #[error(transparent)]
+    Folder(#[from] PrivateFolderError),
     /// The system refused.
     #[error("cannot {what} {}", path.display())]
     System {
@@ -65,7 +67,8 @@ pub enum ControlError {
 #[derive(Debug)]
 pub struct Listener {
     socket: UnixListener,
-    path: PathBuf,
+    folder: PrivateFolder,
+    name: String,
     access: Access,
 }
 
@@ -74,42 +77,39 @@ impl Listener {
     /// needs `CAP_CHOWN`.
     pub fn bind(path: &Path, access: Access) -> Result<Self, ControlError> {
         let failed = |what| move |source: io::Error| ControlError::System { what, path: path.to_owned(), source };
-        remove_left(path)?;
-        let socket = UnixListener::bind(path).map_err(failed("make the socket"))?;
-        let listener = Self { socket, path: path.to_owned(), access };
-        // A client that connects before this is identified by the kernel's peer credentials, and refused all the same.
-        let (owner, group) = (Uid::from_raw(access.owner), Gid::from_raw(access.group));
-        rustix::fs::chown(path, Some(owner), Some(group))
-            .map_err(|error| failed("change the owner of the socket")(error.into()))?;
-        let mode = Mode::from_raw_mode(0o660);
-        rustix::fs::chmod(path, mode).map_err(|error| failed("restrict the socket")(error.into()))?;
-        listener.socket.set_nonblocking(true).map_err(failed("use the socket"))?;
-        Ok(listener)
+        let name = path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
+        let name = name.ok_or_else(|| failed("name a socket")(ErrorKind::InvalidInput.into()))?;
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let folder = PrivateFolder::open(parent, Trust::Owners)?;
+        remove_left(&folder, &name)?;
+        // A client that connects before the owner is set is identified by the kernel's peer credentials all the same.
+        let socket = folder.listen(&name, 0o660, (access.owner, access.group))?;
+        Ok(Self { socket, folder, name, access })
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
         // The next agent removes a socket that is left.
-        let _ = std::fs::remove_file(&self.path);
+        let _ = self.folder.remove(&self.name);
     }
 }
 
 /// Removes a socket that no agent listens on.
-fn remove_left(path: &Path) -> Result<(), ControlError> {
-    let failed = |what, source| ControlError::System { what, path: path.to_owned(), source };
-    match std::fs::symlink_metadata(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(failed("look at", error)),
-        Ok(there) if !there.file_type().is_socket() => return Err(ControlError::NoSocket { path: path.to_owned() }),
-        Ok(_) => {}
+fn remove_left(folder: &PrivateFolder, name: &str) -> Result<(), ControlError> {
+    let path = folder.path().join(name);
+    let failed = |what, source| ControlError::System { what, path: path.clone(), source };
+    match folder.kind(name).map_err(|error| failed("look at", error))? {
+        None => return Ok(()),
+        Some(FileType::Socket) => {}
+        Some(_) => return Err(ControlError::NoSocket { path }),
     }
-    match UnixStream::connect(path) {
+    match UnixStream::connect(&path) {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-            std::fs::remove_file(path).map_err(|error| failed("remove", error))
+            folder.remove(name).map_err(|error| failed("remove", error))
         }
         Err(error) => Err(failed("try", error)),
-        Ok(_) => Err(ControlError::InUse { path: path.to_owned() }),
+        Ok(_) => Err(ControlError::InUse { path }),
     }
 }
 

@@ -5,7 +5,7 @@ use crate::Status;
 use linux::{Peer, Pid};
 use rustix::process::{getegid, geteuid};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -173,9 +173,28 @@ fn a_socket_that_was_left_is_replaced_and_anything_else_is_not() {
     assert!(matches!(bind(&path), Err(ControlError::NoSocket { .. })));
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "a file");
     let none = folder.path().join("none/agent.sock");
-    assert!(bind(&none).unwrap_err().to_string().starts_with("cannot make the socket "));
+    assert!(bind(&none).unwrap_err().to_string().starts_with("cannot open the folder "));
     let long = folder.path().join("x".repeat(200));
     assert!(bind(&long).is_err() && ask(&long, Request::Status).is_err());
+}
+
+/// Where others may exchange the socket, its owner and mode could become those of another file.
+#[test]
+fn a_socket_that_others_could_exchange_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = folder.path().join("open");
+    std::fs::create_dir_all(open.join("below")).unwrap();
+    std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o777)).unwrap();
+    for path in [open.join("agent.sock"), open.join("below/agent.sock")] {
+        let error = Listener::bind(&path, ours()).unwrap_err().to_string();
+        assert!(error.contains("mode 0777) may be written to by others: chmod go-w "), "{error}");
+        assert!(!path.exists());
+    }
+    // What is in a sticky folder stays its owner's. No link is followed.
+    std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o1777)).unwrap();
+    drop(Listener::bind(&open.join("agent.sock"), ours()).unwrap());
+    std::os::unix::fs::symlink("/dev/null", open.join("agent.sock")).unwrap();
+    assert!(matches!(Listener::bind(&open.join("agent.sock"), ours()), Err(ControlError::NoSocket { .. })));
 }
 
 #[test]
