@@ -109,6 +109,12 @@ impl Agent {
         self.ledger.take_explained()
     }
 
+    /// Whether a limited decision log ([`Options::log_most_bytes`]) can no longer be written, or can be again, since the
+    /// last call. The agent goes on without it.
+    pub fn take_log_news(&mut self) -> Option<String> {
+        self.ledger.take_log_news()
+    }
+
     /// Time until the next call of [`poll`](Self::poll) is due.
     pub fn until_next(&self) -> Duration {
         let round = self.options.round;

@@ -118,6 +118,7 @@ impl Job {
         loop {
             if let Self::Place(agent) = &mut self {
                 failed = agent.poll().err();
+                agent.take_log_news().iter().for_each(|news| note(news));
                 if failed.is_some() {
                     break;
                 }
