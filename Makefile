@@ -121,6 +121,7 @@ install: $(nearside)
 	install -d $(root)/lib/systemd/system $(root)/etc
 	sed 's#@bindir@#$(PREFIX)/bin#; s#@sysconfdir@#$(PREFIX)/etc#' packaging/nearside.service > $(unit)
 	chmod 644 $(unit)
+	install -m 644 packaging/keep-balancing.conf $(root)/lib/nearside
 	test -e $(configuration) || install -m 644 packaging/nearside.toml $(configuration)
 
 uninstall:

@@ -2,13 +2,13 @@
 
 use crate::copies::Copies;
 use crate::done::Done;
-use crate::journal::{Journal, JournalError, PutBack};
+use crate::journal::{Journal, JournalError, OwnSwitch, PutBack};
 use crate::managed_process::ManagedProcess;
 use crate::managed_processes::Managed;
 use crate::owner;
 use crate::work_time::since;
 use linux::{
-    Attempt, MigrateError, Migration, PageBatch, PageRefusal, Route, Switch, SwitchError, SystemState, Whose, affinity,
+    Attempt, MigrateError, Migration, PageBatch, PageRefusal, Route, SwitchError, SystemState, Whose, affinity,
     diagnose, monotonic_ns, set_affinity, split_huge_pages,
 };
 use machine::{CpuSet, NodeId, NodeSet, Pid, Tid, chain};
@@ -46,9 +46,9 @@ impl Actor {
     }
 
     /// Gives a switch of the kernel this value, which is recorded first. The inner error is the kernel's.
-    pub fn set(&mut self, switch: &Switch, value: &str) -> Result<Result<(), SwitchError>, JournalError> {
+    pub fn set(&mut self, switch: OwnSwitch, value: &str) -> Result<Result<(), SwitchError>, JournalError> {
         self.journal.will_set(switch, value)?;
-        Ok(switch.set(value))
+        Ok(switch.switch().set(value))
     }
 
     /// Records that a program was just started with these CPUs, and the CPUs that it would have had.

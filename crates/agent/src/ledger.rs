@@ -1,6 +1,6 @@
 //! Accounts for a run: what was decided and done, what it cost, and what users and clients are to know of it.
 
-use crate::decision_log::{DecisionLog, LogError};
+use crate::decision_log::{DecisionLog, Log, LogError, OptionalLog};
 use crate::done::Done;
 use crate::managed_process::ManagedProcess;
 use crate::managed_processes::Managed;
@@ -31,15 +31,18 @@ pub(crate) struct Ledger {
     explained: Option<Vec<String>>,
     /// Why nothing was done; explained once.
     idle: Option<Rule>,
-    log: Option<DecisionLog>,
-    log_most_bytes: Option<u64>,
+    log: Log,
     work_time: WorkTime,
 }
 
 impl Ledger {
     /// Opens the decision log, if there is to be one.
     pub fn open(options: &Options, notes: Vec<String>) -> Result<Self, LogError> {
-        let begin_log = if options.log_most_bytes.is_some() { DecisionLog::begin_after } else { DecisionLog::begin };
+        let log = match (&options.log, options.log_most_bytes) {
+            (None, _) => Log::None,
+            (Some(path), None) => Log::Needed(DecisionLog::begin(path)?),
+            (Some(path), Some(most_bytes)) => Log::Optional(OptionalLog::begin(path, most_bytes)),
+        };
         Ok(Self {
             run_summary: RunSummary::default(),
             missed: 0,
@@ -48,25 +51,24 @@ impl Ledger {
             noted_failures: BTreeSet::new(),
             explained: options.explain.then(Vec::new),
             idle: None,
-            log: options.log.as_deref().map(begin_log).transpose()?,
-            log_most_bytes: options.log_most_bytes,
+            log,
             work_time: WorkTime::begin(),
         })
     }
 
     /// Adds a line to the log, if there is one.
     pub fn write(&mut self, line: impl FnOnce() -> LogLine) -> Result<(), LogError> {
-        self.log.as_mut().map_or(Ok(()), |log| log.add(&line()))
+        self.log.add(line)
     }
 
-    /// Starts a new log with this line when the log has reached its limit.
-    pub fn rotate_log(&mut self, begin: impl FnOnce() -> LogLine) -> Result<(), LogError> {
-        let most = self.log_most_bytes.unwrap_or(u64::MAX);
-        if self.log.as_ref().is_none_or(|log| log.bytes() <= most) {
-            return Ok(());
-        }
-        self.log = self.log.take().map(DecisionLog::into_next).transpose()?;
-        self.write(begin)
+    /// Starts a new log with this line when the log has reached its limit, or failed a while ago.
+    pub fn rotate_log(&mut self, begin: impl FnOnce() -> LogLine) {
+        self.log.rotate(begin);
+    }
+
+    /// What happened to a service's log since the last call.
+    pub fn take_log_news(&mut self) -> Option<String> {
+        self.log.take_news()
     }
 
     /// Adds a note, once.
@@ -226,7 +228,7 @@ impl Ledger {
 
     /// Finishes the log.
     pub fn finish(self) -> Result<(), LogError> {
-        self.log.map_or(Ok(()), DecisionLog::finish)
+        self.log.finish()
     }
 }
 

@@ -18,6 +18,7 @@
 //! | data that a processor writes beside perf's records | [`AuxArea`] |
 //! | control groups and cpusets | [`Cgroups`] |
 //! | the peer of a socket | [`peer()`] |
+//! | files that no other user may exchange | [`PrivateFolder`] |
 //! | kernel settings, restored when done | [`Switch`], [`SwitchGuard`] |
 //! | which features work here, determined by trying | [`Feature`] |
 //! | why something was refused, and the remedy | [`diagnose`], [`SystemState`] |
@@ -57,6 +58,7 @@ mod memory;
 mod migration;
 mod nodes;
 mod perf;
+mod private_folder;
 mod processes;
 mod refusals;
 mod residence;
@@ -98,6 +100,7 @@ pub use perf::clock::{monotonic_ns, tells_time_by_tsc, tsc, tsc_and_monotonic_ns
 pub use perf::file_words::FileWords;
 pub use perf::perf_ring::{set_perf_period, share_perf_ring};
 pub use perf::shared_words::SharedWords;
+pub use private_folder::{PrivateFolder, PrivateFolderError, Trust};
 pub use processes::affinity::{affinity, current_cpu, set_affinity};
 pub use processes::cgroup::{
     CgroupError, CgroupMemory, Cgroups, EffectiveCpuset, MemoryLimit, cgroup2_mount, parse_cgroup,

@@ -8,14 +8,14 @@ mod start;
 
 use crate::actor::Actor;
 use crate::error::AgentError;
-use crate::journal::{Journal, PutBack};
+use crate::journal::{Journal, OwnSwitch, PutBack};
 use crate::ledger::Ledger;
 use crate::managed_processes::Managed;
 use crate::observer::Observer;
 use crate::options::Options;
 use crate::status::Status;
 use crate::summary::PlaceReport;
-use linux::{Switch, monotonic_ns};
+use linux::monotonic_ns;
 use machine::{Machine, chain};
 use placement::{LogLine, Policy, ThreadPolicy};
 pub use start::ProgramStart;
@@ -77,8 +77,8 @@ impl Agent {
         if !self.policy.is_dynamic() || self.policy.has_nothing_to_place() {
             return Ok(());
         }
-        let switch = Switch::numa_balancing();
-        let Ok(value) = switch.value() else { return Ok(()) };
+        let switch = OwnSwitch::NumaBalancing;
+        let Ok(value) = switch.switch().value() else { return Ok(()) };
         let is_source = self.observer.uses_hint_faults();
         if value == "0" {
             return Ok(());
@@ -88,7 +88,7 @@ impl Agent {
             self.ledger.note(format!("the kernel's NUMA balancing stays on{why}: it moves pages and threads as well"));
             return Ok(());
         }
-        self.ledger.note(match self.actor.set(&switch, "0")? {
+        self.ledger.note(match self.actor.set(switch, "0")? {
             Ok(()) => "the kernel's NUMA balancing is switched off until the end".to_owned(),
             Err(error) => format!(
                 "the kernel's NUMA balancing stays on, and moves pages and threads as well: {}; to switch it off needs \
@@ -107,6 +107,12 @@ impl Agent {
     /// The decisions made since the last call, with reasons, if requested.
     pub fn explained(&mut self) -> Vec<String> {
         self.ledger.take_explained()
+    }
+
+    /// Whether a limited decision log ([`Options::log_most_bytes`]) can no longer be written, or can be again, since the
+    /// last call. The agent goes on without it.
+    pub fn take_log_news(&mut self) -> Option<String> {
+        self.ledger.take_log_news()
     }
 
     /// Time until the next call of [`poll`](Self::poll) is due.

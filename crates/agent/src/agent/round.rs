@@ -33,7 +33,7 @@ impl Agent {
             self.policy.learn(&outcome);
             self.ledger.write(|| LogLine::Learned { outcome })?;
         }
-        self.ledger.rotate_log(|| first_line(&self.machine, &self.policy, &self.options))?;
+        self.ledger.rotate_log(|| first_line(&self.machine, &self.policy, &self.options));
         rotate_cpu();
         Ok(())
     }

@@ -2,14 +2,13 @@
 
 use super::Agent;
 use crate::error::AgentError;
+use crate::journal::OwnSwitch;
 use crate::lifecycle::{LifecycleEvent, all_processes};
 use crate::managed_process::Inherited;
 use crate::managed_processes::Candidate;
 use crate::memory::{asked_for, to_start_with, why};
 use crate::owner::bound_to;
-use linux::{
-    Attempt, PageBatch, Pid, Process, Switch, SystemState, Tid, affinity, current_cpu, diagnose, process_cpu_time,
-};
+use linux::{Attempt, PageBatch, Pid, Process, SystemState, Tid, affinity, current_cpu, diagnose, process_cpu_time};
 use machine::{CpuSet, MemoryMode, MemoryPolicy, chain};
 use observe::Target;
 use placement::{LogLine, MemoryPlacement, PolicyName, Start, ThreadPolicy};
@@ -103,12 +102,12 @@ impl Agent {
             return Ok(memory);
         }
         for weight in &policy.weights {
-            let switch = Switch::interleave_weight(weight.node);
+            let switch = OwnSwitch::InterleaveWeight(weight.node);
             let value = weight.weight.to_string();
-            if switch.value().is_ok_and(|now| now == value) {
+            if switch.switch().value().is_ok_and(|now| now == value) {
                 continue;
             }
-            if let Err(error) = self.actor.set(&switch, &value)? {
+            if let Err(error) = self.actor.set(switch, &value)? {
                 self.ledger.note(format!(
                     "memory is interleaved by the system's current weights ({}); setting those of this machine needs \
                      root",

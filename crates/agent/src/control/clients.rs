@@ -12,6 +12,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) stream: UnixStream,
+    /// Its user.
+    pub(super) uid: u32,
     input: Vec<u8>,
     output: Vec<u8>,
     /// When it is closed, unless it gets an answer before.
@@ -22,13 +24,18 @@ pub(super) struct Client {
 
 impl Client {
     /// The stream must be non-blocking.
-    pub(super) fn new(stream: UnixStream, now: Instant) -> Self {
-        Self { stream, input: Vec::new(), output: Vec::new(), deadline: now + PATIENCE, ends: false }
+    pub(super) fn new(stream: UnixStream, uid: u32, now: Instant) -> Self {
+        Self { stream, uid, input: Vec::new(), output: Vec::new(), deadline: now + PATIENCE, ends: false }
     }
 
     /// Whether to poll for writing rather than reading.
     pub(super) fn is_writing(&self) -> bool {
         !self.output.is_empty()
+    }
+
+    /// Whether a request is read but not answered.
+    pub(super) fn has_request(&self) -> bool {
+        !self.is_writing() && self.input.contains(&b'\n')
     }
 
     /// Sends this refusal, then closes.
@@ -37,12 +44,14 @@ impl Client {
         self.ends = true;
     }
 
-    /// Proceeds as far as possible without blocking. Returns whether the connection stays open.
+    /// Proceeds as far as possible without blocking, by at most one answer, as other clients wait for theirs. Returns
+    /// whether the connection stays open.
     pub(super) fn go_on(&mut self, now: Instant, answer: &impl Fn(Request) -> Answer) -> bool {
         if now >= self.deadline {
             return false;
         }
         let mut piece = [0; MOST_REQUEST_BYTES];
+        let mut has_answered = false;
         loop {
             if self.is_writing() {
                 match self.stream.write(&self.output) {
@@ -57,6 +66,10 @@ impl Client {
                     return false;
                 }
                 self.deadline = now + PATIENCE;
+                has_answered = true;
+            }
+            if has_answered {
+                return true;
             }
             if let Some(end) = self.input.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.input.drain(..=end).collect();

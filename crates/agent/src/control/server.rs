@@ -2,19 +2,23 @@
 
 use crate::control::clients::Client;
 use crate::control::protocol::{Answer, Request};
-use linux::Peer;
+use linux::{Peer, PrivateFolder, PrivateFolderError, Trust};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{Gid, Mode, Uid};
+use rustix::fs::FileType;
+use rustix::process::geteuid;
 use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Most clients at a time; further ones are refused.
+/// Most clients of other users at a time; further ones are refused.
 const MOST_CLIENTS: usize = 16;
+/// Most clients of one user at a time. Root and the agent's user have this number of slots of their own.
+const MOST_OF_A_USER: usize = 8;
+/// Most connections accepted at once: clients that connect all the time must not keep others from being answered.
+const MOST_ACCEPTED: usize = 64;
 /// How long no client is accepted after `accept` has failed.
 const BREATH: Duration = Duration::from_secs(1);
 
@@ -49,6 +53,9 @@ pub enum ControlError {
         /// The file.
         path: PathBuf,
     },
+    /// Its folder cannot be used, for example because other users could exchange the socket.
+    #[error(transparent)]
+    Folder(#[from] PrivateFolderError),
     /// The system refused.
     #[error("cannot {what} {}", path.display())]
     System {
@@ -65,7 +72,8 @@ pub enum ControlError {
 #[derive(Debug)]
 pub struct Listener {
     socket: UnixListener,
-    path: PathBuf,
+    folder: PrivateFolder,
+    name: String,
     access: Access,
 }
 
@@ -74,42 +82,39 @@ impl Listener {
     /// needs `CAP_CHOWN`.
     pub fn bind(path: &Path, access: Access) -> Result<Self, ControlError> {
         let failed = |what| move |source: io::Error| ControlError::System { what, path: path.to_owned(), source };
-        remove_left(path)?;
-        let socket = UnixListener::bind(path).map_err(failed("make the socket"))?;
-        let listener = Self { socket, path: path.to_owned(), access };
-        // A client that connects before this is identified by the kernel's peer credentials, and refused all the same.
-        let (owner, group) = (Uid::from_raw(access.owner), Gid::from_raw(access.group));
-        rustix::fs::chown(path, Some(owner), Some(group))
-            .map_err(|error| failed("change the owner of the socket")(error.into()))?;
-        let mode = Mode::from_raw_mode(0o660);
-        rustix::fs::chmod(path, mode).map_err(|error| failed("restrict the socket")(error.into()))?;
-        listener.socket.set_nonblocking(true).map_err(failed("use the socket"))?;
-        Ok(listener)
+        let name = path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
+        let name = name.ok_or_else(|| failed("name a socket")(ErrorKind::InvalidInput.into()))?;
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let folder = PrivateFolder::open(parent, Trust::Owners)?;
+        remove_left(&folder, &name)?;
+        // A client that connects before the owner is set is identified by the kernel's peer credentials all the same.
+        let socket = folder.listen(&name, 0o660, (access.owner, access.group))?;
+        Ok(Self { socket, folder, name, access })
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
         // The next agent removes a socket that is left.
-        let _ = std::fs::remove_file(&self.path);
+        let _ = self.folder.remove(&self.name);
     }
 }
 
 /// Removes a socket that no agent listens on.
-fn remove_left(path: &Path) -> Result<(), ControlError> {
-    let failed = |what, source| ControlError::System { what, path: path.to_owned(), source };
-    match std::fs::symlink_metadata(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(failed("look at", error)),
-        Ok(there) if !there.file_type().is_socket() => return Err(ControlError::NoSocket { path: path.to_owned() }),
-        Ok(_) => {}
+fn remove_left(folder: &PrivateFolder, name: &str) -> Result<(), ControlError> {
+    let path = folder.path().join(name);
+    let failed = |what, source| ControlError::System { what, path: path.clone(), source };
+    match folder.kind(name).map_err(|error| failed("look at", error))? {
+        None => return Ok(()),
+        Some(FileType::Socket) => {}
+        Some(_) => return Err(ControlError::NoSocket { path }),
     }
-    match UnixStream::connect(path) {
+    match UnixStream::connect(&path) {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-            std::fs::remove_file(path).map_err(|error| failed("remove", error))
+            folder.remove(name).map_err(|error| failed("remove", error))
         }
         Err(error) => Err(failed("try", error)),
-        Ok(_) => Err(ControlError::InUse { path: path.to_owned() }),
+        Ok(_) => Err(ControlError::InUse { path }),
     }
 }
 
@@ -124,9 +129,18 @@ pub struct Server {
 impl Server {
     /// Serves in a separate thread.
     pub fn start(listener: Listener, answer: impl Fn(Request) -> Answer + Send + 'static) -> io::Result<Self> {
+        Self::start_with(listener, |stream| linux::peer(stream), answer)
+    }
+
+    /// Like [`start`](Self::start), with another way to tell who a client is.
+    pub(super) fn start_with(
+        listener: Listener,
+        peer: impl Fn(&UnixStream) -> io::Result<Peer> + Send + 'static,
+        answer: impl Fn(Request) -> Answer + Send + 'static,
+    ) -> io::Result<Self> {
         let (stop, stopped) = UnixStream::pair()?;
-        let serve =
-            move || Serving { listener, stopped, clients: Vec::new(), closed_until: None }.until_stopped(&answer);
+        let mut serving = Serving { listener, stopped, clients: Vec::new(), closed_until: None };
+        let serve = move || serving.until_stopped(&peer, &answer);
         let thread = std::thread::Builder::new().name("control".into()).spawn(serve)?;
         Ok(Self { stop: Some(stop), thread: Some(thread) })
     }
@@ -151,12 +165,12 @@ struct Serving {
 }
 
 impl Serving {
-    fn until_stopped(mut self, answer: &impl Fn(Request) -> Answer) {
+    fn until_stopped(&mut self, peer: &impl Fn(&UnixStream) -> io::Result<Peer>, answer: &impl Fn(Request) -> Answer) {
         while self.wait() {
             let now = Instant::now();
             if self.closed_until.is_none_or(|until| now >= until) {
                 self.closed_until = None;
-                self.let_in(now);
+                self.let_in(now, peer);
             }
             self.clients.retain_mut(|client| client.go_on(now, answer));
         }
@@ -165,10 +179,12 @@ impl Serving {
     /// Waits for events. Returns whether to continue.
     fn wait(&self) -> bool {
         let now = Instant::now();
-        let next = self.clients.iter().map(|client| client.deadline).chain(self.closed_until).min();
+        let due = |client: &Client| if client.has_request() { now } else { client.deadline };
+        let next = self.clients.iter().map(due).chain(self.closed_until).min();
         let timeout = next.map(|next| {
+            let wait = next.saturating_duration_since(now);
             // Rounds up, so that the deadline has passed on wakeup.
-            let wait = next.saturating_duration_since(now) + Duration::from_millis(1);
+            let wait = if wait.is_zero() { wait } else { wait + Duration::from_millis(1) };
             Timespec { tv_sec: wait.as_secs().cast_signed(), tv_nsec: wait.subsec_nanos().into() }
         });
         let mut fds = vec![PollFd::new(&self.stopped, PollFlags::IN)];
@@ -185,8 +201,8 @@ impl Serving {
         }
     }
 
-    fn let_in(&mut self, now: Instant) {
-        loop {
+    fn let_in(&mut self, now: Instant, peer: &impl Fn(&UnixStream) -> io::Result<Peer>) {
+        for _ in 0..MOST_ACCEPTED {
             let stream = match self.listener.socket.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
@@ -197,12 +213,12 @@ impl Serving {
                     return;
                 }
             };
-            let Ok(peer) = stream.set_nonblocking(true).and_then(|()| linux::peer(&stream)) else { continue };
-            let mut client = Client::new(stream, now);
+            let Ok(peer) = stream.set_nonblocking(true).and_then(|()| peer(&stream)) else { continue };
+            let mut client = Client::new(stream, peer.uid, now);
             if !self.listener.access.allows(&peer) {
                 client.refuse(format!("user {} is neither the owner of the socket nor in its group", peer.uid));
-            } else if self.clients.len() >= MOST_CLIENTS {
-                client.refuse(format!("{MOST_CLIENTS} clients are connected already: try again later"));
+            } else if let Some(why) = no_slot(self.clients.iter().map(|client| client.uid), peer.uid) {
+                client.refuse(format!("{why}: try again later"));
             }
             if client.is_writing() {
                 // A line fits into the send buffer of a new connection.
@@ -211,5 +227,22 @@ impl Serving {
                 self.clients.push(client);
             }
         }
+    }
+}
+
+/// Why a further client of a user is refused; `connected` has the user of each client.
+fn no_slot(connected: impl Iterator<Item = u32>, uid: u32) -> Option<String> {
+    let has_own_slots = |uid: u32| uid == 0 || uid == geteuid().as_raw();
+    let (mut of_user, mut of_others) = (0, 0);
+    for other in connected {
+        of_user += usize::from(other == uid);
+        of_others += usize::from(!has_own_slots(other));
+    }
+    if of_user >= MOST_OF_A_USER {
+        Some(format!("{MOST_OF_A_USER} clients of user {uid} are connected already"))
+    } else if of_others >= MOST_CLIENTS && !has_own_slots(uid) {
+        Some(format!("{MOST_CLIENTS} clients are connected already"))
+    } else {
+        None
     }
 }

@@ -5,7 +5,7 @@ use crate::Status;
 use linux::{Peer, Pid};
 use rustix::process::{getegid, geteuid};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -138,14 +138,53 @@ fn hostile_clients_are_refused_and_closed_and_do_not_block_others() {
 #[test]
 fn too_many_clients_are_turned_away_until_some_go() {
     let fixture = Fixture::start();
-    let clients: Vec<UnixStream> = (0..16).map(|_| fixture.connect()).collect();
+    let clients: Vec<UnixStream> = (0..8).map(|_| fixture.connect()).collect();
     let told = rest(fixture.connect());
-    assert!(told.contains("16 clients are connected already"), "{told}");
+    let uid = ours().owner;
+    assert!(told.contains(&format!("8 clients of user {uid} are connected already")), "{told}");
     drop(clients);
     let deadline = Instant::now() + Duration::from_secs(20);
     while ask(&fixture.path(), Request::Status).is_err() {
         assert!(Instant::now() < deadline);
     }
+}
+
+/// A server to which clients seem to be of these users, in the order of their connections, and then of root.
+fn serve_users(users: Vec<u32>) -> (TempDir, Server) {
+    let folder = tempfile::tempdir().unwrap();
+    let listener = Listener::bind(&folder.path().join("agent.sock"), ours()).unwrap();
+    let next = Mutex::new(users.into_iter());
+    let peer = move |_: &UnixStream| {
+        let uid = next.lock().unwrap().next().unwrap_or(0);
+        Ok(Peer { pid: Pid(1), uid, gid: ours().group, groups: Vec::new() })
+    };
+    let status = Mutex::new(Status::default());
+    let reply = move |request| answer(request, &status, |_| "x".repeat(1 << 16), |_| String::new());
+    (folder, Server::start_with(listener, peer, reply).unwrap())
+}
+
+#[test]
+fn root_is_answered_whatever_others_do() {
+    let users: Vec<u32> = [7001, 7002, 7003].into_iter().flat_map(|uid| [uid; 9]).collect();
+    let (folder, _server) = serve_users(users.clone());
+    let path = folder.path().join("agent.sock");
+    let silent: Vec<UnixStream> = users.iter().map(|_| UnixStream::connect(&path).unwrap()).collect();
+    // These have a slot and send requests all the time.
+    for stream in &silent[..4] {
+        stream.set_nonblocking(true).unwrap();
+        let _ = (&*stream).write(&"{\"request\":\"status\"}\n".repeat(1000).into_bytes());
+    }
+    let began = Instant::now();
+    for (request, paused) in [(Request::Pause, true), (Request::Resume, false)] {
+        assert_eq!(ask(&path, request).unwrap(), Answer::Paused(paused));
+    }
+    assert!(matches!(ask(&path, Request::Status).unwrap(), Answer::Status(_)));
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    // The ninth client of a user, and the users after the sixteenth client.
+    let told: Vec<String> = [8, 17, 18, 26].map(|index| rest(silent[index].try_clone().unwrap())).into();
+    assert!(told[0].contains("8 clients of user 7001 are connected already"), "{told:?}");
+    assert!(told[1].contains("8 clients of user 7002"), "{told:?}");
+    assert!(told[2..].iter().all(|told| told.contains("16 clients are connected already")), "{told:?}");
 }
 
 #[test]
@@ -173,9 +212,28 @@ fn a_socket_that_was_left_is_replaced_and_anything_else_is_not() {
     assert!(matches!(bind(&path), Err(ControlError::NoSocket { .. })));
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "a file");
     let none = folder.path().join("none/agent.sock");
-    assert!(bind(&none).unwrap_err().to_string().starts_with("cannot make the socket "));
+    assert!(bind(&none).unwrap_err().to_string().starts_with("cannot open the folder "));
     let long = folder.path().join("x".repeat(200));
     assert!(bind(&long).is_err() && ask(&long, Request::Status).is_err());
+}
+
+/// Where others may exchange the socket, its owner and mode could become those of another file.
+#[test]
+fn a_socket_that_others_could_exchange_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = folder.path().join("open");
+    std::fs::create_dir_all(open.join("below")).unwrap();
+    std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o777)).unwrap();
+    for path in [open.join("agent.sock"), open.join("below/agent.sock")] {
+        let error = Listener::bind(&path, ours()).unwrap_err().to_string();
+        assert!(error.contains("mode 0777) may be written to by others: chmod go-w "), "{error}");
+        assert!(!path.exists());
+    }
+    // What is in a sticky folder stays its owner's. No link is followed.
+    std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o1777)).unwrap();
+    drop(Listener::bind(&open.join("agent.sock"), ours()).unwrap());
+    std::os::unix::fs::symlink("/dev/null", open.join("agent.sock")).unwrap();
+    assert!(matches!(Listener::bind(&open.join("agent.sock"), ours()), Err(ControlError::NoSocket { .. })));
 }
 
 #[test]

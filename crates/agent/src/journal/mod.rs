@@ -7,6 +7,7 @@
 
 mod change;
 mod folder;
+mod own_switch;
 mod put_back;
 mod record;
 #[cfg(test)]
@@ -14,13 +15,14 @@ mod tests;
 
 pub use change::{Change, ThreadIdentity};
 pub use folder::default_folder;
+pub use own_switch::OwnSwitch;
 pub use put_back::{PutBack, System};
 pub use record::{Bound, FORMAT, Header, JournalRecord, Parsed, Replaced, Verdict, parse};
 
-use linux::{Pid, Switch, SwitchError, Tid, affinity};
+use linux::{Pid, PrivateFolder, PrivateFolderError, SwitchError, Tid, affinity};
 use machine::CpuSet;
 use serde::Serialize;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -31,7 +33,9 @@ const MOST_NEW_LINES: usize = 10_000;
 #[derive(Debug)]
 pub struct Journal {
     file: File,
-    path: PathBuf,
+    folder: PrivateFolder,
+    /// The name of the file.
+    name: String,
     system: System,
     boot: String,
     record: JournalRecord,
@@ -54,14 +58,9 @@ pub enum JournalError {
         /// The agent.
         process: Option<Pid>,
     },
-    /// Other users could change its content.
-    #[error("{} cannot hold a journal: {why}", path.display())]
-    Unsafe {
-        /// The folder.
-        path: PathBuf,
-        /// What is wrong with it.
-        why: String,
-    },
+    /// Its folder or file cannot be used, for example because other users could change it.
+    #[error(transparent)]
+    Folder(#[from] PrivateFolderError),
     /// The system refused.
     #[error("cannot {what} {}", path.display())]
     System {
@@ -93,23 +92,28 @@ impl Journal {
 
     /// Like [`open`](Self::open), with the switches of another system.
     pub fn open_on(system: System, folder: &Path, name: &str) -> Result<(Self, PutBack), JournalError> {
-        folder::prepare(folder)?;
+        let folder = folder::prepare(folder)?;
         let boot = linux::boot_id().map_err(JournalError::system("read", Path::new("boot_id")))?;
-        let path = folder.join(format!("{name}.journal"));
-        let mut file = folder::take(&path)?;
-        let mut put_back = system.put_back_of(&mut file, &boot).map_err(JournalError::system("read", &path))?;
-        for left in folder::journals(folder).into_iter().filter(|left| *left != path) {
+        let name = format!("{name}.journal");
+        let path = |name: &str| folder.path().join(name);
+        let mut file = folder::take(&folder, &name)?;
+        let mut put_back = system.put_back_of(&mut file, &boot).map_err(JournalError::system("read", &path(&name)))?;
+        for left in folder::journals(&folder)?.into_iter().filter(|left| *left != name) {
             // A locked journal is in use, or is being restored by another process.
-            let Ok(mut file) = folder::take(&left) else { continue };
-            put_back.add(system.put_back_of(&mut file, &boot).map_err(JournalError::system("read", &left))?);
-            fs::remove_file(&left).map_err(JournalError::system("remove", &left))?;
+            let Ok(mut file) = folder::take(&folder, &left) else { continue };
+            put_back.add(system.put_back_of(&mut file, &boot).map_err(JournalError::system("read", &path(&left)))?);
+            folder.remove(&left).map_err(JournalError::system("remove", &path(&left)))?;
         }
         let (record, bytes, new_lines, is_over) = (JournalRecord::default(), 0, 0, false);
-        let mut journal = Self { file, path, system, boot, record, bytes, new_lines, is_over };
+        let mut journal = Self { file, folder, name, system, boot, record, bytes, new_lines, is_over };
         // Everything is restored, so the file's content is obsolete.
-        journal.file.set_len(0).map_err(JournalError::system("empty", &journal.path))?;
+        journal.file.set_len(0).map_err(JournalError::system("empty", &journal.path()))?;
         journal.append(&journal.lines())?;
         Ok((journal, put_back))
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join(&self.name)
     }
 
     /// Records that a thread will get these CPUs, before it does. Returns whether the thread still exists. `parent`
@@ -136,7 +140,8 @@ impl Journal {
     }
 
     /// Records that a switch will get this value, before it does. Needs permission to read the switch.
-    pub fn will_set(&mut self, switch: &Switch, after: &str) -> Result<(), JournalError> {
+    pub fn will_set(&mut self, switch: OwnSwitch, after: &str) -> Result<(), JournalError> {
+        let switch = switch.switch();
         let path = switch.path().to_owned();
         self.will(&Change::Switch { path, before: switch.value()?, after: after.to_owned() })
     }
@@ -170,11 +175,12 @@ impl Journal {
     /// Compacts the file: replaces it by one with the current content. A kill meanwhile leaves the old file whole, and
     /// the lines of the new one agree with it.
     fn write_anew(&mut self) -> Result<(), JournalError> {
-        let path = self.path.with_extension("journal-new");
-        let file = folder::take(&path)?;
+        let new = format!("{}-new", self.name);
+        let path = self.folder.path().join(&new);
+        let file = folder::take(&self.folder, &new)?;
         let lines = self.lines();
         (&file).write_all(&lines).map_err(JournalError::system("write to", &path))?;
-        fs::rename(&path, &self.path).map_err(JournalError::system("rename", &path))?;
+        self.folder.rename(&new, &self.name).map_err(JournalError::system("rename", &path))?;
         (self.file, self.bytes, self.new_lines) = (file, lines.len() as u64, 0);
         Ok(())
     }
@@ -193,7 +199,7 @@ impl Journal {
             // A partial line must not become the beginning of the next one.
             let _ = self.file.set_len(self.bytes);
         }
-        written.map_err(JournalError::system("write to", &self.path))?;
+        written.map_err(JournalError::system("write to", &self.path()))?;
         self.bytes += lines.len() as u64;
         Ok(())
     }
@@ -201,7 +207,7 @@ impl Journal {
     fn put_back(&mut self) -> PutBack {
         let put_back = self.system.put_back(&std::mem::take(&mut self.record));
         // If it cannot be removed, its changes are restored already and it has no effect.
-        let _ = fs::remove_file(&self.path);
+        let _ = self.folder.remove(&self.name);
         put_back
     }
 }

@@ -1,6 +1,7 @@
 //! Restores what journals record, on a running system where everything may have changed since.
 
 use crate::journal::change::ThreadIdentity;
+use crate::journal::own_switch::OwnSwitch;
 use crate::journal::record::{JournalRecord, Replaced, Verdict, parse};
 use linux::{Cgroups, Pid, Process, StartTime, Switch, Tid, affinity, parse_start_time, set_affinity};
 use machine::{CpuId, CpuSet, bounded, chain};
@@ -8,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::{self, File};
 use std::io;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 /// Maximum number of passes over threads while new ones keep appearing.
 const MOST_PASSES: usize = 20;
@@ -81,16 +82,12 @@ impl System {
 
     fn put_back_switch(&self, path: &Path, replaced: &Replaced<String>, done: &mut PutBack) {
         // A manipulated journal must not cause any other file to be written.
-        let is_plain = path.components().skip(1).all(|part| matches!(part, Component::Normal(_)));
-        let Some(below) = path
-            .strip_prefix("/")
-            .ok()
-            .filter(|below| is_plain && (below.starts_with("proc/sys") || below.starts_with("sys")))
-        else {
-            done.failed.push(format!("{} is not a kernel switch", path.display()));
+        let Some(own) = OwnSwitch::at(path) else {
+            done.failed.push(format!("{} is not a kernel switch that nearside sets", path.display()));
             return;
         };
-        let switch = Switch::at(self.root.join(below));
+        let switch = own.switch();
+        let switch = Switch::at(self.root.join(switch.path().strip_prefix("/").unwrap_or(switch.path())));
         let verdict = switch.value().map(|now| replaced.verdict(&now, Clone::clone));
         match verdict {
             Ok(Verdict::AsBefore) => {}

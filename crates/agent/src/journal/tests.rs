@@ -2,6 +2,7 @@
 
 use super::*;
 use linux::{ChildSetup, set_affinity};
+use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::{Child, Command, Stdio};
@@ -248,7 +249,7 @@ fn a_torn_line_is_reported_and_not_joined_to_the_next_one() {
     let fixture = Fixture::new();
     let (mut journal, _) = fixture.open();
     fixture.set(&mut journal, "0");
-    let path = journal.path.clone();
+    let path = journal.path();
     kill(journal);
     let mut text = fs::read(&path).unwrap();
     text.extend(b"{\"change\":\"swit");
@@ -264,7 +265,7 @@ fn a_torn_line_is_reported_and_not_joined_to_the_next_one() {
 fn a_damaged_journal_is_none_of_which_anything_is_put_back() {
     let fixture = Fixture::new();
     let (journal, _) = fixture.open();
-    let path = journal.path.clone();
+    let path = journal.path();
     kill(journal);
     for text in ["no journal\n".to_owned(), fs::read_to_string(&path).unwrap() + "no line\n"] {
         fs::write(&path, text).unwrap();
@@ -279,14 +280,17 @@ fn a_journal_is_no_way_to_have_other_files_written() {
     let fixture = Fixture::new();
     let file = fixture.root.path().join("precious");
     fs::write(&file, "0").unwrap();
-    for path in ["/precious", "/proc/sys/../../precious", "precious", "/sys/../precious"] {
+    let pattern = "/proc/sys/kernel/core_pattern";
+    fs::write(fixture.root.path().join(&pattern[1..]), "0").unwrap();
+    for path in ["/precious", "/proc/sys/../../precious", "precious", "/sys/../precious", pattern] {
         let (mut journal, _) = fixture.open();
         journal.will(&Change::Switch { path: path.into(), before: "lost".into(), after: "0".into() }).unwrap();
         kill(journal);
         let (_, put_back) = fixture.open();
-        assert_eq!(put_back.failed, [format!("{path} is not a kernel switch")]);
+        assert_eq!(put_back.failed, [format!("{path} is not a kernel switch that nearside sets")]);
     }
     assert_eq!(fs::read_to_string(&file).unwrap(), "0");
+    assert_eq!(fs::read_to_string(fixture.root.path().join(&pattern[1..])).unwrap(), "0");
 }
 
 #[test]
@@ -296,16 +300,39 @@ fn folders_that_others_may_write_to_are_refused() {
     let open = place.path().join("open");
     fs::create_dir(&open).unwrap();
     fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
-    assert!(refused(&open).ends_with(&format!("others may write to it: chmod go-w {}", open.display())));
+    assert!(refused(&open).contains(&format!("may be written to by others: chmod go-w {}", open.display())));
+    // One that others may exchange is no better.
+    let below = refused(&open.join("below"));
+    assert!(below.ends_with(&format!("chmod go-w {}, or choose another folder", open.display())), "{below}");
     let link = place.path().join("link");
     symlink("/tmp", &link).unwrap();
     assert!(refused(&link).starts_with("cannot use the folder "), "{}", refused(&link));
-    assert!(refused(&place.path().join("none/below")).starts_with("cannot make the folder "));
+    assert!(refused(&place.path().join("none/below")).starts_with("cannot open the folder "));
     // A journal that is a symbolic link is not followed.
     let folder = place.path().join("good");
     drop(Journal::open(&folder, "agent").unwrap());
     symlink("/etc/passwd", folder.join("agent.journal")).unwrap();
     assert!(refused(&folder).starts_with("cannot open "), "{}", refused(&folder));
+}
+
+/// The folder is checked once and then held: exchanging its name leads nowhere.
+#[test]
+fn a_folder_that_is_exchanged_is_not_followed() {
+    let fixture = Fixture::new();
+    let (mut journal, _) = fixture.open();
+    let moved = fixture.root.path().join("moved");
+    fs::rename(fixture.folder(), &moved).unwrap();
+    fs::create_dir(fixture.folder()).unwrap();
+    fs::write(fixture.folder().join("agent.journal"), "another's").unwrap();
+    let (all, one) = sets();
+    for tid in 0..=MOST_NEW_LINES as u32 {
+        let thread = ThreadIdentity { pid: own(), process_started: 1, tid: Tid(tid), started: 1 };
+        journal.will(&Change::Affinity { thread, before: all.clone(), after: one.clone(), at: 1 }).unwrap();
+    }
+    assert!(moved.join("agent.journal").exists());
+    drop(journal);
+    assert_eq!(fs::read_dir(moved).unwrap().count(), 0);
+    assert_eq!(fixture.names(), ["agent.journal"]);
 }
 
 #[test]
@@ -318,7 +345,7 @@ fn a_long_journal_is_written_anew_without_threads_that_ended() {
         let thread = ThreadIdentity { pid: own(), process_started: 1, tid: Tid(tid), started: 1 };
         journal.will(&Change::Affinity { thread, before: all.clone(), after: one.clone(), at: 1 }).unwrap();
     }
-    let text = fs::read_to_string(&journal.path).unwrap();
+    let text = fs::read_to_string(journal.path()).unwrap();
     assert!(text.lines().count() < 10, "{}", text.lines().count());
     assert_eq!(fixture.names(), ["agent.journal"]);
     kill(journal);

@@ -56,6 +56,11 @@ fn everything_is_installed_and_uninstalled_and_a_changed_configuration_stays() {
     make("install", [&destination, "PREFIX=/opt/near"]);
     let unit = fs::read_to_string(below("packaged/opt/near/lib/systemd/system/nearside.service")).unwrap();
     assert!(unit.contains("\nExecStart=/opt/near/bin/nearside agent --config /opt/near/etc/nearside.toml\n"), "{unit}");
+    for setting in ["PrivateDevices=yes", "PrivateMounts=yes", "IPAddressDeny=any", "UMask=0027", "WatchdogSec=3min"] {
+        assert!(unit.contains(&format!("\n{setting}\n")), "{setting}");
+    }
+    let drop_in = fs::read_to_string(below("packaged/opt/near/lib/nearside/keep-balancing.conf")).unwrap();
+    assert!(drop_in.contains("\nCapabilityBoundingSet=~CAP_SYS_ADMIN\n"), "{drop_in}");
     for name in ["bin/nearside", "bin/nearside-workloads", "lib/nearside/libnearside_preload.so"] {
         let mode = fs::metadata(below("packaged/opt/near").join(name)).unwrap().permissions().mode();
         assert_eq!(mode & 0o7777, 0o755, "{name}");

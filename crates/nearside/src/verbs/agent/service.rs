@@ -1,6 +1,7 @@
 //! The service: restores what a killed agent has left, serves its socket, and runs rounds until a signal ends it.
 
 use super::SOCKET;
+use super::heartbeat::Heartbeat;
 use super::settings::{self, Settings};
 use super::sleep::Sleeper;
 use crate::verbs::place::time_scale as time_scale_of;
@@ -14,6 +15,7 @@ use report::{StatusMetrics, prometheus};
 use sd_notify::NotifyState;
 use std::error::Error;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -52,7 +54,8 @@ pub fn run(file: Option<&Path>, time_scale: Option<u32>) -> Result<ExitCode, Box
     locked(&status).notes.iter().for_each(|text| note(text));
     // Without a service manager there is no socket to notify.
     let _ = sd_notify::notify(&[NotifyState::Ready]);
-    let done = job.until_signalled(&sleeper, &status, metrics);
+    let heartbeat = Heartbeat::begin(Duration::from_secs_f64(configuration.round_s));
+    let done = job.until_signalled(&sleeper, &status, metrics, heartbeat);
     let _ = sd_notify::notify(&[NotifyState::Stopping]);
     drop(server);
     done?;
@@ -113,21 +116,26 @@ impl Job {
         sleeper: &Sleeper,
         status: &Mutex<Status>,
         mut metrics: Option<MetricsFile>,
+        mut heartbeat: Heartbeat,
     ) -> Result<(), Box<dyn Error>> {
         let mut failed = None;
         loop {
             if let Self::Place(agent) = &mut self {
                 failed = agent.poll().err();
+                agent.take_log_news().iter().for_each(|news| note(news));
                 if failed.is_some() {
                     break;
                 }
             }
+            heartbeat.follow(&locked(status));
             if let Some(metrics) = &mut metrics {
                 metrics.write_in_time(status);
             }
             let next = match &self {
                 Self::Place(agent) => Some(agent.until_next()),
-                Self::Sleep(..) => metrics.as_ref().map(MetricsFile::until_next),
+                Self::Sleep(..) => {
+                    metrics.as_ref().map(MetricsFile::until_next).into_iter().chain(heartbeat.until_next()).min()
+                }
             };
             if !sleeper.sleep(next) {
                 break;
@@ -179,9 +187,10 @@ impl MetricsFile {
 
     fn write(&self, text: &str) -> std::io::Result<()> {
         let folder = self.path.parent().unwrap_or(Path::new("/"));
-        let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
-        let mut file: NamedTempFile = tempfile::Builder::new().permissions(readable).tempfile_in(folder)?;
+        let mut file = NamedTempFile::new_in(folder)?;
         file.write_all(text.as_bytes())?;
+        // node_exporter is another user, whatever the umask.
+        file.as_file().set_permissions(PermissionsExt::from_mode(0o644))?;
         file.persist(&self.path)?;
         Ok(())
     }

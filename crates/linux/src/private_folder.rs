@@ -1,0 +1,456 @@
+//! Folders and files that no other user may exchange: a privileged program reaches its own files only through these.
+//!
+//! Each folder on the way from `/` is opened below the one before and checked, and the last descriptor is kept, so a
+//! name is looked up once. Files are single names below it: `openat` with `O_NOFOLLOW` then crosses no link and needs no
+//! `openat2`, which older kernels and system call filters refuse.
+
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, Stat, Uid, chmod, chownat, fchmod, fstat, mkdirat, openat,
+    readlinkat, statat,
+};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+use rustix::process::geteuid;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixListener;
+use std::path::{Component, Path, PathBuf};
+
+/// Most symbolic links on the way, as in the kernel.
+const MOST_LINKS: usize = 40;
+/// Write permission of the group and of all users.
+const GROUP_MAY_WRITE: u32 = 0o020;
+const ALL_MAY_WRITE: u32 = 0o002;
+/// In a folder with this bit, only its owner and a file's owner may rename or remove the file.
+const STICKY: u32 = 0o1000;
+/// Connections that wait to be accepted, as in the standard library.
+const BACKLOG: i32 = 128;
+/// The permissions of a mode.
+const PERMISSIONS: u32 = 0o7777;
+
+/// Who besides root and the caller may write to the folders on the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// No other user.
+    Owners,
+    /// Members of their groups too. Some distributions let the group of the log service write to /var/log.
+    Groups,
+}
+
+/// Why a folder or file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PrivateFolderError {
+    /// The system refused.
+    #[error("cannot {what} {}", path.display())]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// Another user could exchange or read it.
+    #[error("{} is not safe from other users: {} (owner {owner}, mode {mode:04o}) {why}", path.display(), part.display())]
+    Unsafe {
+        /// The file or folder that was asked for.
+        path: PathBuf,
+        /// What is wrong: itself, or a folder on the way.
+        part: PathBuf,
+        /// The user that this belongs to.
+        owner: u32,
+        /// Its permissions.
+        mode: u32,
+        /// What is wrong with it, and what to do.
+        why: String,
+    },
+}
+
+impl PrivateFolderError {
+    fn system<E: Into<io::Error>>(what: &'static str, path: &Path) -> impl FnOnce(E) -> Self {
+        move |error| Self::System { what, path: path.to_owned(), source: error.into() }
+    }
+
+    fn from_stat(path: &Path, part: &Path, found: &Stat, why: String) -> Self {
+        let (path, part) = (path.to_owned(), part.to_owned());
+        Self::Unsafe { path, part, owner: found.st_uid, mode: found.st_mode & PERMISSIONS, why }
+    }
+}
+
+/// An open folder whose files no other user can exchange.
+#[derive(Debug)]
+pub struct PrivateFolder {
+    folder: OwnedFd,
+    path: PathBuf,
+}
+
+impl PrivateFolder {
+    /// Opens an existing folder. It and its parents belong to root or the caller, and others may write to them only
+    /// where the sticky bit protects what is in them. Symbolic links of root and the caller are followed.
+    pub fn open(path: &Path, trust: Trust) -> Result<Self, PrivateFolderError> {
+        Self::reach(path, trust, None)
+    }
+
+    /// Opens a folder that belongs to the caller and that no other user may write to; creates it, but not its parents,
+    /// with this mode. It may not be a symbolic link.
+    pub fn create(path: &Path, mode: u32) -> Result<Self, PrivateFolderError> {
+        let this = Self::reach(path, Trust::Owners, Some(mode))?;
+        let found = fstat(&this.folder).map_err(PrivateFolderError::system("look at", path))?;
+        let refused = |why| Err(PrivateFolderError::from_stat(path, path, &found, why));
+        if found.st_uid != geteuid().as_raw() {
+            return refused(format!("belongs to another user: chown {} it, or choose another", geteuid().as_raw()));
+        }
+        if found.st_mode & (GROUP_MAY_WRITE | ALL_MAY_WRITE) != 0 {
+            return refused(format!("may be written to by others: chmod go-w {}", path.display()));
+        }
+        Ok(this)
+    }
+
+    fn reach(path: &Path, trust: Trust, create: Option<u32>) -> Result<Self, PrivateFolderError> {
+        let failed = |what| PrivateFolderError::system::<Errno>(what, path);
+        let whole = std::path::absolute(path).map_err(PrivateFolderError::system("find", path))?;
+        let root = || openat(CWD, "/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        let (mut at, mut here) = (root().map_err(failed("open"))?, PathBuf::from("/"));
+        check(path, &here, &fstat(&at).map_err(failed("look at"))?, trust)?;
+        let (mut ahead, mut links, mut is_new) = (parts(&whole), 0, false);
+        while let Some(part) = ahead.pop() {
+            let create = create.filter(|_| ahead.is_empty());
+            let there = here.join(&part);
+            if let Some(mode) = create {
+                match mkdirat(&at, &part, Mode::from_raw_mode(mode)) {
+                    Err(error) if error != Errno::EXIST => {
+                        return Err(PrivateFolderError::system("make the folder", &there)(error));
+                    }
+                    made => is_new = made.is_ok(),
+                }
+            }
+            let next = openat(&at, &part, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+                .map_err(PrivateFolderError::system("open the folder", &there))?;
+            let found = fstat(&next).map_err(failed("look at"))?;
+            match FileType::from_raw_mode(found.st_mode) {
+                FileType::Directory => {
+                    check(path, &there, &found, trust)?;
+                    at = next;
+                    if part == ".." {
+                        here.pop();
+                    } else {
+                        here = there;
+                    }
+                }
+                FileType::Symlink if create.is_none() && links < MOST_LINKS => {
+                    if !is_trusted(found.st_uid) {
+                        let why = "is a symbolic link of another user: remove it, or choose another folder".to_owned();
+                        return Err(PrivateFolderError::from_stat(path, &there, &found, why));
+                    }
+                    links += 1;
+                    let target = readlinkat(&next, "", Vec::new()).map_err(failed("follow"))?;
+                    let target = Path::new(OsStr::from_bytes(target.as_bytes())).to_owned();
+                    if target.is_absolute() {
+                        (at, here) = (root().map_err(failed("open"))?, "/".into());
+                    }
+                    ahead.extend(parts(&target));
+                }
+                FileType::Symlink => return Err(PrivateFolderError::system("use the folder", &there)(Errno::LOOP)),
+                _ => return Err(PrivateFolderError::system("use the folder", &there)(Errno::NOTDIR)),
+            }
+        }
+        // A descriptor of `O_PATH` can neither be listed nor get a mode.
+        let folder = openat(&at, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(failed("open the folder"))?;
+        if let Some(mode) = create.filter(|_| is_new) {
+            fchmod(&folder, Mode::from_raw_mode(mode)).map_err(failed("restrict the folder"))?;
+        }
+        Ok(Self { folder, path: path.to_owned() })
+    }
+
+    /// Its path, as it was asked for.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Opens a regular file of the caller's own, or creates it, for reading and appending; with exactly this mode,
+    /// whatever the umask.
+    pub fn file(&self, name: &str, mode: u32) -> Result<File, PrivateFolderError> {
+        let path = self.path.join(name);
+        let failed = |what| PrivateFolderError::system::<Errno>(what, &path);
+        // Opening a pipe without a reader must not wait for one.
+        let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::NONBLOCK;
+        let flags = flags | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let opened = openat(&self.folder, one_name(name, &path)?, flags, Mode::RUSR | Mode::WUSR);
+        let file = File::from(opened.map_err(failed("open"))?);
+        let found = fstat(&file).map_err(failed("look at"))?;
+        let why = if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
+            "is not a regular file"
+        } else if found.st_uid != geteuid().as_raw() {
+            "belongs to another user"
+        } else if found.st_nlink > 1 {
+            "has further names, by hard links"
+        } else {
+            ""
+        };
+        if !why.is_empty() {
+            let why = format!("{why}: remove it, or choose another file");
+            return Err(PrivateFolderError::from_stat(&path, &path, &found, why));
+        }
+        if found.st_mode & PERMISSIONS != mode {
+            fchmod(&file, Mode::from_raw_mode(mode)).map_err(failed("restrict"))?;
+        }
+        Ok(file)
+    }
+
+    /// Makes a socket that listens, with exactly this mode, owner and group; other owners need `CAP_CHOWN`. The mode is
+    /// set on the socket's own descriptor before it has a name, and the rest on a descriptor of what has got the name.
+    pub fn listen(&self, name: &str, mode: u32, owner: (u32, u32)) -> Result<UnixListener, PrivateFolderError> {
+        let path = self.path.join(name);
+        let failed = |what| PrivateFolderError::system::<Errno>(what, &path);
+        let name = one_name(name, &path)?;
+        let address = SocketAddrUnix::new(&path).map_err(failed("make the socket"))?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket =
+            socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(failed("make a socket for"))?;
+        // Linux gives this mode, less the umask, to the file that `bind` makes.
+        fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(failed("restrict"))?;
+        bind(&socket, &address).map_err(failed("make the socket"))?;
+        let its_file = openat(&self.folder, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+            .map_err(failed("open"))?;
+        let found = fstat(&its_file).map_err(failed("look at"))?;
+        if FileType::from_raw_mode(found.st_mode) != FileType::Socket || found.st_uid != geteuid().as_raw() {
+            let why = "is not the socket that was made: choose another folder".to_owned();
+            return Err(PrivateFolderError::from_stat(&path, &path, &found, why));
+        }
+        // `fchmod` refuses descriptors of `O_PATH`. The mode comes first, as only its owner may change it.
+        let by_number = format!("/proc/self/fd/{}", its_file.as_raw_fd());
+        chmod(by_number, Mode::from_raw_mode(mode)).map_err(failed("restrict the socket"))?;
+        let (owner, group) = (Uid::from_raw(owner.0), Gid::from_raw(owner.1));
+        chownat(&its_file, "", Some(owner), Some(group), AtFlags::EMPTY_PATH)
+            .map_err(failed("change the owner of the socket"))?;
+        listen(&socket, BACKLOG).map_err(failed("listen on"))?;
+        Ok(socket.into())
+    }
+
+    /// What kind of file this name is; none if there is none. A symbolic link is one itself.
+    pub fn kind(&self, name: &str) -> io::Result<Option<FileType>> {
+        match statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(there) => Ok(Some(FileType::from_raw_mode(there.st_mode))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether this name is this open file.
+    pub fn has(&self, name: &str, file: impl AsFd) -> bool {
+        let there = statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW);
+        there
+            .and_then(|there| Ok((there, fstat(file)?)))
+            .is_ok_and(|(there, held)| (there.st_dev, there.st_ino) == (held.st_dev, held.st_ino))
+    }
+
+    /// The names in it, sorted.
+    pub fn names(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&self.folder)? {
+            names
+                .extend(entry?.file_name().to_str().ok().filter(|name| ![".", ".."].contains(name)).map(str::to_owned));
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// Renames a file, which replaces the one with the new name.
+    pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        Ok(rustix::fs::renameat(&self.folder, from, &self.folder, to)?)
+    }
+
+    /// Removes a file.
+    pub fn remove(&self, name: &str) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(&self.folder, name, AtFlags::empty())?)
+    }
+}
+
+/// Root may do anything anyway.
+fn is_trusted(owner: u32) -> bool {
+    owner == 0 || owner == geteuid().as_raw()
+}
+
+/// Whether no other user can exchange what is in a folder.
+fn check(path: &Path, part: &Path, found: &Stat, trust: Trust) -> Result<(), PrivateFolderError> {
+    let refused = |why| Err(PrivateFolderError::from_stat(path, part, found, why));
+    if !is_trusted(found.st_uid) {
+        return refused("belongs to another user: choose a folder of root's or your own".to_owned());
+    }
+    let others = match trust {
+        Trust::Owners => GROUP_MAY_WRITE | ALL_MAY_WRITE,
+        Trust::Groups => ALL_MAY_WRITE,
+    };
+    if found.st_mode & others != 0 && found.st_mode & STICKY == 0 {
+        let who = if others & GROUP_MAY_WRITE == 0 { "o" } else { "go" };
+        return refused(format!(
+            "may be written to by others: chmod {who}-w {}, or choose another folder",
+            part.display()
+        ));
+    }
+    Ok(())
+}
+
+/// The names of a path, last first.
+fn parts(path: &Path) -> Vec<OsString> {
+    let name = |part: Component| match part {
+        Component::Normal(_) | Component::ParentDir => Some(part.as_os_str().to_owned()),
+        _ => None,
+    };
+    path.components().rev().filter_map(name).collect()
+}
+
+/// The name of a file in a folder must not lead out of it.
+fn one_name<'a>(name: &'a str, path: &Path) -> Result<&'a str, PrivateFolderError> {
+    let is_one = Path::new(name).file_name() == Some(OsStr::new(name));
+    if is_one { Ok(name) } else { Err(PrivateFolderError::system("open", path)(Errno::INVAL)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, Permissions};
+    use std::io::Write;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+
+    const OTHER: u32 = 12_345;
+
+    fn place(modes: &[(&str, u32)]) -> tempfile::TempDir {
+        let place = tempfile::tempdir().unwrap();
+        for (name, mode) in modes {
+            fs::create_dir(place.path().join(name)).unwrap();
+            fs::set_permissions(place.path().join(name), Permissions::from_mode(*mode)).unwrap();
+        }
+        place
+    }
+
+    fn refusal<T: std::fmt::Debug>(tried: Result<T, PrivateFolderError>) -> String {
+        machine::chain(&tried.unwrap_err())
+    }
+
+    #[test]
+    fn parents_that_others_may_write_to_are_refused_unless_they_are_sticky() {
+        let place = place(&[("all", 0o777), ("all/own", 0o700), ("group", 0o770), ("sticky", 0o1777)]);
+        let at = |name: &str| place.path().join(name);
+        let open = |name: &str, trust| PrivateFolder::open(&at(name), trust);
+        let all = refusal(open("all/own", Trust::Groups));
+        let (own, parent, owner) = (at("all/own"), at("all"), geteuid().as_raw());
+        assert_eq!(
+            all,
+            format!(
+                "{} is not safe from other users: {parent} (owner {owner}, mode 0777) may be written to by others: \
+                 chmod o-w {parent}, or choose another folder",
+                own.display(),
+                parent = parent.display()
+            )
+        );
+        assert!(refusal(open("group", Trust::Owners)).contains("(owner "));
+        assert!(open("group", Trust::Groups).is_ok());
+        assert!(open("sticky", Trust::Owners).is_ok());
+        assert!(PrivateFolder::create(&at("sticky/own"), 0o700).is_ok());
+        // A folder for secrets is its owner's alone, sticky or not.
+        assert!(refusal(PrivateFolder::create(&at("sticky"), 0o700)).contains("chmod go-w"));
+        assert!(refusal(PrivateFolder::create(&at("none/below"), 0o700)).starts_with("cannot open the folder "));
+    }
+
+    #[test]
+    fn what_belongs_to_another_user_is_refused() {
+        if !geteuid().is_root() {
+            return;
+        }
+        let place = place(&[("theirs", 0o755), ("theirs/own", 0o755), ("sticky", 0o1777)]);
+        let at = |name: &str| place.path().join(name);
+        chown(at("theirs"), Some(OTHER), None).unwrap();
+        let told = refusal(PrivateFolder::open(&at("theirs/own"), Trust::Groups));
+        assert!(told.contains("theirs (owner 12345, mode 0755) belongs to another user: choose "), "{told}");
+        // Their link in a folder that all users may write to, and ours.
+        symlink(at("sticky"), at("sticky/link")).unwrap();
+        assert!(PrivateFolder::open(&at("sticky/link"), Trust::Owners).is_ok());
+        std::os::unix::fs::lchown(at("sticky/link"), Some(OTHER), None).unwrap();
+        let told = refusal(PrivateFolder::open(&at("sticky/link"), Trust::Owners));
+        assert!(told.contains("is a symbolic link of another user"), "{told}");
+        fs::write(at("sticky/file"), "").unwrap();
+        chown(at("sticky/file"), Some(OTHER), None).unwrap();
+        let told = refusal(PrivateFolder::open(&at("sticky"), Trust::Owners).unwrap().file("file", 0o600));
+        assert!(told.contains("belongs to another user: remove it"), "{told}");
+    }
+
+    #[test]
+    fn links_on_the_way_are_checked_like_any_other_way() {
+        let place = place(&[("a", 0o755), ("a/b", 0o755), ("all", 0o777), ("all/c", 0o755)]);
+        let at = |name: &str| place.path().join(name);
+        symlink("a/../a", at("relative")).unwrap();
+        symlink(at("all/c"), at("bad")).unwrap();
+        symlink("round", at("round")).unwrap();
+        let folder = PrivateFolder::open(&at("relative/b"), Trust::Owners).unwrap();
+        folder.file("x", 0o600).unwrap();
+        assert!(at("a/b/x").exists());
+        assert!(refusal(PrivateFolder::open(&at("bad"), Trust::Owners)).contains("mode 0777"));
+        assert!(refusal(PrivateFolder::open(&at("round"), Trust::Owners)).contains("symbolic links"));
+        assert!(refusal(PrivateFolder::create(&at("relative"), 0o700)).starts_with("cannot use the folder "));
+    }
+
+    #[test]
+    fn a_folder_that_is_exchanged_afterwards_is_not_used() {
+        let place = place(&[("own", 0o755), ("trap", 0o755)]);
+        let at = |name: &str| place.path().join(name);
+        let folder = PrivateFolder::create(&at("own"), 0o755).unwrap();
+        fs::rename(at("own"), at("before")).unwrap();
+        symlink(at("trap"), at("own")).unwrap();
+        let mut file = folder.file("journal", 0o600).unwrap();
+        file.write_all(b"x").unwrap();
+        assert!(folder.has("journal", &file) && at("before/journal").exists());
+        assert_eq!((folder.names().unwrap(), fs::read_dir(at("trap")).unwrap().count()), (vec!["journal".into()], 0));
+        folder.rename("journal", "kept").unwrap();
+        assert!(!folder.has("journal", &file) && folder.has("kept", &file));
+        folder.remove("kept").unwrap();
+        assert!(folder.names().unwrap().is_empty());
+    }
+
+    /// The mode is exact from the first moment, and a link in the place of the socket is not followed.
+    #[test]
+    fn a_socket_has_its_mode_and_owner() {
+        let place = place(&[("sticky", 0o1777)]);
+        let at = |name: &str| place.path().join("sticky").join(name);
+        let folder = PrivateFolder::open(&place.path().join("sticky"), Trust::Owners).unwrap();
+        let own = (geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let owner = if geteuid().is_root() { (OTHER, OTHER) } else { own };
+        let listener = folder.listen("socket", 0o660, owner).unwrap();
+        let there = fs::symlink_metadata(at("socket")).unwrap();
+        assert_eq!((there.mode() & 0o777, there.uid(), there.gid()), (0o660, owner.0, owner.1));
+        let _client = std::os::unix::net::UnixStream::connect(at("socket")).unwrap();
+        listener.accept().unwrap();
+        fs::write(at("secret"), "").unwrap();
+        fs::set_permissions(at("secret"), Permissions::from_mode(0o600)).unwrap();
+        symlink(at("secret"), at("planted")).unwrap();
+        assert!(refusal(folder.listen("planted", 0o660, owner)).contains("Address already in use"));
+        let secret = fs::metadata(at("secret")).unwrap();
+        assert_eq!((secret.mode() & 0o777, secret.uid()), (0o600, own.0));
+        assert_eq!(folder.kind("planted").unwrap(), Some(FileType::Symlink));
+    }
+
+    #[test]
+    fn files_are_regular_ones_of_ones_own_with_their_mode() {
+        let place = place(&[]);
+        let at = |name: &str| place.path().join(name);
+        let folder = PrivateFolder::open(place.path(), Trust::Owners).unwrap();
+        for mode in [0o600, 0o640, 0o666] {
+            let file = folder.file("file", mode).unwrap();
+            assert_eq!(file.metadata().unwrap().mode() & 0o777, mode);
+        }
+        let fifo = rustix::fs::mknodat(CWD, at("pipe"), FileType::Fifo, Mode::RUSR, 0);
+        fifo.unwrap();
+        assert!(refusal(folder.file("pipe", 0o600)).contains("is not a regular file: remove it, or choose another"));
+        symlink(at("file"), at("link")).unwrap();
+        assert!(refusal(folder.file("link", 0o600)).starts_with("cannot open "));
+        fs::hard_link(at("file"), at("again")).unwrap();
+        assert!(refusal(folder.file("again", 0o600)).contains("hard links"));
+        for name in ["../file", "a/b", "..", "", "/etc/passwd"] {
+            assert!(refusal(folder.file(name, 0o600)).contains("Invalid argument"), "{name}");
+        }
+    }
+}
