@@ -1,47 +1,16 @@
-//! Processor events that sample memory accesses with their addresses, the level that served them and their latency.
+//! The choice of events that sample memory accesses, by the PMUs that a system has.
 
-use super::pmu::{Config, Pmu};
+use super::memory_event::{Kind, LEAST_LATENCY, MemoryEvent};
+use super::pmu::Pmu;
 use super::spe_events;
-use linux::{Cause, CpuSet, Diagnosis};
+use linux::{Cause, Diagnosis};
 use std::fs;
 use std::path::Path;
 
-/// Minimum latency of sampled loads on Intel's processors, and of loads and stores on Arm's, in cycles. It leaves out
-/// hits of the first-level caches.
-pub(super) const LEAST_LATENCY: u32 = 30;
 /// PMUs of Intel's cores: the only kind, or the kinds of hybrid processors.
 const CORES: [&str; 3] = ["cpu", "cpu_core", "cpu_atom"];
 /// Prefixes of the PMUs of Arm's cores.
 const ARM_CORES: [&str; 2] = ["armv8_", "armv9_"];
-
-/// An event that samples memory accesses.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct MemoryEvent {
-    /// The event in perf's notation.
-    pub name: String,
-    pub config: Config,
-    /// An event that has to lead the group.
-    pub leader: Option<Config>,
-    /// Required precision: `precise_ip`.
-    pub precise: u32,
-    /// The CPUs that have the event; `None` for all.
-    pub cpus: Option<CpuSet>,
-    /// The kind of counter.
-    pub kind: Kind,
-}
-
-/// Capabilities of a counter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// An ordinary counter: it can exclude the kernel, and takes any period.
-    Counter,
-    /// AMD's instruction-based sampling, with the configuration that excludes the kernel (since Linux 6.14). Its
-    /// periods are multiples of 16.
-    Ibs(Option<Config>),
-    /// Arm's SPE, which writes into an AUX area, with the configuration that adds physical addresses, and its
-    /// shortest period.
-    Spe(Config, u64),
-}
 
 /// Returns the best events of these PMUs, or why there is none.
 pub(super) fn memory_events(devices: &Path) -> Result<Vec<MemoryEvent>, Diagnosis> {
@@ -114,6 +83,7 @@ fn has_any(devices: &Path, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::pmu::Config;
     use super::super::pmu::tests::devices;
     use super::*;
 

@@ -8,6 +8,7 @@ mod hint_faults;
 mod host_counters;
 mod lab_counters;
 mod lab_pmu;
+mod memory_event;
 mod memory_events;
 mod perf_rings;
 mod perf_source;

@@ -1,7 +1,8 @@
 //! Memory accesses sampled by the processor: AMD's instruction-based sampling, Intel's loads by latency and stores,
 //! Arm's statistical profiling extension.
 
-use super::memory_events::{Kind, MemoryEvent, memory_events};
+use super::memory_event::{Kind, MemoryEvent};
+use super::memory_events::memory_events;
 use super::perf_rings::{Rings, Wanted};
 use super::permission::{Refusal, Scope, with_remedy};
 use super::pmu::DEVICES;

@@ -1,7 +1,7 @@
 //! Live sampling with Arm's statistical profiling extension: its events, the clock of its data, and context switches.
 //! Follows the kernel's `drivers/perf/arm_spe_pmu.c`. Not yet tested on hardware.
 
-use super::memory_events::{Kind, LEAST_LATENCY, MemoryEvent};
+use super::memory_event::{Kind, LEAST_LATENCY, MemoryEvent};
 use super::perf_rings::{Wanted, online_cpus};
 use super::pmu::Pmu;
 use super::system_features::core;
