@@ -46,6 +46,10 @@ const WAITS: [(&str, &str, f64, f64); 7] = [
     ("asleep", "0-23", 50.2, 148.0),
 ];
 
+/// What a boot changes: 200 futex round trips between packages took 7.3 to 8.7 us in 26 boots. Host time in the clock
+/// is far above it: 70 times as long, beside as many processes.
+const MOST_BOOT_SPREAD: f64 = 0.25;
+
 /// The mean of each wait, us.
 fn waited(lab: &Lab) -> Vec<f64> {
     let wait = |(wait, cpus, ..): &(&str, &str, f64, f64)| {
@@ -73,7 +77,7 @@ fn what_waiting_takes_depends_on_the_machine_and_not_on_the_host() {
             assert!((least..=most).contains(&us), "{wait} on CPUs {cpus}, host {host}: {us} us, not {least} to {most}");
         }
         let spread = (idle / busy - 1.0).abs();
-        assert!(spread < 0.10, "{wait} on CPUs {cpus}: {idle} us on an idle host, {busy} us on a busy one");
+        assert!(spread < MOST_BOOT_SPREAD, "{wait} on CPUs {cpus}: {idle} us on an idle host, {busy} us on a busy one");
     }
 }
 
