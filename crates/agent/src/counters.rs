@@ -5,7 +5,7 @@ use placement::{ControllerLoad, LinkLoad, Traffic};
 use trace::{Count, Counter};
 
 /// Bytes per access.
-const LINE_BYTES: f64 = 64.0;
+const LINE_BYTES: f64 = machine::LINE_BYTES as f64;
 
 /// What was counted in a round.
 #[derive(Debug, Default)]

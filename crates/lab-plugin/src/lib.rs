@@ -2,7 +2,7 @@
 //! follow, and samples misses into the virtual PMU that host and guest share.
 //!
 //! The library is loaded twice into one process: as a plugin, and by `LD_PRELOAD`, so that it can answer
-//! `clock_gettime` (see [`clock`]). Arguments: `config=PATH`, a [`Configuration`] as JSON, and `pmu=PATH`, the shared
+//! `clock_gettime` (see `clock`). Arguments: `config=PATH`, a [`Configuration`] as JSON, and `pmu=PATH`, the shared
 //! memory.
 //!
 //! Code is instrumented only once the virtual PMU's command first asks for it: boot runs at full speed. To switch, the

@@ -1,5 +1,7 @@
 //! Sizes of pages, and which addresses are the kernel's: the same on x86-64 and, with its usual settings, on 64-bit ARM.
 
+/// Size of a cache line, and so of an access to memory, bytes: that of every processor of the presets.
+pub const LINE_BYTES: u64 = 64;
 /// Bytes of a small page.
 pub const SMALL_PAGE: u64 = 4 << 10;
 /// Bytes of a huge page.

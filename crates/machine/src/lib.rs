@@ -30,7 +30,7 @@ mod sysfs;
 mod validate;
 mod violation;
 
-pub use addresses::{HUGE_PAGE, SMALL_PAGE, is_kernel_address};
+pub use addresses::{HUGE_PAGE, LINE_BYTES, SMALL_PAGE, is_kernel_address};
 pub use chain::chain;
 pub use description::{
     Cache, CacheKind, Coherence, Core, Distances, Latency, Link, LinkDirection, Machine, Node, Package, PageSize,

@@ -118,8 +118,6 @@ const CACHE_LINE: Bounds = Bounds::new(8.0, 65_536.0, "bytes");
 
 /// Every table of a machine that can hold numbers.
 pub(crate) fn tables(machine: &Machine) -> Vec<Table<'_>> {
-    let one = |field, value, bounds| Some(Number { field, values: Values::One(value), bounds });
-    let maybe = |field, value: Option<f64>, bounds| value.and_then(|value| one(field, value, bounds));
     let mut tables = Vec::new();
     if let Some(core) = &machine.core {
         const FIELDS: &[&str] = &[
@@ -137,8 +135,8 @@ pub(crate) fn tables(machine: &Machine) -> Vec<Table<'_>> {
             one("stream_bandwidth_bytes_per_s", core.stream_bandwidth_bytes_per_s, BANDWIDTH),
             one("stream_lines", f64::from(core.stream_lines), LINES),
             one("store_lines", f64::from(core.store_lines), LINES),
-            maybe("load_lines", core.load_lines.map(f64::from), LINES),
-            maybe("reorder_instructions", core.reorder_instructions.map(f64::from), INSTRUCTIONS),
+            one("load_lines", core.load_lines.map(f64::from), LINES),
+            one("reorder_instructions", core.reorder_instructions.map(f64::from), INSTRUCTIONS),
         ];
         tables.push(table("core".to_owned(), core.source.as_ref(), FIELDS, numbers));
     }
@@ -147,10 +145,10 @@ pub(crate) fn tables(machine: &Machine) -> Vec<Table<'_>> {
         let probes = coherence.probes.as_ref();
         let numbers = vec![
             one("line_ns", coherence.line_ns, LATENCY),
-            maybe("sibling_ns", coherence.sibling_ns, LATENCY),
-            maybe("directory_ns", coherence.directory_ns, LATENCY),
-            maybe("probes.answer_ns", probes.map(|probes| probes.answer_ns), LATENCY),
-            maybe("probes.per_second", probes.map(|probes| probes.per_second), PROBES),
+            one("sibling_ns", coherence.sibling_ns, LATENCY),
+            one("directory_ns", coherence.directory_ns, LATENCY),
+            one("probes.answer_ns", probes.map(|probes| probes.answer_ns), LATENCY),
+            one("probes.per_second", probes.map(|probes| probes.per_second), PROBES),
         ];
         tables.push(table("coherence".to_owned(), coherence.source.as_ref(), FIELDS, numbers));
     }
@@ -169,8 +167,8 @@ pub(crate) fn tables(machine: &Machine) -> Vec<Table<'_>> {
         let numbers = vec![
             (!latency.by_hops_ns.is_empty()).then_some(list),
             (!latency.matrix_ns.is_empty()).then_some(matrix),
-            maybe("loaded_rise", latency.loaded_rise, LOADED),
-            maybe("loaded_slope", latency.loaded_slope, LOADED),
+            one("loaded_rise", latency.loaded_rise, LOADED),
+            one("loaded_slope", latency.loaded_slope, LOADED),
         ];
         tables.push(table("latency".to_owned(), latency.source.as_ref(), FIELDS, numbers));
     }
@@ -178,12 +176,19 @@ pub(crate) fn tables(machine: &Machine) -> Vec<Table<'_>> {
         let matrix = Number { field: "matrix", values: Values::Distances(&distances.matrix), bounds: DISTANCE };
         tables.push(table("distances".to_owned(), distances.source.as_ref(), &["matrix"], vec![Some(matrix)]));
     }
+    tables.extend(arrays(machine));
+    tables
+}
+
+/// The tables of which a file has several.
+fn arrays(machine: &Machine) -> Vec<Table<'_>> {
+    let mut tables = Vec::new();
     for (index, node) in machine.nodes.iter().enumerate() {
         const FIELDS: &[&str] = &["memory_bytes", "bandwidth_bytes_per_s", "write_cost"];
         let numbers = vec![
             one("memory_bytes", node.memory_bytes as f64, MEMORY),
-            maybe("bandwidth_bytes_per_s", node.bandwidth_bytes_per_s, BANDWIDTH),
-            maybe("write_cost", node.write_cost, WRITE_COST),
+            one("bandwidth_bytes_per_s", node.bandwidth_bytes_per_s, BANDWIDTH),
+            one("write_cost", node.write_cost, WRITE_COST),
         ];
         tables.push(table(format!("node[{index}]"), node.source.as_ref(), FIELDS, numbers));
     }
@@ -194,7 +199,7 @@ pub(crate) fn tables(machine: &Machine) -> Vec<Table<'_>> {
             one("size_bytes", cache.size_bytes as f64, CACHE_SIZE),
             one("ways", f64::from(cache.ways), CACHE_WAYS),
             one("line_bytes", f64::from(cache.line_bytes), CACHE_LINE),
-            maybe("latency_ns", cache.latency_ns, LATENCY),
+            one("latency_ns", cache.latency_ns, LATENCY),
         ];
         tables.push(table(format!("cache[{index}]"), cache.source.as_ref(), FIELDS, numbers));
     }
@@ -204,7 +209,7 @@ pub(crate) fn tables(machine: &Machine) -> Vec<Table<'_>> {
             one("level", f64::from(tlb.level), TLB_LEVEL),
             one("entries", f64::from(tlb.entries), TLB_ENTRIES),
             one("ways", f64::from(tlb.ways), TLB_ENTRIES),
-            maybe("latency_ns", tlb.latency_ns, LATENCY),
+            one("latency_ns", tlb.latency_ns, LATENCY),
         ];
         tables.push(table(format!("tlb[{index}]"), tlb.source.as_ref(), FIELDS, numbers));
     }
@@ -212,11 +217,16 @@ pub(crate) fn tables(machine: &Machine) -> Vec<Table<'_>> {
         const FIELDS: &[&str] = &["bandwidth_bytes_per_s", "latency_ns"];
         let numbers = vec![
             one("bandwidth_bytes_per_s", link.bandwidth_bytes_per_s, BANDWIDTH),
-            maybe("latency_ns", link.latency_ns, LATENCY),
+            one("latency_ns", link.latency_ns, LATENCY),
         ];
         tables.push(table(format!("link[{index}]"), link.source.as_ref(), FIELDS, numbers));
     }
     tables
+}
+
+/// A number that may be missing.
+fn one<'a>(field: &'static str, value: impl Into<Option<f64>>, bounds: Bounds) -> Option<Number<'a>> {
+    value.into().map(|value| Number { field, values: Values::One(value), bounds })
 }
 
 fn table<'a>(

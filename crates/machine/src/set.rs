@@ -42,7 +42,7 @@ pub enum SetError {
         /// The range.
         part: String,
     },
-    /// An ID is larger than [`MAX_ID`].
+    /// An ID is larger than `MAX_ID`.
     #[error("{id} in `{text}` is above the largest id, {MAX_ID}")]
     TooLarge {
         /// The whole text.

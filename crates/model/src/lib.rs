@@ -36,8 +36,8 @@ pub use own_counts::WINDOW_PS;
 pub use plugin::{Configuration, Measured, MeasuredCpu, MeasuredTask};
 pub use windows::MAX_QUANTUM_PS;
 
-/// Size of a cache line in bytes. The model supports no other.
-pub const LINE_BYTES: u64 = 64;
+/// The only size of a line that the model supports.
+pub use machine::LINE_BYTES;
 
 /// The version of the model: simulated times are comparable only between runs of the same version.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

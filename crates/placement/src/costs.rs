@@ -11,7 +11,7 @@ const USUAL_CURVE: (f64, f64) = (0.08, 0.15);
 /// Upper bound of utilisation: the model grows without bound beyond it, unlike measurements.
 const MOST_UTILISATION: f64 = 0.95;
 /// Bytes per access.
-pub(crate) const LINE_BYTES: f64 = 64.0;
+pub(crate) const LINE_BYTES: f64 = machine::LINE_BYTES as f64;
 
 /// A machine's nodes and their memory costs. Built once and used by all policies.
 #[derive(Clone, Debug)]

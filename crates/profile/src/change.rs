@@ -6,7 +6,7 @@ use crate::ranges::{Piece, last};
 use crate::space::{Mapping, MappingOf};
 use crate::sweep::Sweep;
 use crate::symbols::File;
-use machine::CpuId;
+use machine::{CpuId, Pid, Tid};
 use std::sync::Arc;
 use trace::{Event, StackId, What};
 
@@ -15,16 +15,7 @@ impl Sweep<'_> {
         let Event { time_ns, pid, tid, cpu, what } = event;
         match what {
             What::ProcessStarted { parent } => self.start_process(*time_ns, *pid, *parent),
-            What::ThreadStarted => {
-                let process = self.process(*pid);
-                let known = self.thread_ids.get(&(process, *tid)).map(|thread| &mut self.threads[thread.index()]);
-                match known {
-                    Some(thread) if thread.until_ns.is_none() => thread.from_ns = thread.from_ns.or(Some(*time_ns)),
-                    _ => {
-                        self.add_thread(process, *tid, Some(*time_ns));
-                    }
-                }
-            }
+            What::ThreadStarted => self.start_thread(*time_ns, *pid, *tid),
             What::ThreadEnded => self.end_thread(*time_ns, *pid, *tid),
             What::Named { name, exec } => {
                 let thread = self.thread(*pid, *tid);
@@ -84,17 +75,8 @@ impl Sweep<'_> {
                 }
             }
             What::Freed { address } => {
-                let (process, thread) = (self.process(*pid), self.thread(*pid, *tid));
-                if let Some(object) = self.live_at(process, *address, *time_ns) {
-                    let known = &self.objects[object.index()];
-                    // This is the end of an earlier object: another thread allocated the address in the same
-                    // nanosecond, and its event came first.
-                    let before = known.from_ns == *time_ns && known.allocated_by != Some(thread);
-                    if !before {
-                        self.remove(process, object);
-                        self.objects[object.index()].until_ns = Some(*time_ns);
-                    }
-                }
+                let thread = self.thread(*pid, *tid);
+                self.free(*time_ns, thread, *address);
             }
             What::PagePlaced { address, bytes, node, from } => {
                 let process = self.process(*pid);
@@ -108,6 +90,31 @@ impl Sweep<'_> {
                 };
                 self.placements.push(placed);
                 self.spaces[process.index()].pages.insert(*address, (address.saturating_add(*bytes), *node));
+            }
+        }
+    }
+
+    fn start_thread(&mut self, time_ns: u64, pid: Pid, tid: Tid) {
+        let process = self.process(pid);
+        let known = self.thread_ids.get(&(process, tid)).map(|thread| &mut self.threads[thread.index()]);
+        match known {
+            Some(thread) if thread.until_ns.is_none() => thread.from_ns = thread.from_ns.or(Some(time_ns)),
+            _ => {
+                self.add_thread(process, tid, Some(time_ns));
+            }
+        }
+    }
+
+    fn free(&mut self, time_ns: u64, thread: ThreadId, address: u64) {
+        let process = self.threads[thread.index()].process;
+        if let Some(object) = self.live_at(process, address, time_ns) {
+            let known = &self.objects[object.index()];
+            // This is the end of an earlier object: another thread allocated the address in the same
+            // nanosecond, and its event came first.
+            let before = known.from_ns == time_ns && known.allocated_by != Some(thread);
+            if !before {
+                self.remove(process, object);
+                self.objects[object.index()].until_ns = Some(time_ns);
             }
         }
     }

@@ -10,7 +10,7 @@ use machine::NodeId;
 use std::collections::HashMap;
 
 /// Size of a cache line, bytes.
-pub const LINE_BYTES: f64 = 64.0;
+pub const LINE_BYTES: f64 = machine::LINE_BYTES as f64;
 /// Utilisation at which the rise is complete.
 const RISEN: f64 = 0.1;
 const MOST_SWEEPS: usize = 60;

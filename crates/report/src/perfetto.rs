@@ -19,7 +19,7 @@ const MOST_NODES: usize = 64;
 /// Number of values per counter.
 const PARTS: u64 = 200;
 /// Size of a cache line, bytes.
-const LINE_BYTES: f64 = 64.0;
+const LINE_BYTES: f64 = machine::LINE_BYTES as f64;
 /// Upper bound of PIDs.
 const LAST_PID: u32 = 1 << 22;
 

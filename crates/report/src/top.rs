@@ -11,7 +11,7 @@ use strum::VariantArray;
 use trace::Source;
 
 /// Size of a cache line, bytes.
-const LINE_BYTES: f64 = 64.0;
+const LINE_BYTES: f64 = machine::LINE_BYTES as f64;
 
 /// The accesses of one interval.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

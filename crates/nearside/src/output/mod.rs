@@ -39,7 +39,7 @@ pub fn write(text: &str, file: Option<&Path>) -> Result<(), OutputError> {
     write_into(text, file, |path| File::create(path))
 }
 
-/// Like [`write`], but a new file is for its owner only: for what is known of processes.
+/// Like [`write()`], but a new file is for its owner only: for what is known of processes.
 pub fn write_private(text: &str, file: Option<&Path>) -> Result<(), OutputError> {
     write_into(text, file, trace::create_private_file)
 }

@@ -49,8 +49,8 @@ pub struct Arguments {
     #[arg(value_name = "PID")]
     pid: u32,
 
-    /// Which part: hexadecimal addresses, START-END or a single one for its page, or a mapping name such as [heap] or
-    /// libc.so.6 [default: all]
+    /// Which part: hexadecimal addresses, START-END or a single one for its page, or a mapping name such as `[heap]` or
+    /// `libc.so.6` [default: all]
     #[arg(value_name = "RANGE")]
     range: Option<String>,
 

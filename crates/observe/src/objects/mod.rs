@@ -39,7 +39,7 @@ const PID_NAMESPACE: &str = "/proc/self/ns/pid";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectOptions {
     /// Objects up to this size, in bytes, are counted by site instead of being reported one by one: see
-    /// [`What::Counted`]. 0 reports all.
+    /// [`Counted`](trace::What::Counted). 0 reports all.
     pub small_bytes: usize,
     /// Maximum number of frames in a call chain, at most 48.
     pub frames: usize,
@@ -233,8 +233,8 @@ impl ObjectRings {
 
     /// Returns the events from the last call up to the last [`look`](Self::look): thread by thread, each in time
     /// order. Call it often, and again at once while there are many events: a thread at full speed fills a ring of 1
-    /// MiB in two milliseconds. A mapping requested by the program is reported as [`What::Mapped`] and then, with its
-    /// call chain, as [`What::Allocated`]; [`What::Unmapped`] ends both.
+    /// MiB in two milliseconds. A mapping requested by the program is reported as [`Mapped`](trace::What::Mapped) and then, with its
+    /// call chain, as [`Allocated`](trace::What::Allocated); [`Unmapped`](trace::What::Unmapped) ends both.
     pub fn drain(&mut self, clock: &TickClock, stacks: &mut Stacks, events: &mut Vec<Event>) {
         for process in self.processes.values_mut() {
             process.drain(clock, stacks, &mut self.owners, &mut self.losses, events);

@@ -9,7 +9,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// Size of a cache line, bytes.
-const LINE_BYTES: f64 = 64.0;
+const LINE_BYTES: f64 = machine::LINE_BYTES as f64;
 /// Most nodes in a table as text: those with the most accesses.
 pub(crate) const MOST_NODES: usize = 8;
 
