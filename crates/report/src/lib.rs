@@ -1,6 +1,7 @@
 //! Reports of nearside as tables for terminals; serialised, the same values are the JSON output.
 
 mod agent;
+mod assertions;
 mod bind;
 mod columns;
 mod compare;
@@ -40,6 +41,7 @@ pub use self::profile::{
     SiteChange, SiteRow, SiteSide, SmallRow, Subject, ThreadChange, ThreadRow, ThreadSide, Timeline, TimelineRow,
     TraceFacts, Wanted, controllers,
 };
+pub use assertions::{AssertReport, Assertion, Bound, Limits};
 pub use bind::{BindByTraceReport, BindEvent, BindReport, NodeThreads};
 pub use compare::{
     CompareReport, Comparison, Estimate, FailedRun, MemoryCounts, OneRun, PolicyRuns, PolicySummary, Simulation,

@@ -3,8 +3,8 @@
 use crate::open_trace::Reading;
 use crate::options::trace_filter::FilterOptions;
 use crate::output;
-use clap::Args;
-use report::{Compared, DiffReport};
+use clap::{Args, ValueEnum};
+use report::{Change, Compared, DiffReport};
 use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -21,11 +21,12 @@ use std::process::ExitCode;
 Examples:
   nearside diff before after
   nearside diff before after --remote --top 30
+  nearside diff before after --fail-on worse
   nearside diff before after --json | jq '.sites[] | select(.change == \"worse\")'
 
 Exit codes:
-  0  all went well, whatever the traces say
-  1  a trace cannot be read; the message says why
+  0  all went well, whatever the traces say without --fail-on
+  1  a trace cannot be read, and the message says why; or what --fail-on names has happened
   2  the command line is wrong, or names what neither trace has")]
 pub struct Arguments {
     /// The first trace: before
@@ -40,6 +41,10 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     top: u32,
 
+    /// Exit with code 1 if this has happened
+    #[arg(long, value_enum, value_name = "CHANGE")]
+    fail_on: Option<FailOn>,
+
     /// As JSON (see docs/report.md)
     #[arg(long)]
     json: bool,
@@ -51,8 +56,14 @@ pub struct Arguments {
     filter: FilterOptions,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum FailOn {
+    /// All accesses together are worse in the second trace, by at least 2 % and significantly
+    Worse,
+}
+
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
-    let Arguments { a, b, top, json, reading, filter } = arguments;
+    let Arguments { a, b, top, fail_on, json, reading, filter } = arguments;
     let (a, b) = (reading.read(a)?, reading.read(b)?);
     filter.check(&[&a.profile, &b.profile])?;
     let (view_a, view_b) = (a.profile.view(&filter.filter(&a.profile)), b.profile.view(&filter.filter(&b.profile)));
@@ -63,5 +74,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let report = DiffReport::new(a, b, *top as usize, filter.words());
     let text = if *json { serde_json::to_string_pretty(&report)? + "\n" } else { report.to_string() };
     output::write(&text, None)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(match fail_on {
+        Some(FailOn::Worse) if report.change == Change::Worse => ExitCode::FAILURE,
+        _ => ExitCode::SUCCESS,
+    })
 }

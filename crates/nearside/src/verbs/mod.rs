@@ -1,6 +1,7 @@
 //! One file or folder per verb.
 
 mod agent;
+mod assert;
 mod bind;
 mod compare;
 mod diff;
@@ -41,6 +42,7 @@ pub enum Verb {
     Doctor(doctor::Arguments),
     Report(Box<report::Arguments>),
     Diff(Box<diff::Arguments>),
+    Assert(Box<assert::Arguments>),
     #[cfg(feature = "sql")]
     Sql(sql::Arguments),
     Top(top::Arguments),
@@ -68,6 +70,7 @@ impl Verb {
             Self::Doctor(arguments) => doctor::run(arguments),
             Self::Report(arguments) => report::run(arguments),
             Self::Diff(arguments) => diff::run(arguments),
+            Self::Assert(arguments) => Ok(assert::run(arguments)),
             #[cfg(feature = "sql")]
             Self::Sql(arguments) => sql::run(arguments),
             Self::Top(arguments) => top::run(arguments),

@@ -3,6 +3,7 @@
 //! trycmd would save the few lines around each of ten snapshots, but not insta, whose snapshots also cover other crates
 //! and parts of outputs, and needs a dozen more crates.
 
+mod assertions;
 mod bounds;
 mod documents;
 mod manual;

@@ -11,13 +11,13 @@ use trace::{About, Flush, StackId, What, Writer};
 const PERF_DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../trace/tests/perf_data/");
 
 /// Output of a command.
-struct Answer {
-    code: i32,
-    out: String,
-    err: String,
+pub struct Answer {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
 }
 
-fn nearside(arguments: &[&str]) -> Answer {
+pub fn nearside(arguments: &[&str]) -> Answer {
     let output = Command::cargo_bin("nearside").unwrap().args(arguments).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     let code = output.status.code().expect("no signal ends nearside");
@@ -25,7 +25,7 @@ fn nearside(arguments: &[&str]) -> Answer {
     Answer { code, out: text(output.stdout), err: text(output.stderr) }
 }
 
-fn text(arguments: &[&str]) -> String {
+pub fn text(arguments: &[&str]) -> String {
     let answer = nearside(arguments);
     assert_eq!((answer.code, answer.err.as_str()), (0, ""), "{arguments:?}: {}", answer.out);
     answer.out
@@ -63,7 +63,7 @@ fn write(folder: &Path, trace: traces::Trace, finish: bool) {
     }
 }
 
-fn written(trace: traces::Trace) -> (TempDir, String) {
+pub fn written(trace: traces::Trace) -> (TempDir, String) {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("trace");
     write(&path, trace, true);

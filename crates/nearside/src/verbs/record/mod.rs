@@ -71,18 +71,25 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> ExitCode {
     let record = |()| if arguments.pid.is_empty() { record_program(arguments) } else { record_processes(arguments) };
-    let status = arguments.options.check().and_then(record).unwrap_or_else(|error| {
-        crate::print_error(error.as_ref());
-        if error.is::<UsageError>() {
-            WRONG
-        } else {
-            error.downcast_ref::<NotStarted>().map_or(FAILED, NotStarted::status)
-        }
-    });
-    ExitCode::from(status)
+    let status = arguments.options.check().and_then(record);
+    ExitCode::from(status.unwrap_or_else(|error| failed(error.as_ref(), FAILED)))
 }
 
-fn record_program(arguments: &Arguments) -> Result<u8, Box<dyn Error>> {
+/// Prints an error, and returns the exit code for it; `other` if it has none of its own.
+pub fn failed(error: &(dyn Error + 'static), other: u8) -> u8 {
+    crate::print_error(error);
+    if error.is::<UsageError>() { WRONG } else { error.downcast_ref::<NotStarted>().map_or(other, NotStarted::status) }
+}
+
+impl Arguments {
+    /// Records a command.
+    pub fn new(options: RecordOptions, command: Vec<OsString>) -> Self {
+        Self { options, json: None, pid: Vec::new(), command }
+    }
+}
+
+/// Records a program, and returns its exit code.
+pub fn record_program(arguments: &Arguments) -> Result<u8, Box<dyn Error>> {
     let Arguments { options, command, .. } = arguments;
     let (mut recorder, library) = begin(arguments, &Target::Program)?;
     let variables = recorder.environment(library.as_deref());

@@ -1,0 +1,95 @@
+//! `nearside assert`, and `nearside diff --fail-on`.
+
+use crate::report::{nearside, text, written};
+use crate::traces;
+use quick_xml::Reader;
+use quick_xml::events::Event;
+use serde_json::Value;
+use std::fs;
+
+const LIMITS: [&str; 6] = ["--local", "10%", "--imbalance", "3", "--latency", "100000"];
+
+#[test]
+fn limits_that_hold_pass_and_others_fail() {
+    let (_folder, trace) = written(traces::face_recognition());
+    let passed = text(&[&["assert", &trace], LIMITS.as_slice()].concat());
+    assert!(passed.starts_with("passed: all 3 limits hold"), "{passed}");
+    let failed = nearside(&["assert", &trace, "--local", "0.99", "--imbalance", "3"]);
+    assert_eq!((failed.code, failed.err.as_str()), (1, ""), "{}", failed.out);
+    assert!(failed.out.starts_with("failed: 1 of 2 limits"), "{}", failed.out);
+    assert!(failed.out.contains("at least 99.0 %"), "{}", failed.out);
+    let told = nearside(&["assert", &trace, "--local", "0.99", "--json"]);
+    let told: Value = serde_json::from_str(&told.out).unwrap();
+    assert_eq!((&told["schema"], &told["passed"]), (&Value::from(1), &Value::from(false)));
+    let local = &told["assertions"][0];
+    assert_eq!((&local["name"], &local["holds"]), (&Value::from("local_access_ratio"), &Value::from(false)));
+    let share = local["value"].as_f64().unwrap();
+    // The measured value itself is allowed.
+    text(&["assert", &trace, "--local", &share.to_string()]);
+}
+
+#[test]
+fn what_is_not_known_does_not_hold() {
+    let (_folder, trace) = written(traces::Trace::new(&[]));
+    let answer = nearside(&["assert", &trace, "--local", "0%", "--latency", "1e9"]);
+    assert_eq!(answer.code, 1);
+    assert!(answer.out.contains("failed: 2 of 2 limits") && answer.out.contains("cannot be decided"), "{}", answer.out);
+}
+
+#[test]
+fn systems_for_continuous_integration_read_the_outcome() {
+    let (folder, trace) = written(traces::face_recognition());
+    let (junit, markdown) = (folder.path().join("numa.xml"), folder.path().join("numa.md"));
+    let (junit, markdown) = (junit.to_str().unwrap(), markdown.to_str().unwrap());
+    let limits = ["--local", "99%", "--latency", "100000"];
+    let files = ["--junit", junit, "--markdown", markdown];
+    let answer = nearside(&[["assert", &trace].as_slice(), &limits, &files].concat());
+    assert_eq!(answer.code, 1, "{}", answer.err);
+    let xml = fs::read_to_string(junit).unwrap();
+    let mut reader = Reader::from_str(&xml);
+    let (mut cases, mut failures) = (0, 0);
+    loop {
+        match reader.read_event().unwrap() {
+            Event::Start(tag) if tag.name().as_ref() == "testcase" => cases += 1,
+            Event::Start(tag) if tag.name().as_ref() == "failure" => failures += 1,
+            Event::Eof => break,
+            _ => {}
+        }
+    }
+    assert_eq!((cases, failures), (2, 1), "{xml}");
+    let markdown = fs::read_to_string(markdown).unwrap();
+    assert_eq!(markdown.lines().filter(|line| line.starts_with("| `")).count(), 2, "{markdown}");
+    let both = nearside(&["assert", &trace, "--local", "1", "--junit", "-", "--markdown", "-"]);
+    assert_eq!(both.code, 2, "{}", both.err);
+}
+
+#[test]
+fn a_command_is_recorded_and_its_failure_is_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let kept = folder.path().join("trace").display().to_string();
+    let record = ["assert", "--local", "50%", "--source", "none", "--quiet"];
+    // Without samples nothing can be decided.
+    let answer = nearside(&[&record, ["--output", &kept, "--", "true"].as_slice()].concat());
+    assert_eq!(answer.code, 1, "{}", answer.err);
+    assert!(answer.out.contains("cannot be decided"), "{}", answer.out);
+    text(&["report", &kept]);
+    let answer = nearside(&[&record, ["--", "sh", "-c", "exit 2"].as_slice()].concat());
+    assert_eq!((answer.code, answer.out.as_str()), (2, ""));
+    for wrong in [["assert", "--local", "95"], ["assert", "trace", "--json"], ["assert", "--local", "nan"]] {
+        assert_eq!(nearside(&wrong).code, 2, "{wrong:?}");
+    }
+}
+
+#[test]
+fn a_difference_fails_only_if_it_is_asked_to() {
+    let (_before, local) = written(traces::face_recognition());
+    let mut slower = traces::face_recognition();
+    for sample in &mut slower.samples {
+        sample.latency_ns = sample.latency_ns.map(|ns| 2.0 * ns);
+    }
+    let (_after, slower) = written(slower);
+    text(&["diff", &local, &slower]);
+    text(&["diff", &slower, &local, "--fail-on", "worse"]);
+    text(&["diff", &local, &local, "--fail-on", "worse"]);
+    assert_eq!(nearside(&["diff", &local, &slower, "--fail-on", "worse"]).code, 1);
+}

@@ -1,0 +1,202 @@
+//! Limits on what a trace shows, for continuous integration.
+
+use crate::number::{count, percent};
+use crate::table::Table;
+use askama::Template;
+use profile::View;
+use serde::Serialize;
+use std::fmt;
+
+/// Version of the JSON form.
+const SCHEMA: u32 = 1;
+/// Fewer samples that reached memory decide nothing.
+const FEWEST: u64 = 10;
+
+/// The limits that are asserted; none are not.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Limits {
+    /// Least share of accesses to memory of the CPU's own node, 0 to 1.
+    pub local: Option<f64>,
+    /// Most imbalance of the controllers: the standard deviation of their loads over their mean.
+    pub imbalance: Option<f64>,
+    /// Most mean latency of accesses that reach memory, ns.
+    pub latency_ns: Option<f64>,
+    /// Most mean latency of the slowest node's memory, relative to an idle machine.
+    pub latency_over_idle: Option<f64>,
+    /// Most of its bandwidth that the busiest controller may carry, 0 to 1.
+    pub controller_load: Option<f64>,
+    /// Most of its bandwidth that the busiest direction of a link may carry, 0 to 1.
+    pub link_load: Option<f64>,
+}
+
+/// The side of a limit that is allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Bound {
+    /// The limit and above.
+    AtLeast,
+    /// The limit and below.
+    AtMost,
+}
+
+/// One limit, and whether it holds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Assertion {
+    /// Name of the metric, as in the verdict of `nearside report`.
+    pub name: &'static str,
+    /// The side of the limit that is allowed.
+    pub bound: Bound,
+    /// The limit.
+    pub limit: f64,
+    /// The measured value; none if it is not known.
+    pub value: Option<f64>,
+    /// Its unit; empty for a ratio.
+    pub unit: &'static str,
+    /// Whether it holds; none if the value is not known, or if fewer than 10 samples reached memory.
+    pub holds: Option<bool>,
+    /// What the metric means.
+    pub meaning: &'static str,
+}
+
+/// All limits, and whether they hold. Serialised, it is the JSON form.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct AssertReport {
+    /// Version of this form.
+    pub schema: u32,
+    /// The trace.
+    pub trace: String,
+    /// Samples that reached memory.
+    pub samples: u64,
+    /// Whether all limits hold; one that cannot be decided does not.
+    pub passed: bool,
+    /// Each limit.
+    pub assertions: Vec<Assertion>,
+}
+
+/// The `JUnit` file.
+#[derive(Template)]
+#[template(path = "junit.xml")]
+struct Junit<'a> {
+    report: &'a AssertReport,
+}
+
+impl Bound {
+    fn allows(self, value: f64, limit: f64) -> bool {
+        match self {
+            Self::AtLeast => value >= limit,
+            Self::AtMost => value <= limit,
+        }
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::AtLeast => "at least",
+            Self::AtMost => "at most",
+        }
+    }
+}
+
+impl Assertion {
+    /// A metric's value among others that are shown alike.
+    fn text(&self, value: f64) -> String {
+        match (self.name, self.unit) {
+            ("imbalance", _) => format!("{value:.3}"),
+            ("latency_over_idle", _) => format!("{value:.2}x"),
+            (_, "") => percent(value),
+            (_, unit) => format!("{value:.1} {unit}"),
+        }
+    }
+
+    fn limit_text(&self) -> String {
+        self.text(self.limit)
+    }
+
+    fn value_text(&self) -> String {
+        self.value.map_or_else(|| "not known".to_owned(), |value| self.text(value))
+    }
+
+    fn outcome(&self) -> &'static str {
+        match self.holds {
+            Some(true) => "holds",
+            Some(false) => "fails",
+            None => "cannot be decided",
+        }
+    }
+}
+
+impl AssertReport {
+    /// Compares the accesses of a view with limits. `trace` names the trace.
+    pub fn new(view: &View, trace: String, limits: &Limits) -> Self {
+        let verdict = view.verdict(view.measured());
+        let metric = |name: &'static str, bound: Bound, limit: Option<f64>| {
+            let found = verdict.metrics.iter().find(|metric| metric.name == name)?;
+            Some((found.name, bound, limit?, found.value, found.unit, found.meaning))
+        };
+        let latency = |limit| {
+            let meaning = "mean latency of accesses that reach memory";
+            ("latency", Bound::AtMost, limit, view.tally().latency_mean_ns(), "ns", meaning)
+        };
+        let asserted = [
+            metric("local_access_ratio", Bound::AtLeast, limits.local),
+            metric("imbalance", Bound::AtMost, limits.imbalance),
+            limits.latency_ns.map(latency),
+            metric("latency_over_idle", Bound::AtMost, limits.latency_over_idle),
+            metric("controller_load", Bound::AtMost, limits.controller_load),
+            metric("link_load", Bound::AtMost, limits.link_load),
+        ];
+        let assertion = |(name, bound, limit, value, unit, meaning): (_, Bound, f64, Option<f64>, _, _)| Assertion {
+            name,
+            bound,
+            limit,
+            value,
+            unit,
+            holds: value.filter(|_| verdict.samples >= FEWEST).map(|value| bound.allows(value, limit)),
+            meaning,
+        };
+        let assertions: Vec<Assertion> = asserted.into_iter().flatten().map(assertion).collect();
+        let passed = assertions.iter().all(|assertion| assertion.holds == Some(true));
+        Self { schema: SCHEMA, trace, samples: verdict.samples, passed, assertions }
+    }
+
+    fn failures(&self) -> usize {
+        self.assertions.iter().filter(|assertion| assertion.holds != Some(true)).count()
+    }
+
+    fn headline(&self) -> String {
+        let (failures, all) = (self.failures(), self.assertions.len());
+        let samples = count(self.samples);
+        if failures == 0 {
+            format!("passed: all {all} limits hold, on {samples} samples that reached memory")
+        } else {
+            format!("failed: {failures} of {all} limits, on {samples} samples that reached memory")
+        }
+    }
+
+    /// As a `JUnit` file, which systems for continuous integration read: one test case for each limit.
+    pub fn junit(&self) -> Result<String, fmt::Error> {
+        // Only formatting can fail: the template was checked when it was compiled.
+        Junit { report: self }.render().map_err(|_| fmt::Error)
+    }
+
+    /// As Markdown, such as for the summary of a job.
+    pub fn markdown(&self) -> String {
+        let row = |it: &Assertion| {
+            let (bound, limit) = (it.bound.text(), it.limit_text());
+            format!("| `{}` | {bound} {limit} | {} | {} |\n", it.name, it.value_text(), it.outcome())
+        };
+        let rows: String = self.assertions.iter().map(row).collect();
+        format!("### nearside {}\n\n| metric | limit | measured | |\n|---|---|---|---|\n{rows}", self.headline())
+    }
+}
+
+impl fmt::Display for AssertReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}\n", self.headline())?;
+        let mut table = Table::new(["metric", "limit", "measured", ""]);
+        for it in &self.assertions {
+            let limit = format!("{} {}", it.bound.text(), it.limit_text());
+            table.row([it.name.to_owned(), limit, it.value_text(), it.outcome().to_owned()]);
+        }
+        write!(f, "{table}")
+    }
+}
