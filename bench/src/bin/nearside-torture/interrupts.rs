@@ -12,7 +12,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// Latest moment: the machine has booted, run a program and ended before, mostly.
-const LATEST: Duration = Duration::from_millis(6000);
+const LATEST: Duration = Duration::from_secs(6);
 /// How long the lab may take to end.
 const MOST_WAIT: Duration = Duration::from_secs(30);
 
@@ -29,7 +29,7 @@ pub fn run(programs: &Path, count: usize, seed: u64) -> Part {
     for number in 0..count {
         let moment = random.moment(LATEST);
         let signal = if random.below(2) == 0 { Signal::INT } else { Signal::TERM };
-        let before = outside()?;
+        let before = outside();
         let mut run = Command::new(programs.join("nearside"));
         run.args(["lab", "run", "--quiet", "--fidelity", "fast", "--machine", "small-2x2", "--timeout", "300"]);
         run.args(["--", "sh", "-c", "echo x > /tmp/x; sleep 0.2"]).current_dir(&out).env("TMPDIR", &temporary);
@@ -69,7 +69,7 @@ fn has_ended(child: &mut Child) -> io::Result<bool> {
 }
 
 /// Files of the lab outside its temporary folder: its cache, and shared memory of labs that this campaign has started.
-fn outside() -> io::Result<BTreeSet<String>> {
+fn outside() -> BTreeSet<String> {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(Into::into);
     let home = || std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
     let mut found = BTreeSet::new();
@@ -79,13 +79,13 @@ fn outside() -> io::Result<BTreeSet<String>> {
             found.extend(entries.flatten().map(|entry| entry.path().to_string_lossy().into_owned()));
         }
     }
-    Ok(found)
+    found
 }
 
 fn left(temporary: &Path, before: &BTreeSet<String>) -> io::Result<Vec<String>> {
     let names = fs::read_dir(temporary)?.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
     let mut left: Vec<String> = names.collect();
-    left.extend(outside()?.difference(before).cloned());
+    left.extend(outside().difference(before).cloned());
     let mark = temporary.to_string_lossy().into_owned();
     for entry in fs::read_dir("/proc")?.flatten() {
         // QEMU and all else that the lab starts inherits TMPDIR, which names this campaign's folder.
