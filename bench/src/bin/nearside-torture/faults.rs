@@ -13,10 +13,27 @@ use std::time::{Duration, Instant};
 
 /// How long an agent works before it is ended: several rounds, under a tracer.
 const WORK: Duration = Duration::from_millis(400);
-/// Calls that cannot fail, or whose failure is no state of a kernel: the end of a process, and the start of the traced
-/// program, which has not run yet. `brk` fails by returning the old end of the heap, which an injected error is not: the C
+/// Calls that cannot fail, or whose failure is no state of a kernel: the end of a process, its own numbers, the time, and
+/// the start of the traced program, which has not run yet. `brk` fails by returning the old end of the heap, which an injected error is not: the C
 /// library takes it for success.
-const NEVER_FAIL: [&str; 7] = ["exit", "exit_group", "rt_sigreturn", "execve", "restart_syscall", "arch_prctl", "brk"];
+const NEVER_FAIL: [&str; 16] = [
+    "exit",
+    "exit_group",
+    "rt_sigreturn",
+    "execve",
+    "restart_syscall",
+    "arch_prctl",
+    "brk",
+    "getpid",
+    "gettid",
+    "getppid",
+    "getuid",
+    "geteuid",
+    "getgid",
+    "getegid",
+    "umask",
+    "clock_gettime",
+];
 
 /// The error that a call is made to fail with: what it can return on a real system, EIO for all that reads or writes.
 fn error_of(call: &str) -> &'static str {
@@ -39,7 +56,7 @@ pub fn run(programs: &Path, most: usize) -> Part {
     if most > 0 && most < of_all {
         sites = sites.into_iter().step_by(of_all.div_ceil(most)).collect();
     }
-    let (mut served, mut ended) = (0, 0);
+    let (mut tried, mut served, mut ended, mut runtime) = (0, 0, 0, 0);
     for (call, number) in &sites {
         let inject = format!("inject={call}:error={}:when={number}", error_of(call));
         let site = format!("{call}, occurrence {number}, {}", error_of(call));
@@ -49,10 +66,16 @@ pub fn run(programs: &Path, most: usize) -> Part {
         match agent.wait_until_up()? {
             Start::Up => served += 1,
             Start::Ended(_) => ended += 1,
+            // Its message may be what could not be written.
+            Start::Hung if load.is_served() => served += 1,
             Start::Hung => broken.push(format!("{site}: the agent hung at its start")),
         }
         sleep(WORK);
-        broken.extend(after_end(&mut agent)?.map(|why| format!("{site}: {why}")));
+        match after_end(&mut agent)? {
+            Ended::Well => {}
+            Ended::Badly(why) if is_of_runtime(call, &why) => runtime += 1,
+            Ended::Badly(why) => broken.push(format!("{site}: {why}")),
+        }
         drop(agent);
         broken.extend(load.restore()?.map(|said| format!("{site}: the next agent: {said}")));
         let after = load.state()?;
@@ -63,29 +86,43 @@ pub fn run(programs: &Path, most: usize) -> Part {
             broken.push(format!("{site}: the managed program has ended"));
             break;
         }
+        tried += 1;
     }
     let done = format!(
-        "{} of {of_all} call sites of {} system calls; the agent served in {served}, could not start in {ended}",
-        sites.len(),
+        "{tried} of {of_all} call sites of {} system calls; the agent served in {served}, could not start in {ended}, and \
+         ended before its first line or in the loader or Rust's own runtime in {runtime}",
         calls.len()
     );
     Ok((done, broken))
 }
 
-/// Ends the agent, and returns what is wrong with how it ended.
-fn after_end(agent: &mut Agent) -> io::Result<Option<String>> {
+/// How an agent ended.
+enum Ended {
+    Well,
+    Badly(String),
+}
+
+/// Whether this end is decided outside nearside: without memory, the loader ends a process before its first line, and Rust's
+/// runtime ends one whose thread gets no stack, or that gets no random numbers.
+fn is_of_runtime(call: &str, why: &str) -> bool {
+    let is_its = why.contains("/library/std/src/sys/") || why.starts_with("without a word");
+    is_its && (error_of(call) == "ENOMEM" || call == "getrandom")
+}
+
+/// Ends the agent.
+fn after_end(agent: &mut Agent) -> io::Result<Ended> {
     // strace passes signals to itself on only where it is interactive; the agent is its child.
     for pid in children_of(agent.pid()) {
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
     }
-    let Some(status) = agent.wait()? else { return Ok(Some("the agent did not end".to_owned())) };
+    let Some(status) = agent.wait()? else { return Ok(Ended::Badly("the agent did not end".to_owned())) };
     let said = agent.said();
     Ok(if said.contains("panicked") {
-        Some(format!("panic: {said}"))
+        Ended::Badly(format!("panic: {said}"))
     } else if !status.success() && said.trim().is_empty() {
-        Some(format!("ended with {status}, without a word"))
+        Ended::Badly(format!("without a word: {status}"))
     } else {
-        None
+        Ended::Well
     })
 }
 
@@ -106,7 +143,7 @@ fn traced(load: &Load) -> io::Result<BTreeMap<String, usize>> {
     while began.elapsed() < WORK {
         sleep(Duration::from_millis(10));
     }
-    if let Some(why) = after_end(&mut agent)? {
+    if let Ended::Badly(why) = after_end(&mut agent)? {
         return Err(io::Error::other(why));
     }
     let text = fs::read_to_string(trace)?;
@@ -151,6 +188,9 @@ mod tests {
         assert_eq!(count(text), BTreeMap::from([("read".to_owned(), 2)]));
         let numbers = |count| occurrences("read", count).into_iter().map(|(_, number)| number).collect::<Vec<_>>();
         assert_eq!((numbers(1), numbers(2), numbers(9)), (vec![1], vec![1, 2], vec![1, 2, 5, 9]));
+        let runtime = "panic: panicked at /rustc/1/library/std/src/sys/random/linux.rs";
+        assert!(is_of_runtime("getrandom", runtime) && is_of_runtime("mmap", "without a word: signal 11"));
+        assert!(!is_of_runtime("read", runtime) && !is_of_runtime("mmap", "panic: panicked at crates/agent"));
         assert_eq!((error_of("openat"), error_of("mmap")), ("EIO", "ENOMEM"));
     }
 }

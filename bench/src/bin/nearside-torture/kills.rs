@@ -14,7 +14,7 @@ const LATEST: Duration = Duration::from_millis(150);
 pub fn run(programs: &Path, kills: usize, seed: u64) -> Part {
     let mut load = Load::start(Ground::new(programs)?)?;
     let (acting, mut random) = (load.acting(), Random(seed));
-    let (mut acted, mut broken) = (0, Vec::new());
+    let (mut killed, mut acted, mut broken) = (0, 0, Vec::new());
     broken.extend(load.restore()?);
     let before = load.state()?;
     for number in 0..kills {
@@ -33,9 +33,10 @@ pub fn run(programs: &Path, kills: usize, seed: u64) -> Part {
             broken.push(format!("kill {number} after {moment:?}: the managed program has ended"));
             break;
         }
+        killed += 1;
     }
     if acted == 0 && kills > 10 {
         broken.push("no agent had changed anything when it was killed: this shows nothing".to_owned());
     }
-    Ok((format!("{kills} kills, {acted} of agents that had moved threads"), broken))
+    Ok((format!("{killed} kills, {acted} of agents that had moved threads"), broken))
 }

@@ -15,7 +15,7 @@ pub struct State {
     cpus: BTreeMap<u32, CpuSet>,
     /// The kernel's switch.
     switch: String,
-    /// The memory policies of the program's ranges, by address.
+    /// The memory policies of the program's ranges that have one, by address: the program maps memory itself, too.
     policies: Vec<String>,
     /// The names in the agent's folder, and whether a process of it is left.
     left: Vec<String>,
@@ -34,7 +34,7 @@ impl Load {
         let folder = ground.folder("own", 0, 0o755)?;
         let who = Credentials { uid: LOAD_USER, gid: LOAD_USER, groups: Vec::new() };
         let mut program = Command::new(ground.program("nearside-workloads"));
-        program.args(["checksum", "--size", "1M", "--threads", "3", "--writes", "2000", "--repeat", "1000000"]);
+        program.args(["checksum", "--size", "1M", "--threads", "3", "--writes", "1000000", "--repeat", "1000000"]);
         let child = program.stdout(Stdio::null()).die_with_parent().run_as(who).spawn()?;
         let mut this = Self { ground, child, folder };
         // All its threads.
@@ -94,7 +94,12 @@ impl Load {
             .collect();
         left.sort_unstable();
         left.extend(self.agents());
-        Ok(State { cpus, switch: self.ground.switch()?, policies: maps.lines().map(policy).collect(), left })
+        Ok(State {
+            cpus,
+            switch: self.ground.switch()?,
+            policies: maps.lines().map(policy).filter(|line| !line.ends_with(" default")).collect(),
+            left,
+        })
     }
 
     /// Processes that were started with this ground's configuration.
@@ -107,6 +112,11 @@ impl Load {
         };
         let names = processes.flatten().filter_map(|entry| entry.file_name().into_string().ok());
         names.filter(is_ours).map(|name| format!("process {name}")).collect()
+    }
+
+    /// Whether an agent accepts connections.
+    pub fn is_served(&self) -> bool {
+        std::os::unix::net::UnixStream::connect(self.folder.join("agent.sock")).is_ok()
     }
 
     /// Whether the program still runs: it ends when it finds a wrong result.
