@@ -137,9 +137,12 @@ pub fn has_acted(before: &State, now: &State) -> bool {
     before.cpus != now.cpus
 }
 
-/// Ends an agent, whatever it does.
+/// Ends an agent, whatever it does, with the programs that prepare its start: it leads a process group.
 pub fn kill(agent: &mut Agent) -> io::Result<()> {
-    agent.signal(rustix::process::Signal::KILL)?;
+    let group = rustix::process::Pid::from_raw(agent.pid().cast_signed());
+    if let (Some(group), None) = (group, agent.has_ended()?) {
+        rustix::process::kill_process_group(group, rustix::process::Signal::KILL)?;
+    }
     agent.wait()?;
     Ok(())
 }
