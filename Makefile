@@ -6,6 +6,8 @@
 #                   tests there were, and how many this system made them skip
 #   make nightly    runs the tests that boot virtual machines with Debian's newest kernel, fetched each time
 #   make fuzz       fuzzes each parser of outside input with libFuzzer, FUZZ_SECONDS (600) each; `make test` only tries their seeds
+#   make torture    attacks the promises of SECURITY.md for about an hour, as root: changed inputs, other users, kills, failing
+#                   system calls, interrupts; TORTURE="--starts 50 --interrupts 5 ..." for less (`nearside-torture --help`)
 #   make fidelity   repeats published measurements of real machines on virtual ones, and writes docs/fidelity.md (about 25 minutes)
 #   make results    diagnoses programs with a known flaw on a virtual machine, and measures the gain of their cures (docs/diagnoses.md);
 #                   runs every workload under every policy, keeps the results in docs/results, and writes docs/results.md
@@ -21,6 +23,7 @@
 PREFIX ?= /usr/local
 BENCH ?=
 FUZZ_SECONDS ?= 600
+TORTURE ?=
 
 # rustup's folder of cargo, for shells that have not loaded its environment.
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -30,7 +33,7 @@ release := $(target)/release
 nearside := $(release)/nearside
 picture := $(target)/photo.bmp
 
-.PHONY: build demo test nightly fuzz sql fidelity results bench setup install uninstall clean
+.PHONY: build demo test nightly fuzz torture sql fidelity results bench setup install uninstall clean
 
 build:
 	tools/requirements build
@@ -73,6 +76,12 @@ nightly:
 fuzz:
 	tools/requirements build test
 	fuzz/run all $(FUZZ_SECONDS)
+
+torture:
+	tools/requirements build test torture
+	cargo build --release --workspace --all-targets --locked
+	$(nearside) lab setup
+	$(release)/nearside-torture $(TORTURE)
 
 # Separate from `test`, as DataFusion adds 200 packages to the build. The tested build is the one that `make install` installs:
 # another build would have other features of shared dependencies, and build DataFusion once more.

@@ -1,6 +1,7 @@
 //! Runs commands in the lab as a user does, and reads their results: shared by the demo, the benchmarks and the
 //! experiments.
 
+pub mod attacks;
 mod error;
 mod exit;
 mod run;

@@ -106,7 +106,7 @@ pub use processes::cgroup::{
     CgroupError, CgroupMemory, Cgroups, EffectiveCpuset, MemoryLimit, cgroup2_mount, parse_cgroup,
     parse_memory_numa_stat,
 };
-pub use processes::child::{ChildSetup, Credentials};
+pub use processes::child::{ChildSetup, Credentials, wait_with_peak};
 pub use processes::cpu_time::{ThreadTimes, process_cpu_time, thread_times};
 pub use processes::lease::is_open_for_writing;
 pub use processes::peer::{Peer, peer};

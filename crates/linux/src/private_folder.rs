@@ -13,7 +13,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, 
 use rustix::process::geteuid;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixListener;
@@ -201,6 +201,27 @@ impl PrivateFolder {
         Ok(file)
     }
 
+    /// Replaces a file, or makes it, with exactly this mode. Readers find the old contents or the new ones, never a part.
+    /// What another user has put into the file's place, or beside it, is replaced and not followed.
+    pub fn replace(&self, name: &str, mode: u32, contents: &[u8]) -> Result<(), PrivateFolderError> {
+        let path = self.path.join(name);
+        let failed = |what| PrivateFolderError::system::<io::Error>(what, &path);
+        let new = format!(".{}-new", one_name(name, &path)?);
+        // Of a run that was killed. A folder of that name is left, and refused by the next call.
+        let _ = self.remove(&new);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = openat(&self.folder, new.as_str(), flags, Mode::RUSR | Mode::WUSR);
+        let mut file = File::from(opened.map_err(|error| failed("make")(error.into()))?);
+        let written = file
+            .write_all(contents)
+            .and_then(|()| Ok(fchmod(&file, Mode::from_raw_mode(mode))?))
+            .and_then(|()| self.rename(&new, name));
+        if written.is_err() {
+            let _ = self.remove(&new);
+        }
+        written.map_err(failed("write"))
+    }
+
     /// Makes a socket that listens, with exactly this mode, owner and group; other owners need `CAP_CHOWN`. The mode is
     /// set on the socket's own descriptor before it has a name, and the rest on a descriptor of what has got the name.
     pub fn listen(&self, name: &str, mode: u32, owner: (u32, u32)) -> Result<UnixListener, PrivateFolderError> {
@@ -314,7 +335,6 @@ fn one_name<'a>(name: &'a str, path: &Path) -> Result<&'a str, PrivateFolderErro
 mod tests {
     use super::*;
     use std::fs::{self, Permissions};
-    use std::io::Write;
     use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 
     const OTHER: u32 = 12_345;
@@ -431,6 +451,27 @@ mod tests {
         let secret = fs::metadata(at("secret")).unwrap();
         assert_eq!((secret.mode() & 0o777, secret.uid()), (0o600, own.0));
         assert_eq!(folder.kind("planted").unwrap(), Some(FileType::Symlink));
+    }
+
+    #[test]
+    fn a_file_is_replaced_as_a_whole_and_no_link_in_its_place_is_followed() {
+        let place = place(&[("full", 0o755), ("full/.metrics-new", 0o755)]);
+        let at = |name: &str| place.path().join(name);
+        let folder = PrivateFolder::open(place.path(), Trust::Groups).unwrap();
+        fs::write(at("secret"), "secret").unwrap();
+        symlink(at("secret"), at("metrics")).unwrap();
+        symlink(at("secret"), at(".metrics-new")).unwrap();
+        for text in ["first", "second"] {
+            folder.replace("metrics", 0o644, text.as_bytes()).unwrap();
+            let there = fs::symlink_metadata(at("metrics")).unwrap();
+            assert!(there.is_file() && there.mode() & 0o7777 == 0o644);
+            assert_eq!(fs::read_to_string(at("metrics")).unwrap(), text);
+        }
+        assert_eq!(fs::read_to_string(at("secret")).unwrap(), "secret");
+        assert_eq!(folder.names().unwrap(), ["full", "metrics", "secret"]);
+        let full = PrivateFolder::open(&at("full"), Trust::Groups).unwrap();
+        assert!(refusal(full.replace("metrics", 0o644, b"")).contains("File exists"));
+        assert!(refusal(folder.replace("../metrics", 0o644, b"")).contains("Invalid argument"));
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! The one reader of files from outside: those that a user names, and those of a system that another user may have
-//! prepared. `/dev/zero` and pipes have no end, so each read has a limit.
+//! prepared. `/dev/zero` and pipes have no end, so each read has a limit; a named pipe may have no writer, so the wait for
+//! one has, too.
 
 use crate::size;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FileType, Mode, OFlags, fcntl_getfl, fcntl_setfl, fstat};
 use std::fs::File;
 use std::io::{self, BufRead, ErrorKind, Read};
 use std::path::Path;
@@ -24,9 +27,48 @@ impl From<TooLong> for io::Error {
     }
 }
 
+/// Longest wait for the first bytes of a named pipe, s. Shells start the writer of `<(COMMAND)` at once.
+const MOST_WAIT_S: u32 = 10;
+
+/// A named pipe had no writer, or one that wrote nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it is a pipe, and no process has written to it for {0} s: check that it is the right file")]
+pub struct NoWriter(pub u32);
+
+/// Opens a file for reading. Of a named pipe it waits for the first bytes, but at most 10 s: opening one otherwise waits
+/// for a writer without a limit.
+pub fn open(path: &Path) -> io::Result<File> {
+    open_within(path, MOST_WAIT_S)
+}
+
+fn open_within(path: &Path, most_s: u32) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    ready_within(File::from(rustix::fs::open(path, flags, Mode::empty())?), most_s)
+}
+
+/// Like [`open`], for a file that was opened for reading with `O_NONBLOCK`.
+pub fn ready(file: File) -> io::Result<File> {
+    ready_within(file, MOST_WAIT_S)
+}
+
+fn ready_within(file: File, most_s: u32) -> io::Result<File> {
+    let kind = FileType::from_raw_mode(fstat(&file)?.st_mode);
+    if kind == FileType::Fifo {
+        let most = Timespec { tv_sec: most_s.into(), tv_nsec: 0 };
+        if poll(&mut [PollFd::new(&file, PollFlags::IN)], Some(&most))? == 0 {
+            return Err(io::Error::new(ErrorKind::TimedOut, NoWriter(most_s)));
+        }
+    }
+    // Regular files never wait. They are opened by the thousand, and spared the two calls.
+    if kind != FileType::RegularFile {
+        fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+    }
+    Ok(file)
+}
+
 /// The bytes of a file of at most `most` bytes.
 pub fn bytes(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    bytes_of(File::open(path)?, most)
+    bytes_of(open(path)?, most)
 }
 
 /// The text of a file of at most [`MOST_BYTES`].
@@ -66,6 +108,22 @@ mod tests {
         assert_eq!(line(&mut lines, 4).unwrap().unwrap(), b"123\n");
         assert!(line(&mut lines, 4).is_err());
         assert_eq!(line(&mut &b""[..], 4).unwrap(), None);
+    }
+
+    #[test]
+    fn a_pipe_is_read_where_it_has_a_writer_and_refused_where_it_has_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let error = open_within(&path, 1).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        assert!(error.to_string().starts_with("it is a pipe, and no process has written to it for 1 s"), "{error}");
+        let text = vec![b'x'; 1 << 20];
+        let written = text.clone();
+        let to = path.clone();
+        let writer = std::thread::spawn(move || std::fs::write(to, written).unwrap());
+        assert_eq!(bytes(&path, 1 << 20).unwrap(), text);
+        writer.join().unwrap();
     }
 
     #[test]

@@ -59,7 +59,7 @@ impl PerfData {
     pub fn open(path: &Path) -> Result<Self, PerfDataError> {
         let failed = |source| PerfDataError::Io { path: path.to_owned(), source };
         let wrong = |what: &'static str| PerfDataError::Malformed { path: path.to_owned(), what };
-        let file = File::open(path).map_err(failed)?;
+        let file = machine::bounded::open(path).map_err(failed)?;
         let length = file.metadata().map_err(failed)?.len();
         let head = read(&file, Section { offset: 0, bytes: length.min(FILE_HEADER_BYTES) }).map_err(failed)?;
         let mut from = Bytes(&head);
@@ -207,7 +207,7 @@ impl PerfData {
     }
 
     fn input(&self) -> io::Result<Input> {
-        let mut file = File::open(&self.path)?;
+        let mut file = machine::bounded::open(&self.path)?;
         file.seek(SeekFrom::Start(self.start))?;
         Ok(Input::new(file, self.bytes))
     }

@@ -13,7 +13,6 @@ use crate::writer::{ABOUT, MACHINE};
 use crate::{About, Count, Event, Loss, Sample, StackId, Stacks};
 use machine::{Machine, NodeId, bounded};
 use perf_data::{PerfData, is_perf_data};
-use std::fs::File;
 use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -79,7 +78,7 @@ impl Trace {
     /// Opens it without its machine description, which may be missing or damaged, for callers that know the machine.
     pub fn open_without_machine(path: &Path) -> Result<Self, ReadError> {
         let failed = |source| ReadError::Io { path: path.to_owned(), source };
-        let file = File::open(path).map_err(failed)?;
+        let file = bounded::open(path).map_err(failed)?;
         if !file.metadata().map_err(failed)?.is_dir() {
             if !is_perf_data(&file) {
                 return Err(ReadError::Foreign(path.to_owned()));

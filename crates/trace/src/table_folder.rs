@@ -6,7 +6,7 @@ use crate::private::{create_private_file, create_private_folder};
 use crate::table::Row;
 use crate::timestamped::Timestamped;
 use std::collections::VecDeque;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::vec;
@@ -39,7 +39,7 @@ pub(crate) fn files<R: Row>(trace: &Path) -> Result<Vec<PathBuf>, ReadError> {
 
 /// Opens a file of a table.
 pub(crate) fn open<R: Row>(path: &Path) -> Result<TableFile, ReadError> {
-    let file = File::open(path).map_err(|source| ReadError::Io { path: path.to_owned(), source })?;
+    let file = machine::bounded::open(path).map_err(|source| ReadError::Io { path: path.to_owned(), source })?;
     TableFile::open::<R>(file).map_err(|source| ReadError::table(path, source))
 }
 

@@ -5,8 +5,8 @@ use crate::memory::memory_policy::{mode_with_flags, set_memory_policy_words};
 use crate::processes::affinity::set_affinity_words;
 use machine::{CpuSet, MemoryPolicy};
 use std::io;
-use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus};
 
 /// The user and groups that a child runs as.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +34,25 @@ pub trait ChildSetup {
 
     /// The child runs as another user. Needs `CAP_SETUID` and `CAP_SETGID`.
     fn run_as(&mut self, who: Credentials) -> &mut Self;
+}
+
+/// Waits for a child. Returns its exit status and the peak of its resident memory in bytes, or of a child of its own if
+/// that is higher.
+pub fn wait_with_peak(child: Child) -> io::Result<(ExitStatus, u64)> {
+    let pid = child.id().cast_signed();
+    // It must not be waited for again: its number may be another process's then.
+    drop(child);
+    let mut status = 0;
+    // SAFETY: all bytes zero are a `rusage`.
+    let mut used: libc::rusage = unsafe { std::mem::zeroed() };
+    loop {
+        // SAFETY: both are valid for writes.
+        match checked(unsafe { libc::wait4(pid, &raw mut status, 0, &raw mut used) }) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+            Ok(()) => return Ok((ExitStatus::from_raw(status), used.ru_maxrss.cast_unsigned() << 10)),
+        }
+    }
 }
 
 fn checked(result: libc::c_int) -> io::Result<()> {

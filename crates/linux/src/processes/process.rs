@@ -175,7 +175,8 @@ impl Process {
     }
 
     pub(crate) fn open_below(&self, file: &str) -> io::Result<File> {
-        self.open_below_as(file, OFlags::RDONLY)
+        // A saved system may have a pipe in the place of a file.
+        bounded::ready(self.open_below_as(file, OFlags::RDONLY | OFlags::NONBLOCK)?)
     }
 
     pub(crate) fn open_below_as(&self, file: &str, how: OFlags) -> io::Result<File> {

@@ -6,6 +6,7 @@ pub mod watch;
 use rustix::fs::{Access, access};
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Why the output could not be written.
@@ -34,9 +35,13 @@ pub fn write_to(text: &str, file: &Path) -> Result<(), OutputError> {
     write_private(text, Some(file).filter(|file| *file != Path::new("-")))
 }
 
+/// The mode of a new file that other users may read, less the umask: nothing about processes is in it, but root's agent
+/// may be configured with it, so no umask lets others write.
+const PUBLIC: u32 = 0o644;
+
 /// Writes all of a text. A reader that stops early (`| head`) is no error.
 pub fn write(text: &str, file: Option<&Path>) -> Result<(), OutputError> {
-    write_into(text, file, |path| File::create(path))
+    write_into(text, file, |path| File::options().write(true).create(true).truncate(true).mode(PUBLIC).open(path))
 }
 
 /// Like [`write()`], but a new file is for its owner only: for what is known of processes.

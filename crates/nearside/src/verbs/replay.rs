@@ -7,7 +7,6 @@ use machine::bounded;
 use placement::{Again, LogLine, PolicyName, Replay, Start, Step};
 use report::{ReplayDifference, ReplayReport};
 use std::error::Error;
-use std::fs::File;
 use std::io::BufReader;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -48,7 +47,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
 
 fn replay(arguments: &Arguments, policy: Option<PolicyName>) -> Result<ReplayReport, Box<dyn Error>> {
     let path = arguments.log.display();
-    let file = File::open(&arguments.log).map_err(|error| format!("cannot read {path}: {error}"))?;
+    let file = bounded::open(&arguments.log).map_err(|error| format!("cannot read {path}: {error}"))?;
     let mut reader = BufReader::new(file);
     // A line has as many pages and threads as a round considers.
     let next = || bounded::line(&mut reader, bounded::MOST_BYTES).transpose();

@@ -74,6 +74,8 @@ fn a_compressed_file_that_expands_too_far_is_refused_unless_it_is_allowed() {
     fs::write(&path, bytes).unwrap();
     let path = path.to_str().unwrap();
     let ran = nearside(&["report", path]);
+    let (_, peak, _) = crate::peaks::peak(&["report", path]);
+    assert!(peak <= 256 << 20, "{peak} bytes");
     let told =
         ran.error.contains(path) && ran.error.contains("exceed 128 MiB") && ran.error.contains("--max-memory 1G");
     assert!(ran.status == 1 && told, "{} {}", ran.status, ran.error);

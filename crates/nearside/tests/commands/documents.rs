@@ -117,7 +117,11 @@ fn tests_that_the_specification_names_are_there() {
     for reference in references {
         count += 1;
         let parts: Vec<&str> = reference.split("::").collect();
-        let folder = if parts[0] == "nearside-workloads" { "workloads".into() } else { format!("crates/{}", parts[0]) };
+        let folder = match parts[0] {
+            "nearside-workloads" => "workloads".into(),
+            "bench" => "bench".into(),
+            name => format!("crates/{name}"),
+        };
         let sources = files(&root().join(folder), "rs").into_iter().filter(|path| is_named(path, parts[1]));
         let texts: Vec<String> = sources.filter_map(|path| fs::read_to_string(path).ok()).collect();
         let is_there = texts.iter().any(|text| match parts.get(2) {

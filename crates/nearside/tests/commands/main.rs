@@ -9,6 +9,7 @@ mod documents;
 mod manual;
 mod measure;
 mod memory;
+mod peaks;
 #[path = "../../../trace/tests/perf_file/mod.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]
 mod perf_file;
@@ -25,3 +26,4 @@ mod top;
 mod topology;
 #[path = "../../../profile/tests/support/mod.rs"]
 mod traces;
+mod umask;

@@ -24,7 +24,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use trace::{Event, Stacks};
 
 /// File name of the library.
@@ -33,6 +33,8 @@ pub const LIBRARY: &str = "libnearside_preload.so";
 pub const LIBRARY_VARIABLE: &str = "NEARSIDE_PRELOAD";
 /// Environment variable with the options of `AddressSanitizer`.
 const SANITIZER_VARIABLE: &str = "ASAN_OPTIONS";
+/// How long another user's file may be incomplete, with the second that the kernel's time of its last change is cut to.
+const MOST_INCOMPLETE: Duration = Duration::from_secs(2);
 const PID_NAMESPACE: &str = "/proc/self/ns/pid";
 
 /// How objects are recorded.
@@ -273,7 +275,13 @@ impl ObjectRings {
             }
             // A file that is not complete yet is opened by a later call.
             let known = |pid| self.processes.values().any(|process| process.pid == pid);
-            let Some(process) = ProcessRings::open(&entry.path(), &self.settings, known) else { continue };
+            let Some(process) = ProcessRings::open(&entry.path(), &self.settings, known) else {
+                if is_left_incomplete(&entry.path()) {
+                    self.losses.unbelieved = self.losses.unbelieved.saturating_add(1);
+                    let _ = fs::remove_file(entry.path()).or_else(|_| fs::remove_dir(entry.path()));
+                }
+                continue;
+            };
             if !self.owners.may_tell(process.user, process.pid) {
                 self.losses.unbelieved = self.losses.unbelieved.saturating_add(1);
                 // Once: the file is gone, and a process that wrote it writes no more.
@@ -302,6 +310,16 @@ impl ObjectRings {
             }
         }
     }
+}
+
+/// Whether another user has made this and not completed it within a second. Each such file costs every look an attempt to
+/// open it, and the folder has no bound.
+fn is_left_incomplete(path: &Path) -> bool {
+    let Ok(found) = fs::symlink_metadata(path) else { return false };
+    // The owner cannot set the time of the last change of a file's attributes.
+    let changed = UNIX_EPOCH + Duration::from_secs(u64::try_from(found.ctime()).unwrap_or(0));
+    let age = SystemTime::now().duration_since(changed).unwrap_or_default();
+    found.uid() != 0 && found.uid() != geteuid().as_raw() && age >= MOST_INCOMPLETE
 }
 
 /// Whether the dynamic linker takes this for one path: it ends paths at spaces and colons, and replaces `$LIB` and others.
@@ -383,6 +401,28 @@ mod tests {
         assert_eq!((told, rings.losses().unbelieved), (BTreeSet::from([pids[0]]), 3));
         // The believed one, and the settings.
         assert_eq!(left, 2);
+    }
+
+    #[test]
+    fn what_another_user_fills_the_folder_with_is_removed() {
+        if !geteuid().is_root() {
+            return test_tools::skipped("only root can be another user");
+        }
+        let (mut rings, mut clock) = rings();
+        let at = |name: &str| rings.folder.path().join(name);
+        let paths = [at("theirs"), at("their-folder"), at("own")];
+        fs::write(&paths[0], "").unwrap();
+        fs::create_dir(&paths[1]).unwrap();
+        fs::write(&paths[2], "").unwrap();
+        for path in &paths[..2] {
+            chown(path, Some(UNPRIVILEGED), Some(UNPRIVILEGED)).unwrap();
+        }
+        rings.look(&mut clock).unwrap();
+        assert!(paths.iter().all(|path| path.exists()), "a process may still be writing it");
+        std::thread::sleep(MOST_INCOMPLETE + Duration::from_millis(100));
+        rings.look(&mut clock).unwrap();
+        assert_eq!(paths.map(|path| path.exists()), [false, false, true]);
+        assert_eq!(rings.losses().unbelieved, 2);
     }
 
     #[test]

@@ -5,7 +5,6 @@ use crate::bytes::Bytes;
 use crate::input::Input;
 use crate::kind::{AUXTRACE, AUXTRACE_INFO, TRACING_DATA};
 use machine::CpuId;
-use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +14,7 @@ const ARM_SPE: u32 = 4;
 
 /// Finds the data among the records of a file, from `start` on. `None` if there are none of SPE.
 pub(crate) fn find(path: &Path, start: u64, bytes: u64) -> io::Result<Option<SpeQueues>> {
-    let mut opened = File::open(path)?;
+    let mut opened = machine::bounded::open(path)?;
     opened.seek(SeekFrom::Start(start))?;
     let file = Arc::new(opened.try_clone()?);
     let mut input = Input::new(opened, bytes);

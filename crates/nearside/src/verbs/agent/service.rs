@@ -8,19 +8,17 @@ use crate::verbs::place::time_scale as time_scale_of;
 use agent::control::{Listener, Server, answer};
 use agent::journal::default_folder;
 use agent::{Agent, Configuration, Journal, KernelBalancing, ONE_NODE, Options, ProcessAttributes, Scope, Status};
-use linux::{Pid, Process, process_cpu_time};
-use machine::Machine;
+use linux::{Pid, PrivateFolder, PrivateFolderError, Process, Trust, process_cpu_time};
+use machine::{Machine, chain};
 use observe::Target;
 use report::{StatusMetrics, prometheus};
 use sd_notify::NotifyState;
 use std::error::Error;
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tempfile::NamedTempFile;
 
 pub fn run(file: Option<&Path>, time_scale: Option<u32>) -> Result<ExitCode, Box<dyn Error>> {
     let Settings { configuration, machine, scope, access } = settings::read(file)?;
@@ -180,19 +178,16 @@ impl MetricsFile {
         let written = self.write(&text);
         // Reported once: a full disk stays full for a while.
         if let (Err(error), false) = (&written, self.has_failed) {
-            note(&format!("cannot write metrics to {}: {error}", self.path.display()));
+            note(&format!("cannot write metrics to {}: {}", self.path.display(), chain(error)));
         }
         self.has_failed = written.is_err();
     }
 
-    fn write(&self, text: &str) -> std::io::Result<()> {
+    fn write(&self, text: &str) -> Result<(), PrivateFolderError> {
         let folder = self.path.parent().unwrap_or(Path::new("/"));
-        let mut file = NamedTempFile::new_in(folder)?;
-        file.write_all(text.as_bytes())?;
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
         // node_exporter is another user, whatever the umask.
-        file.as_file().set_permissions(PermissionsExt::from_mode(0o644))?;
-        file.persist(&self.path)?;
-        Ok(())
+        PrivateFolder::open(folder, Trust::Groups)?.replace(&name, 0o644, text.as_bytes())
     }
 }
 

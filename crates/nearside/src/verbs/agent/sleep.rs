@@ -42,9 +42,27 @@ impl Sleeper {
             tv_nsec: timeout.subsec_nanos().into(),
         });
         let mut fds = [PollFd::new(&self.signalled, PollFlags::IN)];
-        match poll(&mut fds, timeout.as_ref()) {
-            Ok(ready) => ready == 0,
-            Err(error) => error == rustix::io::Errno::INTR && !self.stop.load(std::sync::atomic::Ordering::Relaxed),
+        let polled = poll(&mut fds, timeout.as_ref());
+        // The flag too: where the handler could not write to the stream, only the flag says that a signal has come.
+        let goes_on = !self.stop.load(std::sync::atomic::Ordering::Relaxed);
+        match polled {
+            Ok(ready) => ready == 0 && goes_on,
+            Err(error) => error == rustix::io::Errno::INTR && goes_on,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering::Relaxed;
+
+    #[test]
+    fn a_signal_whose_handler_could_not_write_ends_the_sleep_all_the_same() {
+        let (signalled, _writer) = UnixStream::pair().unwrap();
+        let sleeper = Sleeper { signalled, stop: Arc::new(AtomicBool::new(false)) };
+        assert!(sleeper.sleep(Some(Duration::from_millis(1))));
+        sleeper.stop.store(true, Relaxed);
+        assert!(!sleeper.sleep(Some(Duration::from_millis(1))));
     }
 }

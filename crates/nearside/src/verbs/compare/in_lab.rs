@@ -12,7 +12,7 @@ use report::{Comparison, Simulation};
 use std::error::Error;
 use std::ffi::OsString;
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -75,7 +75,9 @@ fn is_unfinished(comparison: &Comparison) -> bool {
 /// Writes the results so far, for the host. The file is replaced atomically.
 pub fn hand_over(comparison: &Comparison, file: &Path) -> Result<(), Box<dyn Error>> {
     let new = file.with_extension("new");
-    fs::write(&new, serde_json::to_string(comparison)?)
+    let text = serde_json::to_string(comparison)?;
+    trace::create_private_file(&new)
+        .and_then(|mut created| created.write_all(text.as_bytes()))
         .and_then(|()| fs::rename(&new, file))
         .map_err(|why| LabError::File { what: "write", path: file.to_owned(), why }.into())
 }

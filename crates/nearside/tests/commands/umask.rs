@@ -1,0 +1,51 @@
+//! What the verbs write under `umask 0` is not open to other users.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Outputs that other users may read, and not change: they say nothing about processes.
+const PUBLIC: [&str; 3] = ["topology.svg", "machine.toml", "measured.toml"];
+
+fn run(folder: &Path, arguments: &[&str]) {
+    let mut command = Command::new("sh");
+    command.args(["-c", "umask 0; exec \"$@\"", "sh"]).arg(assert_cmd::cargo::cargo_bin("nearside"));
+    let ran = command.args(arguments).current_dir(folder).stdin(Stdio::null()).output().unwrap();
+    assert!(ran.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&ran.stderr));
+}
+
+/// All files and folders below one, with the rights that others have.
+fn open_to_others(folder: &Path) -> Vec<(PathBuf, u32)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap().flatten() {
+        let path = entry.path();
+        let metadata = fs::symlink_metadata(&path).unwrap();
+        let open = metadata.mode() & 0o077;
+        let is_public = PUBLIC.iter().any(|name| path.ends_with(name)) && open == 0o044;
+        if open != 0 && !is_public {
+            found.push((path.clone(), open));
+        }
+        if metadata.is_dir() {
+            found.extend(open_to_others(&path));
+        }
+    }
+    found
+}
+
+#[test]
+fn what_is_written_under_umask_0_is_not_open_to_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    run(folder, &["record", "--source", "none", "-o", "trace", "--json", "record.json", "--", "sh", "-c", "true"]);
+    run(folder, &["record", "--source", "none", "-o", "below/other", "--", "true"]);
+    let pictures =
+        ["--html", "page.html", "--perfetto", "perfetto.json", "--flamegraph", "flames.svg", "--folded", "folded"];
+    run(folder, &[&["report", "trace"][..], &pictures].concat());
+    run(folder, &["topology", "--from", "small-2x2", "--format", "svg", "--output", "topology.svg"]);
+    let quick = ["--quick", "--repeats", "1", "--size", "8M", "--only", "latency", "--quiet"];
+    run(folder, &[&["measure", "--output", "measured.toml"][..], &quick].concat());
+    run(folder, &["pages", &std::process::id().to_string(), "--output", "pages.svg"]);
+    assert!(fs::read_dir(folder).unwrap().count() >= 9);
+    assert_eq!(open_to_others(folder), []);
+}
