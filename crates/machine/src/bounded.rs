@@ -29,9 +29,12 @@ pub fn bytes(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     bytes_of(File::open(path)?, most)
 }
 
-/// The text of a file of at most [`MOST_BYTES`].
+/// The text of a file of at most [`MOST_BYTES`], without zeros at its end: kernel files are shorter than they claim to
+/// be, and tar fills them with zeros when it saves them.
 pub fn text(path: impl AsRef<Path>) -> io::Result<String> {
-    String::from_utf8(bytes(path.as_ref(), MOST_BYTES)?).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
+    let mut bytes = bytes(path.as_ref(), MOST_BYTES)?;
+    bytes.truncate(bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1));
+    String::from_utf8(bytes).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
 }
 
 /// What is left of an open file, if it is at most `most` bytes.
@@ -66,6 +69,16 @@ mod tests {
         assert_eq!(line(&mut lines, 4).unwrap().unwrap(), b"123\n");
         assert!(line(&mut lines, 4).is_err());
         assert_eq!(line(&mut &b""[..], 4).unwrap(), None);
+    }
+
+    #[test]
+    fn zeros_at_the_end_are_no_text() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cpulist");
+        for (bytes, read) in [(&b"0-3\n\0\0"[..], "0-3\n"), (b"\0\0", ""), (b"0\0-3", "0\0-3"), (b"", "")] {
+            std::fs::write(&path, bytes).unwrap();
+            assert_eq!(text(&path).unwrap(), read);
+        }
     }
 
     #[test]
