@@ -59,14 +59,6 @@ impl Files {
             Self::Archive { archive, root } => archive.names(&root.join(folder)),
         }
     }
-
-    /// Where a link points, as the text of its target.
-    pub fn link(&self, path: &str) -> Option<PathBuf> {
-        match self {
-            Self::Folder(root) => fs::read_link(root.join(path)).ok(),
-            Self::Archive { archive, root } => archive.link(&root.join(path)),
-        }
-    }
 }
 
 /// The small text files and the links of an archive.
@@ -174,15 +166,6 @@ impl Archive {
         names.dedup();
         names
     }
-
-    fn link(&self, path: &Path) -> Option<PathBuf> {
-        let path = normal(path)?;
-        let folder = self.resolved(path.parent()?)?;
-        match self.0.get(&folder.join(path.file_name()?))? {
-            Entry::Link(target) => Some(target.clone()),
-            Entry::File(_) => None,
-        }
-    }
 }
 
 /// A path from the top of the archive, without `.` and `..`. `None` for one that leaves the archive.
@@ -271,7 +254,6 @@ mod tests {
         assert!(files.has("devices/system/node/node0") && files.has("devices/system/node/node0/cpu0"));
         assert_eq!(files.names("devices/system/node/node0/cpu0"), ["online"]);
         assert_eq!(files.names("devices/system/node"), ["circle", "node0", "online"]);
-        assert_eq!(files.link("devices/system/node/node0/cpu0").unwrap(), Path::new("m/sys/devices/system/cpu/cpu0"));
         for missing in ["devices/system/cpu/binary", "devices/system/node/out/passwd", "devices/system/node/circle"] {
             assert_eq!(files.text(missing).unwrap_err().kind(), ErrorKind::NotFound, "{missing}");
         }

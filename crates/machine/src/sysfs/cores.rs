@@ -64,8 +64,12 @@ impl Tree {
                 }
                 let folder = format!("{CPUS}/cpu{cpu}/cache/index{index}");
                 let Some(level) = self.parsed(&format!("{folder}/level"))? else { continue };
-                let shared = self.set(&folder, &["shared_cpu_list", "shared_cpu_map"])?.unwrap_or_else(CpuSet::new);
-                let mut shared = shared.intersection(cpus);
+                let listed: Option<CpuSet> = self.set(&folder, &["shared_cpu_list", "shared_cpu_map"])?;
+                // Old kernels show caches that the processor lacks, as caches of no CPU.
+                if listed.as_ref().is_some_and(CpuSet::is_empty) {
+                    continue;
+                }
+                let mut shared = listed.unwrap_or_default().intersection(cpus);
                 shared.insert(cpu);
                 seen.extend(shared.iter());
                 let Some(shape) = self.cache_shape(&folder, level)? else { continue };

@@ -107,7 +107,9 @@ fn from_folder(folder: &Path) -> Result<Machine, SourceError> {
 
 /// Prints what was left out of a machine.
 fn with_notes((machine, warnings): (Machine, Vec<String>)) -> Machine {
-    warnings.iter().for_each(|warning| note(warning));
+    for warning in &warnings {
+        note(warning);
+    }
     machine
 }
 
