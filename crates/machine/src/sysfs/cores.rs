@@ -52,7 +52,7 @@ impl Tree {
     }
 
     /// All caches. Reads one of the CPUs that share a cache.
-    pub fn caches(&mut self, cpus: &CpuSet) -> Result<Vec<Cache>, SysfsError> {
+    pub fn caches(&mut self, cpus: &CpuSet, smt_cores: &[CpuSet]) -> Result<Vec<Cache>, SysfsError> {
         let mut by_shape: BTreeMap<Shape, BTreeSet<CpuSet>> = BTreeMap::new();
         let mut seen: BTreeMap<u32, CpuSet> = BTreeMap::new();
         let mut taken: BTreeMap<(u8, CacheKind), CpuSet> = BTreeMap::new();
@@ -65,10 +65,9 @@ impl Tree {
                 let folder = format!("{CPUS}/cpu{cpu}/cache/index{index}");
                 let Some(level) = self.parsed(&format!("{folder}/level"))? else { continue };
                 let listed: Option<CpuSet> = self.set(&folder, &["shared_cpu_list", "shared_cpu_map"])?;
-                // Old kernels show caches that the processor lacks, as caches of no CPU.
-                if listed.as_ref().is_some_and(CpuSet::is_empty) {
-                    continue;
-                }
+                // Old kernels of Itanium list no CPU at all: such a cache is the core's.
+                let core = || smt_cores.iter().find(|core| core.contains(cpu)).cloned();
+                let listed = listed.filter(|listed| !listed.is_empty()).or_else(core);
                 let mut shared = listed.unwrap_or_default().intersection(cpus);
                 shared.insert(cpu);
                 seen.extend(shared.iter());

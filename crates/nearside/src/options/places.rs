@@ -81,6 +81,9 @@ impl Places {
         let usable = cpus.intersection(&self.allowed_cpus);
         if usable.is_empty() {
             let diagnosis = cpus_in_the_way(&cpus, &self.situation);
+            if self.inherits && diagnosis.is_none() {
+                return Err(self.beyond_affinity(nodes));
+            }
             let diagnosis = diagnosis.unwrap_or_else(|| diagnose(Attempt::Run(&cpus), 22, &self.situation));
             return Err(refused(nodes, &diagnosis));
         }
@@ -95,14 +98,19 @@ impl Places {
             return Err(refused(cpus, &diagnosis));
         }
         if self.inherits && !set.is_subset(&self.allowed_cpus) {
-            return Err(format!(
-                "cannot use {cpus}: this process may only run on CPUs {} (an affinity that it inherited, from taskset or a batch \
-                 system): --all goes beyond it",
-                self.allowed_cpus
-            )
-            .into());
+            return Err(self.beyond_affinity(cpus));
         }
         Ok(set)
+    }
+
+    fn beyond_affinity(&self, asked: &impl ToString) -> Box<dyn Error> {
+        format!(
+            "cannot use {}: this process may only run on CPUs {} (an affinity that it inherited, from taskset or a batch system): --all \
+             goes beyond it",
+            asked.to_string(),
+            self.allowed_cpus
+        )
+        .into()
     }
 
     fn resolve(&mut self, nodes: &Nodes, allowed: &NodeSet) -> Result<NodeSet, Box<dyn Error>> {
