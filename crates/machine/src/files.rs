@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn what_is_unpacked_has_a_limit() {
-        let bytes = tar(|tar| file(tar, "long", &[b'x'; 100_000]));
+        let bytes = tar(|tar| file(tar, "long", &vec![b'x'; 100_000]));
         assert!(Archive::read_tar(&bytes[..], 1 << 20).unwrap().0.is_empty(), "too long for a setting");
         assert_eq!(Archive::read_tar(&bytes[..], 50_000).unwrap_err().kind(), ErrorKind::FileTooLarge);
     }
