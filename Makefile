@@ -5,6 +5,7 @@
 #   make test       checks format, lints, parsers and all promises, including those on virtual machines; ends with how many
 #                   tests there were, and how many this system made them skip
 #   make nightly    runs the tests that boot virtual machines with Debian's newest kernel, fetched each time
+#   make peers      compares hwloc's own test trees and XML files, of the source package in HWLOC_SOURCE, with lstopo
 #   make fuzz       fuzzes each parser of outside input with libFuzzer, FUZZ_SECONDS (600) each; `make test` only tries their seeds
 #   make torture    attacks the promises of SECURITY.md for about an hour, as root: changed inputs, other users, kills, failing
 #                   system calls, interrupts; TORTURE="--starts 50 --interrupts 5 ..." for less (`nearside-torture --help`)
@@ -24,6 +25,7 @@ PREFIX ?= /usr/local
 BENCH ?=
 FUZZ_SECONDS ?= 600
 TORTURE ?=
+HWLOC_SOURCE ?= $(target)/hwloc
 
 # rustup's folder of cargo, for shells that have not loaded its environment.
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -33,7 +35,7 @@ release := $(target)/release
 nearside := $(release)/nearside
 picture := $(target)/photo.bmp
 
-.PHONY: build demo test nightly fuzz torture sql fidelity results bench setup install uninstall clean
+.PHONY: build demo test nightly peers fuzz torture sql fidelity results bench setup install uninstall clean
 
 build:
 	tools/requirements build
@@ -72,6 +74,11 @@ nightly:
 	$(nearside) lab setup
 	cargo test --release --workspace --locked --test lab
 	$(release)/nearside-results ft --machines opteron-8380x4 --output $(target)/results.md
+
+# Needs hwloc's unpacked source: `apt-get source hwloc`.
+peers: build
+	tools/requirements test
+	tools/compare-hwloc $(nearside) $(HWLOC_SOURCE)
 
 fuzz:
 	tools/requirements build test

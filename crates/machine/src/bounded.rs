@@ -71,9 +71,12 @@ pub fn bytes(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     bytes_of(open(path)?, most)
 }
 
-/// The text of a file of at most [`MOST_BYTES`].
+/// The text of a file of at most [`MOST_BYTES`], without zeros at its end: kernel files are shorter than they claim to
+/// be, and tar fills them with zeros when it saves them.
 pub fn text(path: impl AsRef<Path>) -> io::Result<String> {
-    String::from_utf8(bytes(path.as_ref(), MOST_BYTES)?).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
+    let mut bytes = bytes(path.as_ref(), MOST_BYTES)?;
+    bytes.truncate(bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1));
+    String::from_utf8(bytes).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
 }
 
 /// What is left of an open file, if it is at most `most` bytes.
@@ -124,6 +127,16 @@ mod tests {
         let writer = std::thread::spawn(move || std::fs::write(to, written).unwrap());
         assert_eq!(bytes(&path, 1 << 20).unwrap(), text);
         writer.join().unwrap();
+    }
+
+    #[test]
+    fn zeros_at_the_end_are_no_text() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cpulist");
+        for (bytes, read) in [(&b"0-3\n\0\0"[..], "0-3\n"), (b"\0\0", ""), (b"0\0-3", "0\0-3"), (b"", "")] {
+            std::fs::write(&path, bytes).unwrap();
+            assert_eq!(text(&path).unwrap(), read);
+        }
     }
 
     #[test]

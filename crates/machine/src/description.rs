@@ -310,6 +310,16 @@ pub struct Route {
     pub via: Vec<NodeId>,
 }
 
+/// The line size of caches for which there is none: that of nearly every processor.
+pub(crate) const USUAL_LINE_BYTES: u32 = 64;
+
+impl Distances {
+    /// Whether this can be a node's row, with 10 for the node itself and no more than the firmware's table can hold.
+    pub(crate) fn is_row(row: &[u32], node: usize, nodes: usize) -> bool {
+        row.len() == nodes && row.get(node) == Some(&10) && row.iter().all(|distance| (10..=255).contains(distance))
+    }
+}
+
 impl Machine {
     /// The node with this ID.
     pub fn node(&self, id: NodeId) -> Option<&Node> {

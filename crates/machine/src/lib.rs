@@ -11,6 +11,7 @@ mod chain;
 mod description;
 mod disk;
 mod file;
+mod files;
 mod hwloc;
 mod ids;
 mod memory_policy;
@@ -38,6 +39,7 @@ pub use description::{
 };
 pub use disk::Disk;
 pub use file::{MachineError, Mistake, read_checked};
+pub use files::Archive;
 pub use hwloc::HwlocError;
 pub use ids::{CpuId, NodeId, PackageId, Pid, Tid};
 pub use memory_policy::{MemoryMode, MemoryPolicy, NodeNumbering, NodeWeight};

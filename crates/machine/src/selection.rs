@@ -106,6 +106,10 @@ impl<T> FromStr for Selection<T> {
             (!name.is_empty() && !relative).then(|| Device { kind: *kind, name: name.to_owned() })
         };
         let what = match rest {
+            // As numactl: all but nothing is a mistake in a script, not the wish for all.
+            "" if inverted || relative => {
+                return Err(SetError::NotANumber { text: trimmed.to_owned(), part: rest.to_owned() });
+            }
             "all" if !relative => What::All,
             "same" if !relative => What::Same,
             _ => match device() {
@@ -207,7 +211,7 @@ mod tests {
         assert!(matches!(resolve("pci:x", "0-2", None), Err(SelectionError::Device { .. })));
         assert!(matches!(resolve("!all", "0-2", None), Err(SelectionError::Empty(_))));
         assert!(matches!(resolve("", "0-2", None), Err(SelectionError::Empty(_))));
-        for text in ["+all", "!!0", "0,all", "disk:sda", "netdev:", "+netdev:eth0", "0x3"] {
+        for text in ["+all", "!!0", "0,all", "disk:sda", "netdev:", "+netdev:eth0", "0x3", "!", "+", "! "] {
             assert!(text.parse::<Selection<NodeId>>().is_err(), "{text}");
         }
     }

@@ -126,21 +126,52 @@ impl<T> FromStr for IdSet<T> {
     /// Parses the kernel's list format. White space around parts and at the ends is ignored.
     fn from_str(text: &str) -> Result<Self, SetError> {
         let number = |part: &str, number: &str| {
-            let not_a_number = || SetError::NotANumber { text: text.to_owned(), part: part.to_owned() };
+            let not_a_number = || SetError::NotANumber { text: shown(text), part: shown(part) };
             let id: u32 = number.trim().parse().map_err(|_| not_a_number())?;
-            if id > MAX_ID { Err(SetError::TooLarge { text: text.to_owned(), id }) } else { Ok(id) }
+            if id > MAX_ID { Err(SetError::TooLarge { text: shown(text), id }) } else { Ok(id) }
         };
         let mut set = Self::new();
         for part in text.split(',').map(str::trim).filter(|_| !text.trim().is_empty()) {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
             let (first, last) = (number(part, first)?, number(part, last)?);
             if last < first {
-                return Err(SetError::Backwards { text: text.to_owned(), part: part.to_owned() });
+                return Err(SetError::Backwards { text: shown(text), part: shown(part) });
             }
             set.ids.extend(first..=last);
         }
         Ok(set)
     }
+}
+
+/// Longest part of an invalid text in an error.
+const SHOWN: usize = 60;
+
+impl<T: From<u32> + Into<u32>> IdSet<T> {
+    /// Parses the kernel's mask format: hexadecimal groups of 32 bits from the highest to the lowest, `1,0000000f` for
+    /// 0-3 and 32.
+    pub fn from_mask(text: &str) -> Result<Self, SetError> {
+        let mut set = Self::new();
+        let mut base = 0_u32;
+        for group in text.trim().rsplit(',') {
+            let not_a_number = || SetError::NotANumber { text: shown(text), part: shown(group) };
+            // Old kernels write one long group.
+            for digit in group.bytes().rev() {
+                let bits = char::from(digit).to_digit(16).ok_or_else(not_a_number)?;
+                for bit in (0..4).filter(|bit| bits >> bit & 1 != 0) {
+                    if base + bit > MAX_ID {
+                        return Err(SetError::TooLarge { text: shown(text), id: base + bit });
+                    }
+                    set.insert(T::from(base + bit));
+                }
+                base = base.checked_add(4).ok_or_else(not_a_number)?;
+            }
+        }
+        Ok(set)
+    }
+}
+
+fn shown(text: &str) -> String {
+    text.chars().take(SHOWN).collect()
 }
 
 impl<T> fmt::Display for IdSet<T> {
@@ -199,7 +230,35 @@ mod tests {
         }
     }
 
+    #[test]
+    fn reads_the_kernels_mask_format() {
+        for (mask, set) in [
+            ("0", ""),
+            ("", ""),
+            ("f\n", "0-3"),
+            ("1,0000000f", "0-3,32"),
+            ("00000000000000000", ""),
+            ("100000000", "32"),
+        ] {
+            assert_eq!(CpuSet::from_mask(mask).map(|set| set.to_string()), Ok(set.to_owned()), "{mask}");
+        }
+        for mask in ["0x1", "g", "-1", "1 2", &"f".repeat(1 << 19)] {
+            assert!(CpuSet::from_mask(mask).is_err());
+        }
+    }
+
+    #[test]
+    fn errors_are_short() {
+        let long = "\0".repeat(4096);
+        assert!(long.parse::<CpuSet>().unwrap_err().to_string().len() < 300);
+    }
+
     proptest! {
+        #[test]
+        fn any_mask_is_read_or_refused(text in ".*") {
+            let _ = NodeSet::from_mask(&text);
+        }
+
         #[test]
         fn what_is_written_is_read_back(ids in proptest::collection::btree_set(0..MAX_ID, 0..50)) {
             let set: CpuSet = ids.into_iter().map(CpuId).collect();

@@ -81,7 +81,7 @@ impl Machine {
 
     fn memory_violations(&self) -> Option<Violation> {
         let nowhere = !self.nodes.is_empty() && self.nodes.iter().all(|node| node.memory_bytes == 0);
-        nowhere.then(|| Violation::new("node", "some node has memory, but every memory_bytes is 0"))
+        nowhere.then(Violation::unknown_memory)
     }
 
     /// Each CPU is in one node, and at most one core and one package; only CPUs of nodes are named.

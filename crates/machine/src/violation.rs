@@ -18,6 +18,16 @@ impl Violation {
     pub(crate) fn new(field: impl Into<String>, rule: impl Into<String>) -> Self {
         Self { field: field.into(), rule: rule.into() }
     }
+
+    /// No node has memory.
+    pub(crate) fn unknown_memory() -> Self {
+        Self::new("node", "some node has memory, but every memory_bytes is 0")
+    }
+
+    /// Whether it is that no node has memory: a mistake in a machine file, but what cut or old systems say.
+    pub(crate) fn is_unknown_memory(&self) -> bool {
+        *self == Self::unknown_memory()
+    }
 }
 
 impl fmt::Display for Violation {

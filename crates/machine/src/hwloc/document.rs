@@ -41,6 +41,8 @@ pub(super) struct Object {
     pub gp_index: Option<u64>,
     /// For NUMA nodes only: other objects have the CPUs of the PUs in them.
     pub cpuset: Option<Bitmap>,
+    /// For PUs only: their nodes, also those that a control group or administrator forbids.
+    pub nodeset: Option<Bitmap>,
     pub local_memory: u64,
 }
 
@@ -274,6 +276,7 @@ impl Tag<'_> {
             },
         };
         let cpuset = if kind == Kind::NumaNode { self.bitmap("cpuset")? } else { None };
+        let nodeset = if kind == Kind::Pu { self.bitmap("complete_nodeset")? } else { None };
         Ok(Object {
             at: self.at,
             parent,
@@ -281,6 +284,7 @@ impl Tag<'_> {
             os_index: self.optional("os_index")?,
             gp_index: self.optional("gp_index")?,
             cpuset,
+            nodeset,
             local_memory: self.optional("local_memory")?.unwrap_or(0),
         })
     }

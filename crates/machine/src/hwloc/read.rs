@@ -3,33 +3,38 @@
 use super::bitmap::Bitmap;
 use super::document::{self, Document, Initiator, Kind, Object, Shape};
 use super::{HwlocError, MEBIBYTE};
-use crate::description::{Cache, Distances, Latency, Machine, Node, Package, Sharing};
+use crate::description::{Cache, Distances, Latency, Machine, Node, Package, Sharing, USUAL_LINE_BYTES};
 use crate::ids::{CpuId, NodeId, PackageId};
 use crate::pairs::LatencyPairs;
 use crate::set::{CpuSet, MAX_ID};
 use crate::source::Source;
 use crate::validate::MAX_NODES;
-use crate::violation::Violations;
-use std::collections::{BTreeMap, HashMap};
+use crate::violation::{Violation, Violations};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// hwloc's kind for latency-like distances from the system: `HWLOC_DISTANCES_KIND_FROM_OS |
 /// HWLOC_DISTANCES_KIND_MEANS_LATENCY`.
 const FIRMWARE_DISTANCES: u64 = 1 | 4;
-/// The line size of caches for which hwloc has none: that of every processor whose caches it finds without the system's
-/// help.
-const USUAL_LINE_BYTES: u32 = 64;
 
 impl Machine {
-    /// The machine that hwloc 2.x XML describes.
+    /// The machine that hwloc 2.x XML describes, and warnings about what was left out or is unknown.
     ///
     /// hwloc lets several nodes share CPUs (one of fast and one of large memory, say); here, as in Linux, a CPU belongs
     /// to one: that with the fewest CPUs, the lowest number among equals. Groups, dies and devices are ignored, and so
-    /// are caches of unknown size.
-    pub fn from_hwloc_xml(text: &str) -> Result<Self, HwlocError> {
+    /// are caches of unknown size. A CPU may be in a node that hwloc was not allowed to see: that node has no memory
+    /// here. CPUs of no node are left out.
+    pub fn from_saved_hwloc_xml(text: &str) -> Result<(Self, Vec<String>), HwlocError> {
         let document = Document::parse(text)?;
-        let machine = Reading::new(text, &document)?.machine()?;
-        let violations = machine.validate();
-        if violations.is_empty() { Ok(machine) } else { Err(Violations(violations).into()) }
+        let mut reading = Reading::new(text, &document)?;
+        let machine = reading.machine()?;
+        let (unknown, violations) = machine.validate().into_iter().partition::<Vec<_>, _>(Violation::is_unknown_memory);
+        reading.warnings.extend(unknown.into_iter().map(|violation| violation.rule));
+        if violations.is_empty() { Ok((machine, reading.warnings)) } else { Err(Violations(violations).into()) }
+    }
+
+    /// As [`Machine::from_saved_hwloc_xml`], without the warnings.
+    pub fn from_hwloc_xml(text: &str) -> Result<Self, HwlocError> {
+        Ok(Self::from_saved_hwloc_xml(text)?.0)
     }
 }
 
@@ -42,15 +47,27 @@ struct Reading<'a> {
     document: &'a Document,
     /// The CPUs in each object of the document: of packages, caches and cores.
     cpus_of: Vec<CpuSet>,
-    /// Index in the document of each node's object, in ascending order of node.
+    /// Index in the document of each node's object, in ascending order of node; [`HIDDEN`] for a node that only CPUs name.
     nodes: Vec<(NodeId, usize)>,
     /// Index in `nodes` of each CPU's node.
     node_of: BTreeMap<CpuId, usize>,
+    /// What was left out.
+    warnings: Vec<String>,
 }
+
+/// The index of a node's object that the document does not have.
+const HIDDEN: usize = usize::MAX;
 
 impl<'a> Reading<'a> {
     fn new(text: &'a str, document: &'a Document) -> Result<Self, HwlocError> {
-        let mut reading = Self { text, document, cpus_of: Vec::new(), nodes: Vec::new(), node_of: BTreeMap::new() };
+        let mut reading = Self {
+            text,
+            document,
+            cpus_of: Vec::new(),
+            nodes: Vec::new(),
+            node_of: BTreeMap::new(),
+            warnings: Vec::new(),
+        };
         reading.find_cpus()?;
         reading.find_nodes()?;
         reading.assign_cpus()?;
@@ -103,8 +120,21 @@ impl<'a> Reading<'a> {
             }
             self.nodes.push((NodeId(self.os_index(object, "NUMANode")?), index));
         }
+        self.add_hidden_nodes();
         self.nodes.sort_unstable();
         Ok(())
+    }
+
+    /// Adds the nodes of CPUs that are in no visible node: a control group or administrator hides them from hwloc.
+    fn add_hidden_nodes(&mut self) {
+        let visible = self.document.objects.iter().filter_map(|object| object.cpuset.as_ref());
+        let seen: CpuSet = visible.flat_map(|set| self.cpus_in(set).map(|(cpu, _)| cpu)).collect();
+        let pus = self.document.objects.iter().filter(|object| object.kind == Kind::Pu);
+        let homeless = pus.filter(|pu| pu.os_index.is_some_and(|cpu| !seen.contains(CpuId(cpu))));
+        let named = homeless.filter_map(|pu| NodeId::from(pu.nodeset.as_ref()?.ids().next()?).into());
+        let hidden: BTreeSet<NodeId> = named.filter(|id| self.nodes.iter().all(|(known, _)| known != id)).collect();
+        let room = MAX_NODES - self.nodes.len();
+        self.nodes.extend(hidden.into_iter().take(room).map(|id| (id, HIDDEN)));
     }
 
     /// Assigns each CPU to the node with the fewest CPUs that has it.
@@ -122,16 +152,25 @@ impl<'a> Reading<'a> {
                 self.cpus_in(cpus).filter(|&(_, owner)| owner == NO_NODE).map(|(cpu, _)| cpu).collect();
             self.node_of.extend(cpus.into_iter().map(|cpu| (cpu, node)));
         }
-        let homeless: CpuSet = self.node_of.iter().filter(|(_, node)| **node == NO_NODE).map(|(&cpu, _)| cpu).collect();
-        match self
-            .document
-            .objects
-            .iter()
-            .find(|o| o.kind == Kind::Pu && o.os_index.is_some_and(|cpu| homeless.contains(CpuId(cpu))))
-        {
-            Some(pu) => Err(self.failed(pu, "PU", format!("no NUMANode's cpuset has CPU {homeless}"))),
-            None => Ok(()),
+        let position: BTreeMap<NodeId, usize> =
+            self.nodes.iter().enumerate().map(|(node, &(id, _))| (id, node)).collect();
+        for pu in self.document.objects.iter().filter(|object| object.kind == Kind::Pu) {
+            let node = pu.nodeset.as_ref().and_then(|set| set.ids().find_map(|id| position.get(&NodeId(id))));
+            if let (Some(cpu), Some(&node)) = (pu.os_index, node)
+                && let Some(owner) = self.node_of.get_mut(&CpuId(cpu)).filter(|owner| **owner == NO_NODE)
+            {
+                *owner = node;
+            }
         }
+        let homeless: CpuSet = self.node_of.iter().filter(|(_, node)| **node == NO_NODE).map(|(&cpu, _)| cpu).collect();
+        if !homeless.is_empty() {
+            self.warnings.push(format!("CPU {homeless} is left out: no NUMANode's cpuset has it"));
+            self.node_of.retain(|_, node| *node != NO_NODE);
+            for cpus in &mut self.cpus_of {
+                *cpus = cpus.iter().filter(|&cpu| !homeless.contains(cpu)).collect();
+            }
+        }
+        Ok(())
     }
 
     /// The existing CPUs of a set, with the index in `nodes` of their nodes.
@@ -141,7 +180,7 @@ impl<'a> Reading<'a> {
         listed.chain(endless).map(|(&cpu, &node)| (cpu, node))
     }
 
-    fn machine(self) -> Result<Machine, HwlocError> {
+    fn machine(&mut self) -> Result<Machine, HwlocError> {
         let cores: Vec<CpuSet> = self.sets(&Kind::Core).collect();
         let source = || Some(Source::All("hwloc".into()));
         let bandwidth = self.bandwidth();
@@ -161,6 +200,7 @@ impl<'a> Reading<'a> {
             source: source(),
         });
         let nodes: Vec<Node> = nodes.collect();
+        let distances = self.checked_distances()?;
         let mut machine = Machine {
             name: self.document.name.clone().unwrap_or_else(|| "hwloc".into()),
             description: "as hwloc describes it".into(),
@@ -171,8 +211,8 @@ impl<'a> Reading<'a> {
             disk: None,
             tlbs: Vec::new(),
             latency: self.latency(&nodes),
-            distances: self.distances()?,
-            packages: self.packages()?,
+            distances,
+            packages: self.packages(),
             nodes,
             caches: Vec::new(),
             links: Vec::new(),
@@ -188,20 +228,21 @@ impl<'a> Reading<'a> {
         objects.filter(move |(object, cpus)| object.kind == *kind && !cpus.is_empty()).map(|(_, cpus)| cpus.clone())
     }
 
-    /// Packages in ascending order of ID. If one has no number, all are numbered in the order of the text.
-    fn packages(&self) -> Result<Vec<Package>, HwlocError> {
+    /// Packages in ascending order of ID. If one has no number, or two have the same, all are numbered in the order of
+    /// the text.
+    fn packages(&self) -> Vec<Package> {
         let objects = self.document.objects.iter().zip(&self.cpus_of);
         let found: Vec<(&Object, &CpuSet)> =
             objects.filter(|(object, cpus)| object.kind == Kind::Package && !cpus.is_empty()).collect();
-        let numbered = found.iter().all(|(object, _)| object.os_index.is_some());
-        let mut packages = BTreeMap::new();
-        for (number, (object, cpus)) in (0..).zip(found) {
-            let id = PackageId(object.os_index.filter(|_| numbered).unwrap_or(number));
-            if packages.insert(id, Package { id, cpus: cpus.clone() }).is_some() {
-                return Err(self.failed(object, "Package", format!("os_index {id} is another Package's already")));
-            }
-        }
-        Ok(packages.into_values().collect())
+        let ids: BTreeSet<u32> = found.iter().filter_map(|(object, _)| object.os_index).collect();
+        let numbered = ids.len() == found.len();
+        let package = |(number, (object, cpus)): (u32, (&Object, &CpuSet))| Package {
+            id: PackageId(object.os_index.filter(|_| numbered).unwrap_or(number)),
+            cpus: cpus.clone(),
+        };
+        let mut packages: Vec<Package> = (0..).zip(found).map(package).collect();
+        packages.sort_by_key(|package| package.id);
+        packages
     }
 
     fn caches(&self, machine: &Machine) -> Vec<Cache> {
@@ -219,6 +260,9 @@ impl<'a> Reading<'a> {
             let lines = shape.size_bytes / u64::from(line_bytes);
             let ways =
                 if shape.ways < 0 { u32::try_from(lines).unwrap_or(0) } else { u32::try_from(shape.ways).unwrap_or(0) };
+            // Part of a cache may be reserved: its size lacks it, its ways do not.
+            let set_bytes = u64::from(ways) * u64::from(line_bytes);
+            let ways = if set_bytes > 0 && shape.size_bytes.is_multiple_of(set_bytes) { ways } else { 0 };
             sets.sort_by_key(CpuSet::first);
             let mut cache = Cache {
                 level: shape.level,
@@ -241,6 +285,18 @@ impl<'a> Reading<'a> {
             cache
         };
         by_shape.into_iter().map(cache).collect()
+    }
+
+    /// The distances, if they can be those of firmware.
+    fn checked_distances(&mut self) -> Result<Option<Distances>, HwlocError> {
+        let Some(distances) = self.distances()? else { return Ok(None) };
+        let nodes = self.nodes.len();
+        let wrong = distances.matrix.iter().enumerate().find(|(node, row)| !Distances::is_row(row, *node, nodes));
+        let Some((node, row)) = wrong else { return Ok(Some(distances)) };
+        let row: Vec<String> = row.iter().take(16).map(u32::to_string).collect();
+        let id = self.nodes.get(node).map_or(NodeId(0), |&(id, _)| id);
+        self.warnings.push(format!("the distances are left out: those of node {id} are `{}`", row.join(" ")));
+        Ok(None)
     }
 
     fn distances(&self) -> Result<Option<Distances>, HwlocError> {

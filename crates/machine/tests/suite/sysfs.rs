@@ -165,13 +165,6 @@ fn what_is_wrong_is_named_with_its_file() {
         ("devices/system/node/online", "0-9999", "1 to 4096 nodes"),
         ("devices/system/node/online", "0-2", "node2/cpulist"),
         ("devices/system/node/node0/meminfo", "Node 0 MemTotal: much", "number of kB"),
-        ("devices/system/node/node0/distance", "10 -1", "invalid digit"),
-        (
-            "devices/system/node/node0/distance",
-            "10",
-            "distances.matrix[0]: has a column for each of the 2 nodes, not 1",
-        ),
-        ("devices/system/node/node1/cpulist", "0-1", "each CPU is in one only"),
         ("devices/system/cpu/cpu0/topology/physical_package_id", "one", "invalid digit"),
         ("devices/system/cpu/cpu0/cache/index0/level", "300", "number too large"),
     ] {
@@ -186,6 +179,103 @@ fn what_is_wrong_is_named_with_its_file() {
         tree.file(&format!("devices/system/cpu/cpu0/cache/index0/{file}"), text);
         assert!(tree.read().unwrap_err().to_string().contains(&format!("index0/{file} holds `{text}`")));
     }
+}
+
+/// Kernels before 2.6.26 have no lists: not of what is online, nor of CPUs that share something.
+#[test]
+fn old_kernels_have_folders_and_masks_instead_of_lists() {
+    let tree = Tree::new();
+    for node in 0..2 {
+        let folder = format!("devices/system/node/node{node}");
+        tree.file(&format!("{folder}/cpumap"), if node == 0 { "00000000,00000003" } else { "00000000,0000001c" });
+        tree.file(&format!("{folder}/meminfo"), &format!("Node {node} MemTotal: 1024 kB"));
+        tree.file(&format!("{folder}/distance"), if node == 0 { "10 20" } else { "20 10" });
+    }
+    for cpu in 0..5 {
+        let folder = format!("devices/system/cpu/cpu{cpu}");
+        let pair = if cpu < 2 { "3" } else { "c" };
+        tree.file(&format!("{folder}/topology/thread_siblings"), pair);
+        tree.file(&format!("{folder}/topology/core_siblings"), pair);
+        // The firmware has no number, or the same for both.
+        tree.file(&format!("{folder}/topology/physical_package_id"), "-1");
+        // The first index is missing, and the line size.
+        tree.file(&format!("{folder}/cache/index2/level"), "2").file(&format!("{folder}/cache/index2/type"), "Unified");
+        tree.file(&format!("{folder}/cache/index2/size"), "512K");
+        tree.file(&format!("{folder}/cache/index2/shared_cpu_map"), pair);
+    }
+    tree.file("devices/system/cpu/cpu4/online", "0").file("devices/system/cpu/cpu0/online", "");
+    for id in ["-1", "7"] {
+        for cpu in 0..4 {
+            tree.file(&format!("devices/system/cpu/cpu{cpu}/topology/physical_package_id"), id);
+        }
+        let machine = tree.read().unwrap();
+        let cpus: Vec<_> = machine.nodes.iter().map(|node| node.cpus.to_string()).collect();
+        assert_eq!(cpus, ["0-1", "2-3"], "CPU 4 is offline");
+        assert_eq!(machine.smt_cores, [set("0-1"), set("2-3")]);
+        let packages: Vec<_> =
+            machine.packages.iter().map(|package| (package.id.0, package.cpus.to_string())).collect();
+        assert_eq!(packages, [(0, "0-1".to_owned()), (1, "2-3".to_owned())]);
+        assert_eq!(machine.distances.as_ref().unwrap().matrix, [[10, 20], [20, 10]]);
+        let [cache] = &machine.caches[..] else { panic!("{:?}", machine.caches) };
+        assert_eq!((cache.size_bytes, cache.line_bytes, &cache.shared_by), (512 << 10, 64, &Sharing::Core));
+    }
+}
+
+#[test]
+fn what_contradicts_itself_is_left_out_with_a_warning() {
+    for (path, text, warning) in [
+        ("devices/system/node/node0/distance", "10 -1", "the distances are left out: those of node 0 are `10 -1`"),
+        ("devices/system/node/node0/distance", "10", "the distances are left out: those of node 0 are `10`"),
+        ("devices/system/node/node0/distance", "0 20", "the distances are left out: those of node 0 are `0 20`"),
+        ("devices/system/node/node1/cpulist", "0-1", "node 1 is left out: its CPUs, 0-1, are another node's too"),
+        ("devices/system/node/node1/cpulist", "", "CPU 1 is left out: no node that is read has it"),
+        ("devices/system/cpu/cpu1/topology/core_cpus_list", "0-1", "the core of CPU 1 is left out"),
+    ] {
+        let tree = Tree::small();
+        tree.file(path, text);
+        let (_, warnings) = Machine::from_saved_sysfs(&tree.root()).unwrap();
+        assert!(warnings.iter().any(|found| found.starts_with(warning)), "{path} holding `{text}`: {warnings:?}");
+    }
+    let tree = Tree::small();
+    for node in 0..2 {
+        tree.file(&format!("devices/system/node/node{node}/meminfo"), "");
+    }
+    let (machine, warnings) = Machine::from_saved_sysfs(&tree.root()).unwrap();
+    assert_eq!(machine.nodes[0].memory_bytes, 0);
+    assert_eq!(warnings, ["some node has memory, but every memory_bytes is 0"]);
+}
+
+/// GNU tar fills files of sysfs, which are shorter than they claim to be, with zeros.
+#[test]
+fn a_tree_is_read_from_an_archive_with_zeros_in_its_files() {
+    let padded = |text: &str| [text.as_bytes(), &[0; 4000]].concat();
+    let mut builder = tar::Builder::new(Vec::new());
+    for (path, text) in [
+        ("x/sys/devices/system/node/online", "0-1\n"),
+        ("x/sys/devices/system/cpu/online", "0-1\n"),
+        ("x/sys/devices/system/node/node0/cpulist", "0\n"),
+        ("x/sys/devices/system/node/node1/cpulist", "1\n"),
+        ("x/sys/devices/system/node/node0/meminfo", "Node 0 MemTotal: 1024 kB\n"),
+        ("x/sys/devices/system/node/node1/meminfo", "Node 1 MemTotal: 1024 kB\n"),
+    ] {
+        let mut header = tar::Header::new_gnu();
+        let bytes = padded(text);
+        header.set_size(bytes.len() as u64);
+        builder.append_data(&mut header, path, &bytes[..]).unwrap();
+    }
+    let archive = builder.into_inner().unwrap();
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut packed, &archive).unwrap();
+    let packed = packed.finish().unwrap();
+    let folder = TempDir::new().unwrap();
+    tar::Archive::new(&archive[..]).unpack(folder.path()).unwrap();
+    let nodes = Machine::from_sysfs(&folder.path().join("x/sys")).unwrap().nodes;
+    assert_eq!(nodes.iter().map(|node| node.cpus.to_string()).collect::<Vec<_>>(), ["0", "1"]);
+    for bytes in [archive, packed] {
+        assert_eq!(Machine::from_archive(&bytes, Path::new("x.tar")).unwrap().0.nodes, nodes);
+    }
+    let refused = Machine::from_archive(&[0x1f, 0x8b, 8, 0], Path::new("x.tar.gz")).unwrap_err();
+    assert!(refused.to_string().contains("x.tar.gz"), "{refused}");
 }
 
 /// Promise of the design: 1,024 nodes and 8,192 CPUs. Four CPUs per core, so that the tree is quick to create.

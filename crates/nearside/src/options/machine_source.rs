@@ -1,7 +1,8 @@
 //! Reads a machine's description from this host, a saved system, firmware tables, a file or a preset.
 
+use crate::options::policy::note;
 use machine::acpi::AcpiError;
-use machine::{HwlocError, Machine, MachineError, SysfsError, bounded, presets};
+use machine::{Archive, HwlocError, Machine, MachineError, SysfsError, bounded, presets};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
@@ -45,10 +46,10 @@ pub enum SourceError {
         .0.display()
     )]
     Folder(PathBuf),
-    /// A file that is not text.
+    /// A file that is neither text nor an archive.
     #[error(
-        "{} is not text, so it is neither a machine file (TOML) nor hwloc XML; firmware tables are read from their folder, where they are named \
-         SRAT, SLIT and HMAT",
+        "{} is neither text (a machine file or hwloc XML) nor an archive of a saved system (tar, tar.gz, tar.bz2, tar.xz); firmware tables are read \
+         from their folder, where they are named SRAT, SLIT and HMAT",
         .0.display()
     )]
     Binary(PathBuf),
@@ -70,7 +71,7 @@ pub enum SourceError {
 /// Reads the machine that `from` names, or this host. A preset's name means the preset even if a file has the same
 /// name: use `./name` for the file. The contents of a file or folder decide its kind.
 pub fn read(from: Option<&str>) -> Result<Machine, SourceError> {
-    let Some(from) = from else { return Ok(Machine::from_sysfs(Path::new("/sys"))?) };
+    let Some(from) = from else { return Ok(with_notes(Machine::from_saved_sysfs(Path::new("/sys"))?)) };
     let unknown = match presets::find(from) {
         Err(MachineError::UnknownPreset { name, nearest, all }) => SourceError::Unknown { text: name, nearest, all },
         preset => return Ok(preset?),
@@ -94,9 +95,9 @@ pub fn running() -> Result<(Machine, bool), SourceError> {
 fn from_folder(folder: &Path) -> Result<Machine, SourceError> {
     let saved = folder.join("sys");
     if folder.join("devices/system").is_dir() {
-        Ok(Machine::from_sysfs(folder)?)
+        Ok(with_notes(Machine::from_saved_sysfs(folder)?))
     } else if saved.join("devices/system").is_dir() {
-        Ok(Machine::from_sysfs(&saved)?)
+        Ok(with_notes(Machine::from_saved_sysfs(&saved)?))
     } else if folder.join("SRAT").exists() {
         Machine::from_acpi_dir(folder).map_err(|source| SourceError::Acpi { folder: folder.to_owned(), source })
     } else {
@@ -104,9 +105,20 @@ fn from_folder(folder: &Path) -> Result<Machine, SourceError> {
     }
 }
 
+/// Prints what was left out of a machine.
+fn with_notes((machine, warnings): (Machine, Vec<String>)) -> Machine {
+    for warning in &warnings {
+        note(warning);
+    }
+    machine
+}
+
 fn from_file(path: &Path) -> Result<Machine, SourceError> {
     let read = bounded::bytes(path, bounded::MOST_BYTES);
     let bytes = read.map_err(|source| SourceError::Read { path: path.to_owned(), source })?;
+    if Archive::is_one(&bytes) {
+        return Ok(with_notes(Machine::from_archive(&bytes, path)?));
+    }
     let text = String::from_utf8(bytes).map_err(|_| SourceError::Binary(path.to_owned()))?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     if text.contains('\0') {
@@ -114,7 +126,8 @@ fn from_file(path: &Path) -> Result<Machine, SourceError> {
     }
     // TOML cannot begin with `<`; XML must.
     if text.trim_start().starts_with('<') {
-        Machine::from_hwloc_xml(text).map_err(|source| SourceError::Hwloc { path: path.to_owned(), source })
+        let read = Machine::from_saved_hwloc_xml(text);
+        read.map(with_notes).map_err(|source| SourceError::Hwloc { path: path.to_owned(), source })
     } else {
         Ok(Machine::from_toml(text, path)?)
     }

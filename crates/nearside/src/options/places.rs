@@ -20,11 +20,24 @@ pub struct Places {
     allowed_cpus: CpuSet,
     /// Whether to take the whole machine as the base set, and let the kernel enforce the cpuset.
     all: bool,
+    /// Whether the allowed CPUs are those of an inherited affinity.
+    inherits: bool,
     /// The nodes of the preceding option, which `same` refers to.
     before: Option<NodeSet>,
 }
 
 impl Places {
+    /// For a program that the caller becomes: it keeps to the CPU affinity that the caller inherited, as launchers and
+    /// batch systems set it, unless `all` asks for the whole machine.
+    pub fn of_caller(situation: SystemState, all: bool) -> Self {
+        let mut places = Self::new(situation, all);
+        if !all {
+            places.allowed_cpus = places.allowed_cpus.intersection(&places.situation.status().cpus);
+            places.inherits = true;
+        }
+        places
+    }
+
     /// For the process that the situation describes; with `all`, for the whole machine.
     pub fn new(situation: SystemState, all: bool) -> Self {
         let online = &situation.nodes.online;
@@ -36,7 +49,7 @@ impl Places {
             let inside = situation.cpusets.first().map_or(&status.cpus, |cpuset| &cpuset.cpus);
             (online.intersection(&status.nodes), inside.intersection(&cpus))
         };
-        Self { situation, allowed_nodes, allowed_cpus, all, before: None }
+        Self { situation, allowed_nodes, allowed_cpus, all, inherits: false, before: None }
     }
 
     /// Nodes to allocate memory on.
@@ -68,6 +81,9 @@ impl Places {
         let usable = cpus.intersection(&self.allowed_cpus);
         if usable.is_empty() {
             let diagnosis = cpus_in_the_way(&cpus, &self.situation);
+            if self.inherits && diagnosis.is_none() {
+                return Err(self.beyond_affinity(nodes));
+            }
             let diagnosis = diagnosis.unwrap_or_else(|| diagnose(Attempt::Run(&cpus), 22, &self.situation));
             return Err(refused(nodes, &diagnosis));
         }
@@ -78,7 +94,23 @@ impl Places {
     pub fn cpus(&mut self, cpus: &Cpus) -> Result<CpuSet, Box<dyn Error>> {
         let no_device = |_: &Device| Err("a device has a node, and no CPU of its own".to_owned());
         let set = cpus.resolve(&self.allowed_cpus, None, no_device).map_err(UsageError::boxed)?;
-        cpus_in_the_way(&set, &self.situation).map_or(Ok(set), |diagnosis| Err(refused(cpus, &diagnosis)))
+        if let Some(diagnosis) = cpus_in_the_way(&set, &self.situation) {
+            return Err(refused(cpus, &diagnosis));
+        }
+        if self.inherits && !set.is_subset(&self.allowed_cpus) {
+            return Err(self.beyond_affinity(cpus));
+        }
+        Ok(set)
+    }
+
+    fn beyond_affinity(&self, asked: &impl ToString) -> Box<dyn Error> {
+        format!(
+            "cannot use {}: this process may only run on CPUs {} (an affinity that it inherited, from taskset or a batch system): --all \
+             goes beyond it",
+            asked.to_string(),
+            self.allowed_cpus
+        )
+        .into()
     }
 
     fn resolve(&mut self, nodes: &Nodes, allowed: &NodeSet) -> Result<NodeSet, Box<dyn Error>> {

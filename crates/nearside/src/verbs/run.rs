@@ -78,7 +78,8 @@ pub struct Arguments {
     )]
     physcpubind: Option<Cpus>,
 
-    /// Let `all`, `!` and `+` refer to the whole machine instead of the cpuset
+    /// Let `all`, `!` and `+` refer to the whole machine instead of the cpuset and the inherited
+    /// affinity
     #[arg(long, short)]
     all: bool,
 
@@ -138,7 +139,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     if let Some(cgroup) = &arguments.cgroup {
         join(cgroup)?;
     }
-    let mut places = Places::new(SystemState::read(None), arguments.all);
+    let mut places = Places::of_caller(SystemState::read(None), arguments.all);
     // `same` refers to the other option's nodes, so those are resolved first.
     let (policy, cpus) = if arguments.policy.is_same() {
         let cpus = arguments.cpus(&mut places)?;

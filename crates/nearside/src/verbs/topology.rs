@@ -23,6 +23,7 @@ Examples:
   nearside topology --format toml --output host.toml   a machine file to edit
   nearside topology --json | jq .derived.core_count    for scripts
   nearside topology --from /mnt/backup                 a saved system with its /sys
+  nearside topology --from machine.tar.gz              the same, packed
   nearside topology --from lstopo.xml                  what `lstopo lstopo.xml` saved
 
 Exit codes:
@@ -36,6 +37,7 @@ pub struct Arguments {
     ///   the name of a preset, such as opteron-8380x4;
     ///   a machine file (TOML), or XML that hwloc 2.x has written;
     ///   a sysfs tree, or the root of a saved system that has one at sys/;
+    ///   an archive of either (tar, tar.gz, tar.bz2, tar.xz), as hwloc-gather-topology writes them;
     ///   a folder of ACPI tables in files SRAT and, if any, SLIT and HMAT (as root: /sys/firmware/acpi/tables).
     ///
     /// The contents of a file or folder decide its kind, not its name. For a file that is named like a preset, use
