@@ -47,7 +47,7 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
 
-    /// Write a JUnit file, with a test case for each limit
+    /// Write a `JUnit` file, with a test case for each limit
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
 
