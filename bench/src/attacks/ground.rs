@@ -13,8 +13,11 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The user whose processes agents manage: no process of this host's own has it.
-pub const LOAD_USER: u32 = 54_321;
+/// The user whose processes agents manage: no process of this host's own has it, nor one of another campaign.
+pub fn load_user() -> u32 {
+    1_000_000_000 + std::process::id()
+}
+
 /// How long an agent may take to start or to end.
 const MOST_WAIT: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(1);
@@ -101,7 +104,7 @@ impl Ground {
     /// its command line.
     pub fn agent(&self, configuration: &str, before: &[&str]) -> io::Result<Agent> {
         let policy = if configuration.contains("policy = ") { "" } else { THREADS };
-        let text = format!("{policy}{configuration}\n[managed]\nusers = [\"{LOAD_USER}\"]\n");
+        let text = format!("{policy}{configuration}\n[managed]\nusers = [\"{}\"]\n", load_user());
         let file = self.write("agent.toml", &text)?;
         let said = self.path("said");
         let nearside = self.program("nearside");

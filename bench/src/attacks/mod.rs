@@ -12,7 +12,7 @@ mod rings_folder;
 mod silent_clients;
 mod socket_path;
 
-pub use ground::{Agent, Ground, LOAD_USER, Start};
+pub use ground::{Agent, Ground, Start, load_user};
 pub use other_user::{OTHER, while_another_user};
 
 use std::io;

@@ -1,6 +1,6 @@
 //! A program of the managed user, and what agents change of it and of the system.
 
-use bench::attacks::{Agent, Ground, LOAD_USER, Start};
+use bench::attacks::{Agent, Ground, Start, load_user};
 use linux::{ChildSetup, CpuSet, Credentials, Pid, Process, Tid, affinity};
 use std::collections::BTreeMap;
 use std::fs;
@@ -32,7 +32,7 @@ impl Load {
     /// Starts the program, which checks its results. Needs root.
     pub fn start(ground: Ground) -> io::Result<Self> {
         let folder = ground.folder("own", 0, 0o755)?;
-        let who = Credentials { uid: LOAD_USER, gid: LOAD_USER, groups: Vec::new() };
+        let who = Credentials { uid: load_user(), gid: load_user(), groups: Vec::new() };
         let mut program = Command::new(ground.program("nearside-workloads"));
         program.args(["checksum", "--size", "1M", "--threads", "3", "--writes", "1000000", "--repeat", "1000000"]);
         let child = program.stdout(Stdio::null()).die_with_parent().run_as(who).spawn()?;
