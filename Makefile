@@ -17,11 +17,13 @@
 #   make bench      measures the figures of docs/figures.md; BENCH=--cold-build also times a build from nothing
 #   make setup      installs everything that the targets above need
 #   make install    installs the build below PREFIX (/usr/local), with man pages, completions and a systemd unit; DESTDIR is
-#                   prepended. An existing configuration of the service is kept
+#                   prepended. SYSCONFDIR (PREFIX/etc) is for the service's configuration; an existing one is kept
+#   make deb        makes a Debian package of the build, for the Debian that it was built on and newer ones
 #   make uninstall  removes the installed files
 #   make clean      removes the build
 
 PREFIX ?= /usr/local
+SYSCONFDIR ?= $(PREFIX)/etc
 BENCH ?=
 FUZZ_SECONDS ?= 600
 TORTURE ?=
@@ -35,7 +37,7 @@ release := $(target)/release
 nearside := $(release)/nearside
 picture := $(target)/photo.bmp
 
-.PHONY: build demo test nightly peers fuzz torture sql fidelity results bench setup install uninstall clean
+.PHONY: build demo test nightly peers fuzz torture sql fidelity results bench setup install deb uninstall clean
 
 build:
 	tools/requirements build
@@ -125,7 +127,7 @@ $(nearside):
 
 root = $(DESTDIR)$(PREFIX)
 unit = $(root)/lib/systemd/system/nearside.service
-configuration = $(root)/etc/nearside.toml
+configuration = $(DESTDIR)$(SYSCONFDIR)/nearside.toml
 
 install: $(nearside)
 	install -d $(root)/bin $(root)/lib/nearside
@@ -134,11 +136,16 @@ install: $(nearside)
 	install -d $(root)/include
 	install -m 644 crates/preload/include/nearside.h $(root)/include
 	$(nearside) manual $(root)/share
-	install -d $(root)/lib/systemd/system $(root)/etc
-	sed 's#@bindir@#$(PREFIX)/bin#; s#@sysconfdir@#$(PREFIX)/etc#' packaging/nearside.service > $(unit)
+	install -d $(root)/lib/systemd/system $(DESTDIR)$(SYSCONFDIR)
+	sed 's#@bindir@#$(PREFIX)/bin#; s#@sysconfdir@#$(SYSCONFDIR)#' packaging/nearside.service > $(unit)
 	chmod 644 $(unit)
 	install -m 644 packaging/keep-balancing.conf $(root)/lib/nearside
 	test -e $(configuration) || install -m 644 packaging/nearside.toml $(configuration)
+
+# From what was built, so that a package has the tested programs.
+deb: $(nearside)
+	tools/requirements deb
+	packaging/deb $(target)
 
 uninstall:
 	rm -f $(root)/bin/nearside $(root)/bin/nearside-workloads

@@ -97,3 +97,41 @@ fn everything_is_installed_and_uninstalled_and_a_changed_configuration_stays() {
     assert_eq!(files("packaged"), Vec::<PathBuf>::new());
     assert_eq!(files("own"), [below("own/etc/nearside.toml")], "the file that its owner changed");
 }
+
+/// The Debian package, installed into a folder as into a fresh system, and purged.
+#[test]
+fn the_package_installs_runs_and_leaves_nothing() {
+    if !nix::unistd::geteuid().is_root() {
+        return test_tools::skipped("dpkg only installs for root");
+    }
+    let tool = |name: &str| std::process::Command::new(name).arg("--version").output().is_ok();
+    if !["dpkg", "dpkg-deb", "dpkg-shlibdeps"].into_iter().all(tool) {
+        return test_tools::skipped("this system has no dpkg, or no dpkg-dev");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let built = assert_cmd::cargo::cargo_bin("nearside").parent().unwrap().parent().unwrap().to_owned();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/deb");
+    let made = Command::new(script).arg(built).assert().success();
+    let package = String::from_utf8(made.get_output().stdout.clone()).unwrap();
+    fs::create_dir_all(root.join("var/lib/dpkg/updates")).unwrap();
+    fs::create_dir_all(root.join("var/lib/dpkg/info")).unwrap();
+    fs::write(root.join("var/lib/dpkg/status"), "").unwrap();
+    let dpkg = |action: &str, what: &str| {
+        let root = format!("--root={}", root.display());
+        // The folder has no shell of its own, and none of the packages that this one depends on.
+        let forced = ["--force-script-chrootless", "--force-depends", "--log=/dev/null"];
+        Command::new("dpkg").arg(root).args(forced).args([action, what]).assert().success();
+    };
+    dpkg("--install", package.trim_end());
+    let installed = Command::new(root.join("usr/bin/nearside")).arg("--version").assert().success();
+    assert!(installed.get_output().stdout.starts_with(b"nearside "));
+    let unit = fs::read_to_string(root.join("usr/lib/systemd/system/nearside.service")).unwrap();
+    assert!(unit.contains("\nExecStart=/usr/bin/nearside agent --config /etc/nearside.toml\n"), "{unit}");
+    fs::write(root.join("etc/nearside.toml"), "policy = \"auto\"\n").unwrap();
+    dpkg("--remove", "nearside");
+    assert_eq!(fs::read_to_string(root.join("etc/nearside.toml")).unwrap(), "policy = \"auto\"\n");
+    dpkg("--purge", "nearside");
+    let left = ["etc", "usr", "var/log"].map(|path| root.join(path)).into_iter().filter(|path| path.exists());
+    assert_eq!(left.collect::<Vec<_>>(), Vec::<PathBuf>::new());
+}
