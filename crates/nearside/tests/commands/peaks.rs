@@ -8,13 +8,14 @@ use std::process::{Command, Stdio};
 
 const MIB: u64 = 1 << 20;
 /// Commands that read a file, up to where it is named.
-const READERS: [&str; 16] = [
+const READERS: [&str; 17] = [
     "topology --from",
     "agent --config",
     "agent status --socket",
     "replay",
     "report",
     "diff /dev/zero",
+    "assert --local 1",
     "lab show",
     "lab run --machine",
     "lab record --machine",
@@ -27,7 +28,7 @@ const READERS: [&str; 16] = [
     "bind 1 --trace",
 ];
 /// Options with a file that is written, is a control group or is mapped as memory.
-const OTHERS: [&str; 13] = [
+const OTHERS: [&str; 15] = [
     "--json",
     "--log",
     "--html",
@@ -41,6 +42,8 @@ const OTHERS: [&str; 13] = [
     "--cgroup",
     "--shm",
     "--mapping",
+    "--junit",
+    "--markdown",
 ];
 /// Words that end the command lines of those that run a program.
 const RUNNERS: [&str; 4] = ["lab run", "lab record", "place", "compare"];
