@@ -67,7 +67,7 @@ test:
 	tools/step $(release)/nearside-diagnoses facerec psearchy --check
 	@tools/count-tests $(target)/tests.log
 
-# The tests that depend on the guest's kernel. Built as for `test`, so that both share one build. The last step shows that
+# The tests that depend on the guest's kernel, and examples that need programs from PyPI. Built as for `test`, so that both share one build. The last step shows that
 # `make results` works, which judges the gain of policies on all workloads.
 nightly: export NEARSIDE_KERNEL := newest
 nightly:
@@ -76,6 +76,8 @@ nightly:
 	$(nearside) lab setup
 	cargo test --release --workspace --locked --test lab
 	$(release)/nearside-results ft --machines opteron-8380x4 --output $(target)/results.md
+	tools/requirements examples
+	tools/export-examples $(nearside) $(release)/nearside-workloads
 
 # Needs hwloc's unpacked source: `apt-get source hwloc`.
 peers: build

@@ -6,8 +6,9 @@ use serde::Serialize;
 use std::sync::Arc;
 
 /// The kind of an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum ObjectKind {
     /// Allocated by the program.
     Heap,

@@ -17,6 +17,7 @@ use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::{ColumnPath, Type, TypePtr};
 use std::collections::HashSet;
 use std::fs::File;
+use std::io::Write;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -61,7 +62,38 @@ impl From<ParquetError> for TableError {
 
 /// Encodes rows as a Parquet file.
 pub(crate) fn encode<R: Row>(rows: &[R]) -> Result<Vec<u8>, ParquetError> {
-    let columns = Rows::new(rows).columns;
+    let mut writer = TableWriter::new::<R>(Vec::new())?;
+    writer.write(rows)?;
+    writer.finish()
+}
+
+/// Writes rows as a Parquet file, group by group.
+pub(crate) struct TableWriter<W: Write + Send>(SerializedFileWriter<W>);
+
+impl<W: Write + Send> TableWriter<W> {
+    pub fn new<R: Row>(to: W) -> Result<Self, ParquetError> {
+        let schema = schema(R::TABLE, R::COLUMNS)?;
+        Ok(Self(SerializedFileWriter::new(to, schema, Arc::new(properties()))?))
+    }
+
+    /// Writes a row group.
+    pub fn write<R: Row>(&mut self, rows: &[R]) -> Result<(), ParquetError> {
+        let columns = Rows::new(rows).columns;
+        let mut group = self.0.next_row_group()?;
+        for (column, values) in R::COLUMNS.iter().zip(columns) {
+            let Some(mut to) = group.next_column()? else { break };
+            write_column(&mut to, column, values)?;
+            to.close()?;
+        }
+        group.close().map(drop)
+    }
+
+    pub fn finish(self) -> Result<W, ParquetError> {
+        self.0.into_inner()
+    }
+}
+
+fn properties() -> WriterProperties {
     let mut properties = WriterProperties::builder()
         .set_created_by(concat!("nearside ", env!("CARGO_PKG_VERSION")).to_owned())
         .set_writer_version(WriterVersion::PARQUET_1_0)
@@ -72,17 +104,7 @@ pub(crate) fn encode<R: Row>(rows: &[R]) -> Result<Vec<u8>, ParquetError> {
         properties = properties.set_column_dictionary_enabled(ColumnPath::from(*name), false);
     }
     // Successive times are close together.
-    properties = properties.set_column_encoding(ColumnPath::from("time_ns"), Encoding::DELTA_BINARY_PACKED);
-    let schema = schema(R::TABLE, R::COLUMNS)?;
-    let mut writer = SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties.build()))?;
-    let mut group = writer.next_row_group()?;
-    for (column, values) in R::COLUMNS.iter().zip(columns) {
-        let Some(mut to) = group.next_column()? else { break };
-        write_column(&mut to, column, values)?;
-        to.close()?;
-    }
-    group.close()?;
-    writer.into_inner()
+    properties.set_column_encoding(ColumnPath::from("time_ns"), Encoding::DELTA_BINARY_PACKED).build()
 }
 
 fn schema(table: &str, columns: &[Column]) -> Result<TypePtr, ParquetError> {

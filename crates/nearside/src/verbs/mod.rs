@@ -6,6 +6,7 @@ mod bind;
 mod compare;
 mod diff;
 mod doctor;
+mod export;
 pub mod lab;
 mod manual;
 mod measure;
@@ -43,6 +44,7 @@ pub enum Verb {
     Report(Box<report::Arguments>),
     Diff(Box<diff::Arguments>),
     Assert(Box<assert::Arguments>),
+    Export(Box<export::Arguments>),
     #[cfg(feature = "sql")]
     Sql(sql::Arguments),
     Top(top::Arguments),
@@ -71,6 +73,7 @@ impl Verb {
             Self::Report(arguments) => report::run(arguments),
             Self::Diff(arguments) => diff::run(arguments),
             Self::Assert(arguments) => Ok(assert::run(arguments)),
+            Self::Export(arguments) => export::run(arguments),
             #[cfg(feature = "sql")]
             Self::Sql(arguments) => sql::run(arguments),
             Self::Top(arguments) => top::run(arguments),

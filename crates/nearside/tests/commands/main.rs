@@ -6,6 +6,7 @@
 mod assertions;
 mod bounds;
 mod documents;
+mod export;
 mod manual;
 mod measure;
 mod memory;

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 const MIB: u64 = 1 << 20;
 /// Commands that read a file, up to where it is named.
-const READERS: [&str; 17] = [
+const READERS: [&str; 18] = [
     "topology --from",
     "agent --config",
     "agent status --socket",
@@ -16,6 +16,7 @@ const READERS: [&str; 17] = [
     "report",
     "diff /dev/zero",
     "assert --local 1",
+    "export --parquet /dev/null",
     "lab show",
     "lab run --machine",
     "lab record --machine",
@@ -28,7 +29,7 @@ const READERS: [&str; 17] = [
     "bind 1 --trace",
 ];
 /// Options with a file that is written, is a control group or is mapped as memory.
-const OTHERS: [&str; 15] = [
+const OTHERS: [&str; 16] = [
     "--json",
     "--log",
     "--html",
@@ -44,6 +45,7 @@ const OTHERS: [&str; 15] = [
     "--mapping",
     "--junit",
     "--markdown",
+    "--parquet",
 ];
 /// Words that end the command lines of those that run a program.
 const RUNNERS: [&str; 4] = ["lab run", "lab record", "place", "compare"];

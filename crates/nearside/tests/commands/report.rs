@@ -31,7 +31,7 @@ pub fn text(arguments: &[&str]) -> String {
     answer.out
 }
 
-fn json(arguments: &[&str]) -> Value {
+pub fn json(arguments: &[&str]) -> Value {
     serde_json::from_str(&text(&[arguments, &["--json"]].concat())).unwrap()
 }
 
