@@ -71,6 +71,7 @@ pub fn measure_svg(name: &str, results: &Results) -> String {
         nodes: &results.nodes,
         values: matrix.iter().map(|row| row.iter().map(|number| (*number)?.value).collect()).collect(),
         more_is_better,
+        scale: None,
         show,
     };
     let mut maps = Vec::new();

@@ -106,6 +106,8 @@ pub struct FailedRun {
 pub struct PolicySummary {
     /// The policy.
     pub policy: String,
+    /// Number of runs.
+    pub runs: usize,
     /// Duration of the program, s.
     pub seconds: Option<Estimate>,
     /// Speedup over the baseline.
@@ -178,6 +180,7 @@ impl PolicyRuns {
         let cpu_seconds = all(|run| Some(run.wall_seconds)).map(|wall| wall * cpus as f64).filter(|time| *time > 0.0);
         PolicySummary {
             policy: self.policy.clone(),
+            runs: seconds.len(),
             seconds: Estimate::from_values(&seconds),
             speedup,
             local_access_ratio: memory.as_ref().and_then(MemoryCounts::local_access_ratio),

@@ -38,14 +38,15 @@ impl fmt::Display for CompareReport {
 }
 
 /// Columns; the unnamed one is the speedup over the baseline.
-pub(crate) const HEADINGS: [&str; 9] =
-    ["policy", "time", "95 %", "", "local", "imbalance", "latency", "pages moved", "policy's CPU"];
+pub(crate) const HEADINGS: [&str; 10] =
+    ["policy", "n", "time", "95 %", "", "local", "imbalance", "latency", "pages moved", "policy's CPU"];
 
 /// A policy's summary, in the order of the columns.
-pub(crate) fn cells(summary: &PolicySummary) -> [String; 9] {
+pub(crate) fn cells(summary: &PolicySummary) -> [String; 10] {
     let or = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     [
         escape_name(&summary.policy),
+        summary.runs.to_string(),
         or(summary.seconds.map(|seconds| duration(seconds.mean))),
         or(summary.seconds.and_then(spread_text)),
         or(summary.speedup.map(|speedup| speedup_text(&speedup))),

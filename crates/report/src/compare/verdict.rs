@@ -41,7 +41,7 @@ impl Verdict {
         }
         // Time of another policy relative to the best.
         let longer = |other: &Ran| Estimate::ratio(&other.0.seconds(), &best.0.seconds());
-        let is_slower = |other: &&Ran| longer(other).is_some_and(|ratio| ratio.is_above(1.0));
+        let is_slower = |other: &&Ran| longer(other).is_some_and(|ratio| ratio.is_above(1.0)) && is_apart(other, best);
         let as_good: Vec<&str> =
             others.iter().filter(|other| !is_slower(other)).map(|(policy, _)| policy.policy.as_str()).collect();
         let against = ran.iter().find(|(policy, _)| Some(policy.policy.as_str()) == baseline);
@@ -89,6 +89,14 @@ impl Verdict {
             "The fastest are {names}, without a significant difference between them{faster}.{slower}{reason}"
         ))
     }
+}
+
+/// Whether the intervals of the two times confirm that they differ. Two runs are too few for that of their ratio alone:
+/// it may exclude 1 while that of a time is as wide as the time.
+fn is_apart(long: &Ran, short: &Ran) -> bool {
+    let interval = |ran: &Ran| ran.1.seconds.and_then(|seconds| seconds.interval);
+    let few = long.0.runs.len().min(short.0.runs.len()) < 3;
+    !few || interval(long).zip(interval(short)).is_some_and(|((low, _), (_, high))| low > high)
 }
 
 fn mean(summary: &PolicySummary) -> f64 {

@@ -1,6 +1,6 @@
 //! The access map: accesses by address and time, with their kind and distance.
 
-use super::axis::{AddressAxis, Piece, Px, Tick, TimeAxis};
+use super::axis::{AXIS_HEIGHT, AddressAxis, LEFT, Piece, Px, RIGHT, Span, TIME_LABEL, Tick, TimeAxis, WIDTH};
 use super::marks::{Gathered, Look, Marks};
 use crate::escape::escape_name;
 use crate::subsample::subsample;
@@ -17,9 +17,7 @@ const MOST_PROCESSES: usize = 8;
 const LANES: usize = 4;
 const LANE: f64 = 14.0;
 /// Where bars begin: right of the address labels.
-const BARS: f64 = 132.0;
-const LEFT: f64 = BARS + LANES as f64 * LANE + 8.0;
-const WIDTH: f64 = 960.0;
+const BARS: f64 = LEFT - LANES as f64 * LANE - 8.0;
 const HEIGHT: f64 = 420.0;
 /// Length of a store's stroke, px.
 const STROKE: f64 = 5.0;
@@ -36,6 +34,8 @@ pub(super) struct AccessMap {
     height: Px,
     full_height: Px,
     tick_y: Px,
+    middle: Px,
+    time_label: &'static str,
     ticks: Vec<Tick>,
     areas: Vec<Area>,
     bars: Vec<Bar>,
@@ -75,7 +75,7 @@ struct Bar {
 
 impl AccessMap {
     /// Of a view, with bars of these objects, each with its number and name. None if no access left its core.
-    pub fn new(view: &View, objects: &[(ObjectId, String)]) -> Option<Self> {
+    pub fn new(view: &View, objects: &[(ObjectId, String)], span: Span) -> Option<Self> {
         let profile = view.profile();
         let process = |access: &Access| profile.threads().get(access.thread.0 as usize).map(|thread| thread.process);
         let mut counts: BTreeMap<ProcessId, usize> = BTreeMap::new();
@@ -92,8 +92,8 @@ impl AccessMap {
         let dots: Vec<(ProcessId, Access)> = subsample(view.accesses().filter(is_drawn), all, MOST_DOTS)
             .filter_map(|access| Some((process(&access)?, access)))
             .collect();
-        let span = (dots.first()?.1.time_ns, dots.last()?.1.time_ns);
-        let times = TimeAxis::new(span, LEFT + 6.0, WIDTH - LEFT - 30.0);
+        dots.first()?;
+        let times = TimeAxis::new(span);
         let axis = AddressAxis::new(dots.iter().map(|(process, access)| (*process, access.address)).collect(), HEIGHT);
         let mut gathered = Gathered::default();
         for (process, access) in &dots {
@@ -105,9 +105,11 @@ impl AccessMap {
         Some(Self {
             width: Px(WIDTH),
             left: Px(LEFT),
-            plot_width: Px(WIDTH - LEFT),
+            plot_width: Px(RIGHT - LEFT),
+            middle: Px(f64::midpoint(LEFT, RIGHT)),
+            time_label: TIME_LABEL,
             height: Px(axis.height),
-            full_height: Px(axis.height + 20.0),
+            full_height: Px(axis.height + AXIS_HEIGHT),
             tick_y: Px(axis.height + 14.0),
             ticks: times.ticks(),
             areas: areas(view, &axis, shown.len() > 1),

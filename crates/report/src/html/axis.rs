@@ -1,5 +1,6 @@
 //! Axes: positions of times, values and addresses in a picture.
 
+use crate::TraceFacts;
 use profile::ProcessId;
 use std::fmt;
 
@@ -22,24 +23,57 @@ pub(super) struct Tick {
     pub label: String,
 }
 
-/// Times from left to right, counted from the first.
+/// Width of a picture with a time axis, px.
+pub(super) const WIDTH: f64 = 960.0;
+/// Where the plot of such a picture begins. All have the same, so that a time is at the same place in each of them.
+pub(super) const LEFT: f64 = 196.0;
+/// Where the plot ends; names of lines are to the right of it.
+pub(super) const RIGHT: f64 = WIDTH - 70.0;
+/// Dots at the edges are inside of the plot.
+const INSET: f64 = 6.0;
+/// Height of the axis: its ticks and its label.
+pub(super) const AXIS_HEIGHT: f64 = 34.0;
+/// The label of each time axis.
+pub(super) const TIME_LABEL: &str = "time since the first access";
+
+/// The time of a page, in ns of the trace's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    /// The time that is written as 0, as in all texts.
+    pub start_ns: u64,
+    /// The first time that is drawn.
+    pub from_ns: u64,
+    /// The last time that is drawn.
+    pub until_ns: u64,
+}
+
+/// Times from left to right, the same in every picture of a page.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct TimeAxis {
-    from_ns: u64,
+    span: Span,
     span_ns: f64,
-    left: f64,
-    width: f64,
+}
+
+impl Span {
+    pub fn of(facts: &TraceFacts) -> Self {
+        let until_ns = facts.from_ns.saturating_add(facts.duration_ns);
+        Self { start_ns: facts.start_ns, from_ns: facts.from_ns, until_ns }
+    }
 }
 
 impl TimeAxis {
-    pub fn new((from_ns, until_ns): (u64, u64), left: f64, width: f64) -> Self {
-        Self { from_ns, span_ns: (until_ns.saturating_sub(from_ns) as f64).max(1.0), left, width }
+    pub fn new(span: Span) -> Self {
+        Self { span, span_ns: (span.until_ns.saturating_sub(span.from_ns) as f64).max(1.0) }
     }
 
     /// Times before the first are at the left edge, times after the last at the right edge.
     pub fn x(&self, time_ns: u64) -> Px {
-        let part = time_ns.saturating_sub(self.from_ns) as f64 / self.span_ns;
-        Px(self.left + self.width * part.min(1.0))
+        let part = time_ns.saturating_sub(self.span.from_ns) as f64 / self.span_ns;
+        Self::at(part.min(1.0))
+    }
+
+    fn at(part: f64) -> Px {
+        Px(LEFT + INSET + (RIGHT - LEFT - 2.0 * INSET) * part)
     }
 
     pub fn ticks(&self) -> Vec<Tick> {
@@ -50,23 +84,31 @@ impl TimeAxis {
             _ => ("ns", 1.0),
         };
         let span = self.span_ns / factor;
-        let at = |value: f64| Px(self.left + self.width * value / span);
-        round_values(span, 8.0)
+        let first = self.span.from_ns.saturating_sub(self.span.start_ns) as f64 / factor;
+        round_values_from(first, span, 8.0)
             .into_iter()
-            .map(|(value, label)| Tick { at: at(value), label: format!("{label} {unit}") })
+            .map(|(value, label)| Tick { at: Self::at((value - first) / span), label: format!("{label} {unit}") })
             .collect()
     }
 }
 
 /// About `about` round values from 0 up to `most`, with their text.
 pub(super) fn round_values(most: f64, about: f64) -> Vec<(f64, String)> {
-    let raw = (most / about).max(f64::MIN_POSITIVE);
+    round_values_from(0.0, most, about)
+}
+
+/// About `about` round values of at least `first` and at most `first + span`, with their text.
+fn round_values_from(first: f64, span: f64, about: f64) -> Vec<(f64, String)> {
+    let raw = (span / about).max(f64::MIN_POSITIVE);
     let magnitude = 10_f64.powf(raw.log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0].map(|part| part * magnitude).into_iter().find(|step| *step >= raw);
     let step = step.unwrap_or(10.0 * magnitude);
     let decimals = (-step.log10().floor()).clamp(0.0, 12.0) as usize;
-    let count = (most / step + 1e-9).min(2.0 * about) as u32;
-    (0..=count).map(|number| f64::from(number) * step).map(|value| (value, format!("{value:.decimals$}"))).collect()
+    let begin = (first / step - 1e-9).ceil().max(0.0);
+    let count = ((first + span) / step + 1e-9).floor() - begin;
+    let value = |number: u32| (begin + f64::from(number)) * step;
+    let count = count.clamp(0.0, 2.0 * about) as u32;
+    (0..=count).map(value).map(|value| (value, format!("{value:.decimals$}"))).collect()
 }
 
 /// Most pieces of the axis.
@@ -190,11 +232,16 @@ mod tests {
 
     #[test]
     fn ticks_are_round_and_end_with_the_time() {
-        let labels = |span_ns| -> Vec<String> {
-            TimeAxis::new((5, 5 + span_ns), 0.0, 100.0).ticks().into_iter().map(|tick| tick.label).collect()
-        };
+        let texts = |span| -> Vec<String> { TimeAxis::new(span).ticks().into_iter().map(|tick| tick.label).collect() };
+        let labels = |span_ns| texts(Span { start_ns: 5, from_ns: 5, until_ns: 5 + span_ns });
         assert_eq!(labels(3_200_000_000), ["0.0 s", "0.5 s", "1.0 s", "1.5 s", "2.0 s", "2.5 s", "3.0 s"]);
         assert_eq!(labels(70_000), ["0 µs", "10 µs", "20 µs", "30 µs", "40 µs", "50 µs", "60 µs", "70 µs"]);
+        // A part of the time has the times of the whole.
+        let part = Span { start_ns: 5, from_ns: 500_000_005, until_ns: 900_000_005 };
+        assert_eq!(
+            texts(part),
+            ["500 ms", "550 ms", "600 ms", "650 ms", "700 ms", "750 ms", "800 ms", "850 ms", "900 ms"]
+        );
         assert!([0, 1, u64::MAX - 5].iter().all(|span_ns| (1..18).contains(&labels(*span_ns).len())));
     }
 

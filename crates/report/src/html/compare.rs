@@ -4,7 +4,7 @@ use super::axis::{Px, Tick, round_values};
 use super::{MOST_DRAWN_NODES, cut};
 use crate::compare::text::{HEADINGS, cells, duration, remarks};
 use crate::escape::{escape_name, escape_sentence};
-use crate::picture::{HeatMap, heat_maps_to_svg, machine_to_svg, machine_to_text};
+use crate::picture::{HeatMap, heat_maps_in_page, machine_in_page, machine_to_text};
 use crate::{CompareReport, MemoryCounts, PolicyRuns, PolicySummary, percent};
 use askama::Template;
 use machine::Machine;
@@ -35,7 +35,7 @@ struct Page {
     verdict: String,
     interrupted: bool,
     columns: Vec<String>,
-    rows: Vec<[String; 9]>,
+    rows: Vec<[String; 10]>,
     bars: Option<Bars>,
     maps: Vec<Map>,
     runs: Vec<[String; 6]>,
@@ -95,8 +95,11 @@ impl Page {
         let ran = || pairs().filter(|(_, summary)| summary.seconds.is_some());
         let against = format!("as fast as {}", escape_name(report.baseline.as_deref().unwrap_or("")));
         let column = |name: &str| if name.is_empty() { against.clone() } else { name.to_owned() };
+        // One scale, so that the same colour is the same share under each policy.
+        let shares = pairs().filter_map(|(_, summary)| summary.memory.as_ref()).filter_map(busiest_pair);
+        let most = shares.fold(0.0, f64::max);
         let map = |(_, summary): (&PolicyRuns, &PolicySummary)| {
-            let picture = map(summary.memory.as_ref()?)?;
+            let picture = map(summary.memory.as_ref()?, most)?;
             Some(Map { policy: escape_name(&summary.policy), picture })
         };
         let failure = |policy: &PolicyRuns| {
@@ -125,7 +128,7 @@ impl Page {
                 .collect(),
             failures: compared.policies.iter().filter_map(failure).collect(),
             machine: cut(&machine_to_text(machine)),
-            machine_picture: (machine.nodes.len() <= MOST_DRAWN_NODES).then(|| machine_to_svg(machine)),
+            machine_picture: (machine.nodes.len() <= MOST_DRAWN_NODES).then(|| machine_in_page(machine)),
         }
     }
 }
@@ -150,8 +153,14 @@ fn runs(policies: &[PolicyRuns]) -> Vec<[String; 6]> {
     runs.into_iter().map(row).collect()
 }
 
-/// Shares of all accesses, if there are any.
-fn map(memory: &MemoryCounts) -> Option<String> {
+/// The greatest share of all accesses that a pair of nodes has.
+fn busiest_pair(memory: &MemoryCounts) -> Option<f64> {
+    let most = memory.accesses_by_node.iter().flatten().max()?;
+    Some(*most as f64 / memory.accesses() as f64).filter(|share| share.is_finite())
+}
+
+/// Shares of all accesses, if there are any, in the colours of a scale from 0 to `most`.
+fn map(memory: &MemoryCounts, most: f64) -> Option<String> {
     let all = Some(memory.accesses()).filter(|all| *all > 0)? as f64;
     let share = |cell: &u64| Some(*cell as f64 / all);
     let shares = HeatMap {
@@ -159,9 +168,10 @@ fn map(memory: &MemoryCounts) -> Option<String> {
         nodes: &memory.nodes,
         values: memory.accesses_by_node.iter().map(|row| row.iter().map(share).collect()).collect(),
         more_is_better: false,
+        scale: Some((0.0, most)),
         show: percent,
     };
-    Some(heat_maps_to_svg("", "", vec![shares]))
+    Some(heat_maps_in_page(vec![shares]))
 }
 
 impl Bars {

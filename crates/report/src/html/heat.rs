@@ -1,7 +1,7 @@
 //! The node x node heat map of accesses.
 
 use crate::count;
-use crate::picture::{HeatMap, heat_maps_to_svg};
+use crate::picture::{HeatMap, heat_maps_in_page};
 use machine::{Machine, NodeId};
 use profile::NodePair;
 use std::collections::BTreeMap;
@@ -28,7 +28,8 @@ pub(super) fn map(machine: &Machine, pairs: &[NodePair]) -> (Option<String>, Str
         nodes: &nodes,
         values: nodes.iter().map(row).collect(),
         more_is_better: false,
+        scale: None,
         show: |value| count(value.round() as u64),
     };
-    (Some(heat_maps_to_svg("", "", vec![accesses])), note)
+    (Some(heat_maps_in_page(vec![accesses])), note)
 }

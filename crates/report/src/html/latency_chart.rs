@@ -1,6 +1,6 @@
 //! Latency of each node's memory over time, with its times of saturation.
 
-use super::axis::{Px, Tick, TimeAxis, round_values};
+use super::axis::{AXIS_HEIGHT, LEFT, Px, RIGHT, Span, TIME_LABEL, Tick, TimeAxis, WIDTH, round_values};
 use crate::profile::text::time;
 use askama::Template;
 use machine::NodeId;
@@ -10,9 +10,6 @@ use std::fmt::Write;
 
 /// Most nodes that are drawn: more lines are not distinguishable.
 const MOST_NODES: usize = 8;
-const WIDTH: f64 = 960.0;
-const LEFT: f64 = 58.0;
-const RIGHT: f64 = 70.0;
 const HEIGHT: f64 = 220.0;
 /// Height of a node's row of saturation, px.
 const ROW: f64 = 13.0;
@@ -28,6 +25,10 @@ pub(super) struct LatencyChart {
     height: Px,
     full_height: Px,
     tick_y: Px,
+    middle: Px,
+    label_x: Px,
+    label_y: Px,
+    time_label: &'static str,
     ticks: Vec<Tick>,
     values: Vec<Tick>,
     lines: Vec<Line>,
@@ -67,7 +68,7 @@ struct Saturated {
 
 impl LatencyChart {
     /// For latencies over time; none if there are none.
-    pub fn new(parts: &[LatencyPart]) -> Option<Self> {
+    pub fn new(parts: &[LatencyPart], span: Span) -> Option<Self> {
         let mut of_nodes: BTreeMap<NodeId, Vec<LatencyPart>> = BTreeMap::new();
         for part in parts {
             of_nodes.entry(part.node).or_default().push(*part);
@@ -84,10 +85,10 @@ impl LatencyChart {
         nodes.truncate(MOST_NODES);
         nodes.sort_by_key(|(node, _)| *node);
         let all = || nodes.iter().flat_map(|(_, parts)| parts);
-        let span = (all().map(|part| part.from_ns).min()?, all().map(|part| part.until_ns).max()?);
+        all().next()?;
         let most = all().map(|part| part.latency_mean_ns).fold(0.0, f64::max) * 1.08;
         let most = if most.is_finite() { most.max(1.0) } else { f64::MAX };
-        let times = TimeAxis::new(span, LEFT, WIDTH - LEFT - RIGHT);
+        let times = TimeAxis::new(span);
         let y = |ns: f64| Px(HEIGHT - (HEIGHT - 8.0) * (ns / most).clamp(0.0, 1.0));
         // A node has the same colour in every picture, if there are enough colours.
         let few = nodes.iter().all(|(node, _)| (node.0 as usize) < MOST_NODES);
@@ -110,7 +111,7 @@ impl LatencyChart {
                 hint: format!("node {node}: {:.0} ns on average, {} samples", found.latency_mean_ns, found.samples),
             };
             if !found.is_empty() {
-                let y = HEIGHT + 28.0 + rows.len() as f64 * ROW;
+                let y = HEIGHT + AXIS_HEIGHT + 4.0 + rows.len() as f64 * ROW;
                 let times = found.iter().map(time).collect();
                 rows.push(Row { node: *node, colour, y: Px(y), text_y: Px(y + 9.0), times });
             }
@@ -119,17 +120,21 @@ impl LatencyChart {
         keep_apart(&mut lines);
         saturated.sort_by_key(|(length, found)| (std::cmp::Reverse(*length), found.node, found.from_ns));
         let in_words = |(length, found): &(u64, profile::Saturation)| {
-            let from = time(found.from_ns.saturating_sub(span.0));
+            let from = time(found.from_ns.saturating_sub(span.start_ns));
             format!("node {}: {} from {from} on, {:.0} ns", found.node, time(*length), found.latency_mean_ns)
         };
         let value = |(value, label): (f64, String)| Tick { at: y(value), label: format!("{label} ns") };
         Some(Self {
             width: Px(WIDTH),
             left: Px(LEFT),
-            right: Px(WIDTH - RIGHT),
-            plot_width: Px(WIDTH - LEFT - RIGHT),
+            right: Px(RIGHT),
+            plot_width: Px(RIGHT - LEFT),
+            middle: Px(f64::midpoint(LEFT, RIGHT)),
+            label_x: Px(LEFT - 6.0),
+            label_y: Px(HEIGHT + 29.0),
+            time_label: TIME_LABEL,
             height: Px(HEIGHT),
-            full_height: Px(HEIGHT + 24.0 + rows.len() as f64 * ROW),
+            full_height: Px(HEIGHT + AXIS_HEIGHT + 4.0 + rows.len() as f64 * ROW),
             tick_y: Px(HEIGHT + 15.0),
             ticks: times.ticks(),
             values: round_values(most, 6.0).into_iter().map(value).collect(),

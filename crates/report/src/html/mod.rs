@@ -20,12 +20,13 @@ pub use compare::comparison_to_html;
 
 use crate::ProfileReport;
 use crate::escape::{escape_name, escape_sentence};
-use crate::picture::{machine_to_svg, machine_to_text};
+use crate::picture::{machine_in_page, machine_to_text};
 use crate::profile::advice::{self, AdviceRow};
 use crate::profile::metrics;
 use crate::profile::trace_facts::TraceText;
 use access_map::AccessMap;
 use askama::Template;
+use axis::Span;
 use latency_chart::LatencyChart;
 use lines::{Line, lines};
 use objects::ObjectPart;
@@ -121,12 +122,12 @@ impl Page {
             of_few_samples: report.advice.iter().filter(is_of_few).count(),
             heat,
             heat_note,
-            access_map: AccessMap::new(view, &bars),
-            latency: LatencyChart::new(&report.latency_over_time),
+            access_map: AccessMap::new(view, &bars, Span::of(&report.trace)),
+            latency: LatencyChart::new(&report.latency_over_time, Span::of(&report.trace)),
             objects: objects::parts(view, report, MOST_TIMELINES),
             tables: tables::of(report),
             machine: cut(&machine_to_text(machine)),
-            machine_picture: (machine.nodes.len() <= MOST_DRAWN_NODES).then(|| machine_to_svg(machine)),
+            machine_picture: (machine.nodes.len() <= MOST_DRAWN_NODES).then(|| machine_in_page(machine)),
         }
     }
 }

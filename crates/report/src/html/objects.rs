@@ -1,5 +1,6 @@
 //! The most expensive objects, one by one.
 
+use super::axis::Span;
 use super::lines::Line;
 use super::timeline::Timeline;
 use crate::ProfileReport;
@@ -26,7 +27,7 @@ pub(super) fn parts(view: &View, report: &ProfileReport, most: usize) -> Vec<Obj
     let rows = report.objects.first.get(..most).unwrap_or(&report.objects.first);
     let ids: Vec<ObjectId> = rows.iter().map(|row| row.summary.object).collect();
     let flows = view.flows_of_objects(&ids);
-    let span = (report.trace.from_ns, report.trace.from_ns.saturating_add(report.trace.duration_ns));
+    let span = Span::of(&report.trace);
     let part = |((row, flow), rank): ((&crate::ObjectRow, &profile::Flow), usize)| {
         let object = view.profile().objects().get(row.summary.object.0 as usize)?;
         let summary = &row.summary;

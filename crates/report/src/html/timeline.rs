@@ -1,22 +1,25 @@
 //! The timeline of an object: loads and stores by thread.
 
-use super::axis::{Px, Tick, TimeAxis};
+use super::axis::{AXIS_HEIGHT, LEFT, Px, RIGHT, Span, TIME_LABEL, Tick, TimeAxis, WIDTH};
 use super::marks::{Gathered, Look, Marks};
+use crate::columns;
 use crate::escape::escape_name;
 use crate::subsample::subsample;
 use askama::Template;
+use machine::NodeId;
 use profile::{Facts, Flow, Object, ThreadId, ThreadUse, Usage};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// Most threads with a lane of their own: those with the most accesses.
 const MOST_LANES: usize = 24;
 /// Most accesses that are drawn per object.
 const MOST_MARKS: usize = 2000;
-const WIDTH: f64 = 960.0;
-const LEFT: f64 = 150.0;
 const LANE: f64 = 14.0;
 /// Length of a store's stroke, px.
 const STROKE: f64 = 10.0;
+/// Columns of a thread's name that fit left of its lane, beside its number and its node.
+const MOST_NAME_COLUMNS: usize = 15;
 /// Where lanes begin: below the phases.
 const TOP: f64 = 24.0;
 
@@ -33,6 +36,9 @@ pub(super) struct Timeline {
     lanes_height: Px,
     full_height: Px,
     tick_y: Px,
+    middle: Px,
+    label_x: Px,
+    time_label: &'static str,
     life_x: Px,
     life_width: Px,
     phases: Vec<PhaseArea>,
@@ -65,8 +71,8 @@ struct Lane {
 
 impl Timeline {
     /// For an object's flow and facts, over the time of the whole view.
-    pub fn new(flow: &Flow, facts: &Facts, object: &Object, span: (u64, u64)) -> Self {
-        let times = TimeAxis::new(span, LEFT, WIDTH - LEFT - 24.0);
+    pub fn new(flow: &Flow, facts: &Facts, object: &Object, span: Span) -> Self {
+        let times = TimeAxis::new(span);
         let mut shown: Vec<&ThreadUse> = facts.threads.iter().take(MOST_LANES).collect();
         shown.sort_by_key(|used| used.thread);
         let lane_of: BTreeMap<ThreadId, usize> =
@@ -78,10 +84,11 @@ impl Timeline {
         for (lane, access) in subsample(accesses(), all, MOST_MARKS) {
             gathered.add(Look::new(&access), times.x(access.time_ns), middle(lane), STROKE);
         }
+        let nodes = nodes_of_threads(flow);
         let lane = |(used, lane): (&&ThreadUse, usize)| Lane {
             y: Px(TOP + lane as f64 * LANE),
             text_y: Px(middle(lane).0 + 3.5),
-            label: short(used),
+            label: short(used, nodes.get(&used.thread)),
             hint: thread_hint(used),
         };
         let height = TOP + shown.len() as f64 * LANE;
@@ -91,16 +98,19 @@ impl Timeline {
             class: usage(phase.usage).0,
             hint: phase_hint(&phase),
         };
-        let life = (times.x(object.from_ns), object.until_ns.map_or(Px(WIDTH - 24.0), |until_ns| times.x(until_ns)));
+        let life = (times.x(object.from_ns), object.until_ns.map_or(Px(RIGHT), |until_ns| times.x(until_ns)));
         Self {
             width: Px(WIDTH),
             left: Px(LEFT),
-            right: Px(WIDTH - 24.0),
+            right: Px(RIGHT),
             top: Px(TOP),
-            plot_width: Px(WIDTH - 24.0 - LEFT),
+            plot_width: Px(RIGHT - LEFT),
+            middle: Px(f64::midpoint(LEFT, RIGHT)),
+            label_x: Px(LEFT - 6.0),
+            time_label: TIME_LABEL,
             height: Px(height),
             lanes_height: Px(height - TOP),
-            full_height: Px(height + 18.0),
+            full_height: Px(height + AXIS_HEIGHT),
             tick_y: Px(height + 13.0),
             life_x: life.0,
             life_width: Px((life.1.0 - life.0.0).max(1.0)),
@@ -131,10 +141,22 @@ fn phase_hint(phase: &profile::Phase) -> String {
     format!("{} by {threads}{node}: {} samples", usage(phase.usage).1, phase.samples)
 }
 
-/// The TID, which identifies the thread, and as much of the name as fits.
-fn short(used: &ThreadUse) -> String {
-    let name: String = escape_name(used.name.as_deref().unwrap_or("thread")).chars().take(12).collect();
-    format!("{name} {}", used.tid)
+/// The nodes that each thread ran on, with the number of accesses from there.
+fn nodes_of_threads(flow: &Flow) -> BTreeMap<ThreadId, BTreeMap<NodeId, u64>> {
+    let mut nodes: BTreeMap<ThreadId, BTreeMap<NodeId, u64>> = BTreeMap::new();
+    for (thread, node) in flow.accesses().filter_map(|access| Some((access.thread, access.from?))) {
+        *nodes.entry(thread).or_default().entry(node).or_default() += 1;
+    }
+    nodes
+}
+
+/// As much of the name as fits, then what tells lanes apart: the TID, and the node that the thread mostly ran on.
+fn short(used: &ThreadUse, nodes: Option<&BTreeMap<NodeId, u64>>) -> String {
+    let name = escape_name(used.name.as_deref().unwrap_or("thread"));
+    let name = columns::beginning(&name, MOST_NAME_COLUMNS);
+    let most = nodes.and_then(|nodes| nodes.iter().max_by_key(|(node, count)| (**count, Reverse(**node))));
+    let others = if nodes.is_some_and(|nodes| nodes.len() > 1) { "+" } else { "" };
+    most.map_or_else(|| format!("{name} {}", used.tid), |(node, _)| format!("{name} {}, node {node}{others}", used.tid))
 }
 
 fn thread_hint(used: &ThreadUse) -> String {

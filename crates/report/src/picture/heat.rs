@@ -30,6 +30,8 @@ pub struct HeatMap<'a> {
     pub values: Vec<Vec<Option<f64>>>,
     /// Whether larger values are better: bandwidth, not latency. Dark is bad.
     pub more_is_better: bool,
+    /// The least and the greatest value of the scale; none to take those of the map. Maps that are compared share one.
+    pub scale: Option<(f64, f64)>,
     /// Formats a value.
     pub show: fn(f64) -> String,
 }
@@ -38,17 +40,18 @@ pub struct HeatMap<'a> {
 pub(super) fn of_machine(facts: &Facts) -> Option<Heat> {
     let (title, values, show) = values(facts).filter(|_| facts.machine.nodes.len() > 1)?;
     let nodes: Vec<NodeId> = facts.machine.nodes.iter().map(|node| node.id).collect();
-    draw(HeatMap { title, nodes: &nodes, values, more_is_better: false, show })
+    draw(HeatMap { title, nodes: &nodes, values, more_is_better: false, scale: None, show })
 }
 
 /// `None` if no value is known.
-pub(super) fn draw(HeatMap { title, nodes: all, values, more_is_better, show }: HeatMap) -> Option<Heat> {
+pub(super) fn draw(HeatMap { title, nodes: all, values, more_is_better, scale, show }: HeatMap) -> Option<Heat> {
     let nodes = values.len();
     let values = thinned(values);
     let squares = values.len();
     let block = block(nodes);
     let known = || values.iter().flatten().filter_map(|value| *value);
-    let (least, most) = (known().min_by(f64::total_cmp)?, known().max_by(f64::total_cmp)?);
+    let own = (known().min_by(f64::total_cmp)?, known().max_by(f64::total_cmp)?);
+    let (least, most) = scale.unwrap_or(own);
     let widest = known().map(|value| show(value).len()).max().unwrap_or(2) as f64;
     let numbers = nodes <= MOST_NUMBERS;
     let font = if nodes <= 8 { 12.0 } else { 10.0 };

@@ -31,12 +31,12 @@ pub use strip::{Place, Strip};
 
 /// Heat maps as one self-contained SVG image. Maps without a value are left out.
 pub fn heat_maps_to_svg(title: &str, summary: &str, maps: Vec<HeatMap>) -> String {
-    svg::write(&scene::of_heat_maps(title, summary, maps))
+    svg::write(&scene::of_heat_maps(title, summary, maps), true)
 }
 
 /// Address ranges as one self-contained SVG image: the node of each piece.
 pub fn strips_to_svg(title: &str, summary: &str, strips: &[Strip]) -> String {
-    svg::write(&strip::of_strips(title, summary, strips))
+    svg::write(&strip::of_strips(title, summary, strips), true)
 }
 
 /// A machine for a terminal: nodes, caches, distances, latencies and links as aligned ASCII tables. Machines with more
@@ -55,5 +55,15 @@ pub fn sources_to_text(machine: &Machine) -> String {
 /// latencies or firmware distances. No scripts, no external fonts. Above 32 nodes only the heat map and a summary are
 /// drawn.
 pub fn machine_to_svg(machine: &Machine) -> String {
-    svg::write(&scene::of(machine))
+    svg::write(&scene::of(machine), true)
+}
+
+/// The same as a part of a page.
+pub(crate) fn machine_in_page(machine: &Machine) -> String {
+    svg::write(&scene::of(machine), false)
+}
+
+/// Heat maps as a part of a page.
+pub(crate) fn heat_maps_in_page(maps: Vec<HeatMap>) -> String {
+    svg::write(&scene::of_heat_maps("", "", maps), false)
 }

@@ -7,6 +7,10 @@ use super::scene::{Rect, Scene, Shape, Style};
 /// From near to far; colour-blind safe because it also darkens.
 const HEAT: [[f64; 3]; 4] = [[233.0, 241.0, 236.0], [247.0, 217.0, 160.0], [219.0, 133.0, 84.0], [150.0, 58.0, 52.0]];
 const UNKNOWN: &str = "#e4e4e4";
+const UNKNOWN_RGB: [f64; 3] = [228.0, 228.0, 228.0];
+/// Turns the light picture into a dark one, with the same hues.
+const DARK: &str =
+    "<style>@media (prefers-color-scheme: dark) { :root { filter: invert(0.9) hue-rotate(180deg); } }</style>\n";
 /// Categorical colours: colour-blind safe (Okabe and Ito).
 const KINDS: [&str; 8] = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#5b5b5b"];
 
@@ -14,12 +18,14 @@ const KINDS: [&str; 8] = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9",
 pub(super) const MIXED: usize = usize::MAX;
 const MIXED_COLOUR: &str = "#c3bdb0";
 
-pub(super) fn write(scene: &Scene) -> String {
+/// On its own, a picture follows the reader's choice of light or dark; in a page, the page's style does that.
+pub(super) fn write(scene: &Scene, alone: bool) -> String {
+    let style = if alone { DARK } else { "" };
     let (width, height) = (number(scene.width), number(scene.height));
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\" role=\"img\" \
          font-family=\"system-ui, -apple-system, 'Segoe UI', 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif\">\n\
-         <title>{}</title>\n<desc>{}</desc>\n<rect width=\"{width}\" height=\"{height}\" fill=\"#fdfdfb\"/>\n",
+         <title>{}</title>\n<desc>{}</desc>\n{style}<rect width=\"{width}\" height=\"{height}\" fill=\"#fdfdfb\"/>\n",
         escape(&scene.title),
         escape(&scene.summary)
     );
@@ -82,7 +88,7 @@ fn draw(svg: &mut String, shape: &Shape) {
             );
         }
         Shape::HeatText { x, y, size, heat, text } => {
-            let fill = if heat.is_some_and(|heat| heat > 0.62) { "#ffffff" } else { "#2b2f36" };
+            let fill = text_colour(heat.map_or(UNKNOWN_RGB, heat_rgb));
             let (x, y, text) = (number(*x), number(*y), escape(text));
             append!(
                 svg,
@@ -115,12 +121,32 @@ fn text_look(style: Style) -> (&'static str, &'static str) {
 }
 
 fn heat_colour(heat: f64) -> String {
+    let [red, green, blue] = heat_rgb(heat).map(|channel| channel.round() as u8);
+    format!("#{red:02x}{green:02x}{blue:02x}")
+}
+
+/// Black or white, whichever has the greater contrast: at least 4.5 on any colour.
+fn text_colour(behind: [f64; 3]) -> &'static str {
+    // (light + 0.05) / (dark + 0.05), with the luminance 0 of black and 1 of white (WCAG 2.2).
+    let luminance = luminance(behind);
+    if (luminance + 0.05) / 0.05 >= 1.05 / (luminance + 0.05) { "#000000" } else { "#ffffff" }
+}
+
+/// The relative luminance of a colour, 0 to 1 (WCAG 2.2).
+fn luminance(rgb: [f64; 3]) -> f64 {
+    let linear = |channel: f64| {
+        let part = channel / 255.0;
+        if part <= 0.04045 { part / 12.92 } else { ((part + 0.055) / 1.055).powf(2.4) }
+    };
+    let [red, green, blue] = rgb.map(linear);
+    0.2126 * red + 0.7152 * green + 0.0722 * blue
+}
+
+fn heat_rgb(heat: f64) -> [f64; 3] {
     let at = heat.clamp(0.0, 1.0) * (HEAT.len() - 1) as f64;
     let low = (at as usize).min(HEAT.len() - 2);
-    let mix = |channel: usize| {
-        (HEAT[low][channel] + (HEAT[low + 1][channel] - HEAT[low][channel]) * (at - low as f64)).round() as u8
-    };
-    format!("#{:02x}{:02x}{:02x}", mix(0), mix(1), mix(2))
+    let mix = |channel: usize| HEAT[low][channel] + (HEAT[low + 1][channel] - HEAT[low][channel]) * (at - low as f64);
+    [mix(0), mix(1), mix(2)]
 }
 
 /// After the first few, hues that differ most from their neighbours.
@@ -173,4 +199,20 @@ fn escape(text: &str) -> String {
         }
     }
     escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_on_heat_can_be_read() {
+        for step in 0..=200 {
+            let behind = heat_rgb(f64::from(step) / 200.0);
+            let text = if text_colour(behind) == "#ffffff" { 1.0 } else { 0.0 };
+            let (light, dark) = (luminance(behind).max(text), luminance(behind).min(text));
+            assert!((light + 0.05) / (dark + 0.05) >= 4.5, "{behind:?}");
+        }
+        assert!((luminance([255.0; 3]) - 1.0).abs() < 1e-9 && luminance([0.0; 3]) == 0.0);
+    }
 }

@@ -61,6 +61,22 @@ fn a_page_says_what_the_report_says() {
     assert!(text.contains("saturated: node 1: 4"), "{text}");
 }
 
+/// A time is at the same place in each picture, and each picture names its axis.
+#[test]
+fn pictures_share_one_time_axis() {
+    let page = page(&Shape::default());
+    let start = page.find("id=\"map\"").unwrap();
+    let pictures =
+        || page[start..].split("<svg class=\"picture\"").skip(1).map(|svg| svg.split("</svg>").next().unwrap());
+    let place = |svg: &str| {
+        let line = svg.lines().find(|line| line.ends_with(">100 ms</text>")).unwrap_or_else(|| panic!("{svg}"));
+        line.split("x=\"").nth(1).unwrap().split('"').next().unwrap().to_owned()
+    };
+    let places: Vec<String> = pictures().map(place).collect();
+    assert!(places.len() > 3 && places.iter().all(|other| *other == places[0]), "{places:?}");
+    assert!(pictures().all(|svg| svg.contains(">time since the first access</text>")));
+}
+
 #[test]
 fn what_is_drawn_is_chosen_and_bounded_at_any_size() {
     let shape = Shape { nodes: 64, threads: 300, samples: 60_000, ..Shape::default() };
