@@ -111,6 +111,9 @@ fn a_winner_is_named_only_where_chance_allows() {
     assert!(
         best.starts_with("first-touch is the fastest: 1.50 times (") && best.contains("as fast as kernel, the next")
     );
+    // Of two runs each, whose own times are known to 80 and 140 %.
+    let few = text(vec![runs("first-touch", &[200.0, 226.0], None), runs("carrefour", &[100.0, 125.0], None)]);
+    assert!(few.starts_with("No significant difference: the best, carrefour, was 1."), "{few}");
     let once = text(vec![slow(), runs("carrefour", &[100.0], None)]);
     assert!(once.starts_with("carrefour was the fastest, but not every policy has two runs"), "{once}");
     assert!(text(vec![slow()]).starts_with("Only first-touch ran"));
