@@ -41,10 +41,8 @@ pub(super) const TIME_LABEL: &str = "time since the first access";
 pub(super) struct Span {
     /// The time that is written as 0, as in all texts.
     pub start_ns: u64,
-    /// The first time that is drawn.
-    pub from_ns: u64,
-    /// The last time that is drawn.
-    pub until_ns: u64,
+    /// The first and the last time that are drawn.
+    pub drawn_ns: (u64, u64),
 }
 
 /// Times from left to right, the same in every picture of a page.
@@ -57,18 +55,18 @@ pub(super) struct TimeAxis {
 impl Span {
     pub fn of(facts: &TraceFacts) -> Self {
         let until_ns = facts.from_ns.saturating_add(facts.duration_ns);
-        Self { start_ns: facts.start_ns, from_ns: facts.from_ns, until_ns }
+        Self { start_ns: facts.start_ns, drawn_ns: (facts.from_ns, until_ns) }
     }
 }
 
 impl TimeAxis {
     pub fn new(span: Span) -> Self {
-        Self { span, span_ns: (span.until_ns.saturating_sub(span.from_ns) as f64).max(1.0) }
+        Self { span, span_ns: (span.drawn_ns.1.saturating_sub(span.drawn_ns.0) as f64).max(1.0) }
     }
 
     /// Times before the first are at the left edge, times after the last at the right edge.
     pub fn x(&self, time_ns: u64) -> Px {
-        let part = time_ns.saturating_sub(self.span.from_ns) as f64 / self.span_ns;
+        let part = time_ns.saturating_sub(self.span.drawn_ns.0) as f64 / self.span_ns;
         Self::at(part.min(1.0))
     }
 
@@ -84,7 +82,7 @@ impl TimeAxis {
             _ => ("ns", 1.0),
         };
         let span = self.span_ns / factor;
-        let first = self.span.from_ns.saturating_sub(self.span.start_ns) as f64 / factor;
+        let first = self.span.drawn_ns.0.saturating_sub(self.span.start_ns) as f64 / factor;
         round_values_from(first, span, 8.0)
             .into_iter()
             .map(|(value, label)| Tick { at: Self::at((value - first) / span), label: format!("{label} {unit}") })
@@ -233,11 +231,11 @@ mod tests {
     #[test]
     fn ticks_are_round_and_end_with_the_time() {
         let texts = |span| -> Vec<String> { TimeAxis::new(span).ticks().into_iter().map(|tick| tick.label).collect() };
-        let labels = |span_ns| texts(Span { start_ns: 5, from_ns: 5, until_ns: 5 + span_ns });
+        let labels = |span_ns| texts(Span { start_ns: 5, drawn_ns: (5, 5 + span_ns) });
         assert_eq!(labels(3_200_000_000), ["0.0 s", "0.5 s", "1.0 s", "1.5 s", "2.0 s", "2.5 s", "3.0 s"]);
         assert_eq!(labels(70_000), ["0 µs", "10 µs", "20 µs", "30 µs", "40 µs", "50 µs", "60 µs", "70 µs"]);
         // A part of the time has the times of the whole.
-        let part = Span { start_ns: 5, from_ns: 500_000_005, until_ns: 900_000_005 };
+        let part = Span { start_ns: 5, drawn_ns: (500_000_005, 900_000_005) };
         assert_eq!(
             texts(part),
             ["500 ms", "550 ms", "600 ms", "650 ms", "700 ms", "750 ms", "800 ms", "850 ms", "900 ms"]
