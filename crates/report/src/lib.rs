@@ -37,7 +37,7 @@ pub use self::agent::{ExplanationText, PlaceText, StatusMetrics, StatusText, pro
 pub use self::measure::{MeasureText, measure_svg};
 pub use self::profile::{
     AdviceRow, By, Change, Column, Compared, Controller, Detail as ProfileDetail, DetailReport, DiffReport,
-    FunctionRow, Mark, NodeChange, ObjectPages, ObjectRow, PageRow, ProcessRow, ProfileReport, Ranked, Side,
+    FunctionRow, Mark, NextSteps, NodeChange, ObjectPages, ObjectRow, PageRow, ProcessRow, ProfileReport, Ranked, Side,
     SiteChange, SiteRow, SiteSide, SmallRow, Subject, ThreadChange, ThreadRow, ThreadSide, Timeline, TimelineRow,
     TraceFacts, Wanted, controllers,
 };

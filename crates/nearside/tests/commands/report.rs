@@ -95,6 +95,10 @@ fn a_trace_is_told_with_its_verdict_first() {
     assert!(all.lines().all(|line| line.chars().count() <= 120), "{all}");
     let told = json(&["report", &trace, "--top", "3"]);
     assert_eq!(told["advice"][0]["action"], "replicate");
+    assert!(
+        all.contains("     try         nearside compare --policies first-touch,interleave,carrefour -- COMMAND"),
+        "{all}"
+    );
     assert_eq!((&told["objects"]["all"], told["objects"]["first"].as_array().unwrap().len()), (&Value::from(9), 3));
     // The same text, written to a file.
     let file = Path::new(&trace).join("report.txt").display().to_string();
@@ -375,4 +379,39 @@ fn damaged_perf_data_is_refused_or_read_as_far_as_it_goes() {
         let answer = nearside(&["report", &path.display().to_string()]);
         assert!(!answer.err.contains("panicked"), "{name}: {}", answer.err);
     }
+}
+
+/// Every command line that an advice has is one that nearside takes.
+#[test]
+fn what_advice_says_to_type_can_be_typed() {
+    use profile::Action;
+    let folder = TempDir::new().unwrap();
+    let all = [
+        Action::AllocateLocally,
+        Action::Interleave,
+        Action::Replicate,
+        Action::Migrate,
+        Action::PinThreads,
+        Action::SplitHugePages,
+    ];
+    for steps in all.map(|action| report::NextSteps::new(action).unwrap()) {
+        for line in [steps.try_with, steps.apply] {
+            let line = line.trim_end_matches(", for each process").replace("COMMAND", "true").replace("NODE", "0");
+            let line = line.replace("compare ", "compare --repeat 1 ");
+            let mut words = line.split(' ');
+            assert_eq!(words.next(), Some("nearside"));
+            // On this host some cannot do all of it, but none is a wrong command line.
+            let path = assert_cmd::cargo::cargo_bin("nearside").parent().unwrap().display().to_string();
+            let ran = Command::cargo_bin("nearside")
+                .unwrap()
+                .args(words)
+                .current_dir(&folder)
+                .env("PATH", format!("{path}:/usr/bin:/bin"))
+                .output()
+                .unwrap();
+            assert_ne!(ran.status.code(), Some(2), "{line}: {}", String::from_utf8_lossy(&ran.stderr));
+            assert!(!String::from_utf8_lossy(&ran.stderr).contains("Usage:"), "{line}");
+        }
+    }
+    assert!(report::NextSteps::new(Action::LeaveAlone).is_none());
 }

@@ -161,7 +161,7 @@ fn card(row: &AdviceRow, rank: usize, start_ns: u64) -> AdviceCard {
 }
 
 fn left_alone(row: &AdviceRow) -> Line {
-    let why = row.advice.evidence.last().map_or_else(String::new, |evidence| escape_sentence(&evidence.text));
+    let why = escape_sentence(&row.why_not());
     (escape_name(&advice::place(&row.advice.label, row.source.as_deref(), 160)), why)
 }
 

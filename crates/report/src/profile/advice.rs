@@ -1,5 +1,6 @@
 //! Advice for the most expensive objects.
 
+use super::next_steps::NextSteps;
 use super::site_key::source_of;
 use super::text::{Lines, WIDTH, share, short, time, wrapped};
 use crate::bytes;
@@ -15,12 +16,14 @@ pub struct AdviceRow {
     pub advice: Advice,
     /// The line of source that allocates them.
     pub source: Option<String>,
+    /// What to do about it; none for [`Action::LeaveAlone`].
+    pub next_steps: Option<NextSteps>,
 }
 
 impl AdviceRow {
-    /// Adds the line of source.
+    /// Adds the line of source and the next steps.
     pub fn new(profile: &Profile, advice: Advice) -> Self {
-        Self { source: source_of(profile, advice.site), advice }
+        Self { source: source_of(profile, advice.site), next_steps: NextSteps::new(advice.action), advice }
     }
 }
 
@@ -38,7 +41,7 @@ impl fmt::Display for AdviceText<'_> {
         let rest = self.rows.iter().filter(|row| !row.acts());
         let (few, known): (Vec<_>, Vec<_>) = rest.partition(|row| row.is_of_few_samples());
         for row in known {
-            let why = row.advice.evidence.last().map_or("", |evidence| &evidence.text);
+            let why = row.why_not();
             let label = place(&row.advice.label, row.source.as_deref(), WIDTH / 2);
             f.write_str(&wrapped("  leave alone  ", &format!("{label}: {why}")))?;
         }
@@ -51,7 +54,7 @@ impl fmt::Display for AdviceText<'_> {
 
 impl AdviceText<'_> {
     fn row(&self, f: &mut fmt::Formatter<'_>, rank: usize, row: &AdviceRow) -> fmt::Result {
-        let AdviceRow { advice, source } = row;
+        let AdviceRow { advice, source, .. } = row;
         let to_do = format!("{}: {}", words(advice.action), place(&advice.label, source.as_deref(), WIDTH - 40));
         writeln!(f, "  {rank}. {to_do}")?;
         let lines = row.lines(self.start_ns).0;
@@ -60,9 +63,21 @@ impl AdviceText<'_> {
 }
 
 impl AdviceRow {
-    /// Whether it recommends a change.
+    /// Whether it recommends a change that is worth it, as far as that can be predicted.
     pub(crate) fn acts(&self) -> bool {
         self.advice.action != Action::LeaveAlone
+            && self.advice.gain.as_ref().is_none_or(|gain| gain.speedup >= LEAST_SPEEDUP)
+    }
+
+    /// Why it recommends no change.
+    pub(crate) fn why_not(&self) -> String {
+        let Advice { action, gain, evidence, .. } = &self.advice;
+        match gain {
+            Some(gain) if *action != Action::LeaveAlone => {
+                format!("{} would make the program {:.3} times as fast", words(*action).to_lowercase(), gain.speedup)
+            }
+            _ => evidence.last().map_or_else(String::new, |evidence| evidence.text.clone()),
+        }
     }
 
     /// Whether there is no advice because too few samples reached memory.
@@ -111,10 +126,17 @@ impl AdviceRow {
         for ruled_out in &advice.ruled_out {
             line("not", &format!("{}: {}", words(ruled_out.action).to_lowercase(), ruled_out.because.text));
         }
+        if let Some(NextSteps { try_with, apply, in_code }) = self.next_steps {
+            line("try", try_with);
+            line("apply", apply);
+            line("in code", in_code);
+        }
         lines
     }
 }
 
+/// A smaller predicted speedup is no advice: it would be shown as 1.00.
+const LEAST_SPEEDUP: f64 = 1.005;
 /// Objects that are in use for this part of the time count as always in use.
 const NEARLY_ALWAYS: f64 = 0.95;
 
