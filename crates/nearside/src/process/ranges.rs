@@ -60,6 +60,14 @@ pub fn choose(mappings: &[Mapping], ranges: &[Range<u64>], names: &[String]) -> 
     Ok(Chosen { unmapped_bytes: bytes(&asked).saturating_sub(bytes(&chosen)), ranges: chosen })
 }
 
+/// All mappings but those of the kernel's own pages, which it maps into every process and which never move.
+pub fn own(mappings: &[Mapping]) -> Chosen {
+    let is_own =
+        |mapping: &&Mapping| !matches!(mapping.name.as_str(), "[vdso]" | "[vvar]" | "[vvar_vclock]" | "[vsyscall]");
+    let ranges = mappings.iter().filter(is_own).map(|mapping| mapping.range.clone()).collect();
+    Chosen { ranges, unmapped_bytes: 0 }
+}
+
 fn is_called(mapping: &Mapping, name: &str) -> bool {
     let path = mapping.name.trim_end_matches(" (deleted)");
     !name.is_empty() && (path == name || path.rsplit('/').next() == Some(name))
@@ -99,6 +107,13 @@ mod tests {
         for text in ["", "x", "2-1", "0-0", "5-", "ffffffffffffffff", "-5"] {
             assert!(parse(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn pages_of_the_kernel_are_not_the_programs_own() {
+        let maps = "1000-2000 rw-p 0 0:0 0 [heap]\n2000-3000 r--p 0 0:0 0 [vvar]\n3000-4000 r-xp 0 0:0 0 [vdso]\n";
+        let own = own(&linux::parse_maps(maps).unwrap());
+        assert_eq!(own, Chosen { ranges: vec![Range { start: 0x1000, end: 0x2000 }], unmapped_bytes: 0 });
     }
 
     #[test]

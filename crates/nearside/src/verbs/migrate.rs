@@ -169,7 +169,12 @@ impl Plan {
         let to = arguments.to.as_ref().map(|nodes| places.memory(nodes)).transpose()?.unwrap_or_default();
         let from = arguments.from.as_ref().map(|nodes| places.memory(nodes)).transpose()?;
         let route = Route::new(from.clone(), &to).ok_or_else(|| UsageError::boxed("no node to move to"))?;
-        let chosen = ranges::choose(mappings, &arguments.range, &arguments.mapping).map_err(UsageError::boxed)?;
+        let all = arguments.range.is_empty() && arguments.mapping.is_empty();
+        let chosen = if all {
+            Ok(ranges::own(mappings))
+        } else {
+            ranges::choose(mappings, &arguments.range, &arguments.mapping).map_err(UsageError::boxed)
+        }?;
         Ok(Self { from, to, legs: vec![(route, chosen.ranges)], unmapped_bytes: chosen.unmapped_bytes })
     }
 
