@@ -46,8 +46,8 @@ const WAITS: [(&str, &str, f64, f64); 7] = [
     ("asleep", "0-23", 50.2, 148.0),
 ];
 
-/// What a boot changes: 200 futex round trips between packages took 7.3 to 8.7 us in 26 boots. Host time in the clock
-/// is far above it: 70 times as long, beside as many processes.
+/// What a boot changes: 200 futex round trips between packages took 7.3 to 8.7 us in 17 boots. Host time in the clock
+/// is far above it: it once made them 70 times as long, beside as many processes.
 const MOST_BOOT_SPREAD: f64 = 0.25;
 
 /// The mean of each wait, us.
