@@ -34,21 +34,22 @@ impl Drop for Busy {
     }
 }
 
-/// Timed waits, in one boot: `--wait` and the CPUs, with the lower and upper limit, us. The limits of futex and asleep
-/// are computed in experiments/synchronisation.toml.
+/// Timed waits, in one boot: `--wait` and the CPUs, with the lower and upper limit, us. The upper limits of futex and
+/// asleep are computed in experiments/synchronisation.toml. The lower ones are half of those there: a mean of 200 comes
+/// as near as 2 % to them, which is docs/fidelity.md's to assert.
 const WAITS: [(&str, &str, f64, f64); 7] = [
-    ("futex", "0-1", 3.7, 9.4),
-    ("futex", "0,12", 5.4, 16.5),
+    ("futex", "0-1", 1.8, 9.4),
+    ("futex", "0,12", 2.7, 16.5),
     ("timer", "3", 150.0, 155.0),
     ("awake", "0-1", 1.0, 4.0),
     ("awake", "0-23", 1.0, 12.0),
-    ("asleep", "0-7", 14.5, 38.6),
-    ("asleep", "0-23", 50.2, 148.0),
+    ("asleep", "0-7", 7.2, 38.6),
+    ("asleep", "0-23", 25.1, 148.0),
 ];
 
-/// What a boot changes: 200 futex round trips between packages took 7.3 to 8.7 us in 17 boots. Host time in the clock
-/// is far above it: it once made them 70 times as long, beside as many processes.
-const MOST_BOOT_SPREAD: f64 = 0.25;
+/// What a boot changes: 200 futex round trips between packages took 7.3 to 8.7 us in 25 boots, 19 % more or less. Host
+/// time in the clock is far above it: it once made them 70 times as long, beside as many processes.
+const MOST_BOOT_SPREAD: f64 = 0.4;
 
 /// The mean of each wait, us.
 fn waited(lab: &Lab) -> Vec<f64> {
