@@ -10,6 +10,7 @@
 //! Nothing is printed here: the caller gets a sentence as each run ends, and the results so far.
 
 mod candidate;
+mod comparison;
 mod numad;
 mod opened_files;
 mod oracle;
@@ -21,5 +22,6 @@ mod runs;
 mod seconds;
 
 pub use candidate::Candidate;
-pub use request::{CompareError, Host, Request, check};
+pub use comparison::CompareError;
+pub use request::{Host, Request, check};
 pub use seconds::Seconds;

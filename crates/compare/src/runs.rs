@@ -60,7 +60,7 @@ impl Runs<'_> {
     /// Runs everything. Results so far are reported after each run.
     pub fn run(&mut self, comparison: &mut Comparison, runner: &mut Runner, mut tell: impl FnMut(&Comparison)) {
         let mut entries: Vec<Entry> = self.request.candidates.iter().map(Entry::new).collect();
-        let mut place = 0;
+        let mut index = 0;
         // Other reasons for a failure show in the first measured run.
         comparison.interrupted = matches!(self.rehearse(comparison, runner), Err(NoRun::Interrupted));
         if comparison.interrupted {
@@ -72,7 +72,7 @@ impl Runs<'_> {
         for turn in turns.collect::<Vec<_>>() {
             let at = turn % entries.len().max(1);
             let Some(entry) = entries.get_mut(at).filter(|entry| entry.is_in()) else { continue };
-            comparison.interrupted = matches!(self.turn(entry, runner, &mut place), Err(Stop::Interrupted));
+            comparison.interrupted = matches!(self.turn(entry, runner, &mut index), Err(Stop::Interrupted));
             comparison.policies = entries.iter().map(|entry| entry.runs.clone()).collect();
             tell(comparison);
             if comparison.interrupted {
@@ -82,12 +82,12 @@ impl Runs<'_> {
     }
 
     /// One run of one policy, preceded by its setup on the first run.
-    fn turn(&self, entry: &mut Entry, runner: &mut Runner, place: &mut usize) -> Result<(), Stop> {
+    fn turn(&self, entry: &mut Entry, runner: &mut Runner, index: &mut usize) -> Result<(), Stop> {
         let mut outcome = Ok(());
         if *entry.candidate == Candidate::Oracle && entry.binding.is_none() {
-            outcome = self.search(entry, runner, place);
+            outcome = self.search(entry, runner, index);
         }
-        let outcome = outcome.and_then(|()| self.run_once(entry, runner, place));
+        let outcome = outcome.and_then(|()| self.run_once(entry, runner, index));
         match outcome {
             Ok(run) => {
                 (self.say)(&format!(
@@ -107,16 +107,16 @@ impl Runs<'_> {
             }
             Err(Stop::Failed(why, output)) => {
                 (self.say)(&format!("{}: {why}", entry.runs.policy));
-                entry.runs.failed = Some(FailedRun { place: *place, why, output });
+                entry.runs.failed = Some(FailedRun { index: *index, why, output });
                 Ok(())
             }
             Err(Stop::Interrupted) => Err(Stop::Interrupted),
         }
     }
 
-    fn run_once(&self, entry: &mut Entry, runner: &mut Runner, place: &mut usize) -> Result<OneRun, Stop> {
+    fn run_once(&self, entry: &mut Entry, runner: &mut Runner, index: &mut usize) -> Result<OneRun, Stop> {
         let prepared = self.prepare(entry)?;
-        *place += 1;
+        *index += 1;
         if let Some(page_cache) = &self.page_cache {
             // The reason was reported before.
             let _ = page_cache.settle();
@@ -138,7 +138,7 @@ impl Runs<'_> {
         }
         let report = prepared.placed.and_then(|placed| placed.report());
         report.iter().flat_map(|report| &report.notes).for_each(|note| entry.note(note.clone()));
-        self.measured(entry, &output, report.as_ref(), *place)
+        self.measured(entry, &output, report.as_ref(), *index)
     }
 
     fn measured(
@@ -146,7 +146,7 @@ impl Runs<'_> {
         entry: &Entry,
         output: &RunOutput,
         report: Option<&PlaceReport>,
-        place: usize,
+        index: usize,
     ) -> Result<OneRun, Stop> {
         let mut seconds = output.wall_seconds;
         let mut part = None;
@@ -166,7 +166,7 @@ impl Runs<'_> {
             _ => Some(0.0),
         };
         Ok(OneRun {
-            place,
+            index,
             seconds,
             wall_seconds: output.wall_seconds,
             memory: output.memory(part),
@@ -239,13 +239,13 @@ impl Runs<'_> {
     }
 
     /// Finds the best static binding, with one run of each.
-    fn search(&self, entry: &mut Entry, runner: &mut Runner, place: &mut usize) -> Result<(), Stop> {
+    fn search(&self, entry: &mut Entry, runner: &mut Runner, index: &mut usize) -> Result<(), Stop> {
         let tried = bindings(&self.with_cpus(), &self.nodes.with_memory, self.request.oracle_tries);
         let mut best: Option<(f64, Binding)> = None;
         let mut last = None;
         for binding in &tried {
             entry.binding = Some(binding.clone());
-            match self.run_once(entry, runner, place) {
+            match self.run_once(entry, runner, index) {
                 Ok(run) => {
                     (self.say)(&format!("oracle, {binding}: {:.6} s", run.seconds));
                     if best.as_ref().is_none_or(|(seconds, _)| run.seconds < *seconds) {

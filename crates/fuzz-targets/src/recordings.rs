@@ -69,11 +69,11 @@ pub(crate) fn spe(data: &[u8]) {
     let mut records = SpeRecords::new(data, 0);
     let mut offset = 0;
     while let Some(record) = records.next() {
-        assert!(records.place() > offset && records.place() <= data.len());
+        assert!(records.offset() > offset && records.offset() <= data.len());
         // What was read of the bytes from here on is the same.
         assert_eq!(SpeRecords::new(data, offset).next(), Some(record));
         assert!(record.access_cycles() <= record.total_cycles);
-        offset = records.place();
+        offset = records.offset();
     }
-    assert!(records.place() >= offset && records.place() <= data.len());
+    assert!(records.offset() >= offset && records.offset() <= data.len());
 }

@@ -160,7 +160,7 @@ impl<T: From<u32> + Into<u32> + Copy> Selection<T> {
             What::Ids(ids) => ids.clone(),
             What::Places(places) => {
                 let all: Vec<T> = allowed.iter().collect();
-                let at = |place: T| all.get(place.into() as usize).copied().ok_or_else(beyond);
+                let at = |index: T| all.get(index.into() as usize).copied().ok_or_else(beyond);
                 places.iter().map(at).collect::<Result<Vec<T>, _>>()?.into_iter().collect()
             }
             What::Device(name) => {

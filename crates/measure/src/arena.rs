@@ -22,7 +22,7 @@ pub(crate) struct Arena {
     /// Number of lines in the cycle.
     laid: usize,
     /// Where the next chase continues: the lines ahead were least recently used, so no cache has them.
-    pub place: Option<&'static Line>,
+    pub next: Option<&'static Line>,
 }
 
 impl Arena {
@@ -68,7 +68,7 @@ impl Arena {
                 return Err(MeasureError::Misplaced { wanted: node, found, why });
             }
         }
-        Ok(Self { node, cpu, lines, words, laid: 0, place: None })
+        Ok(Self { node, cpu, lines, words, laid: 0, next: None })
     }
 
     /// The number of lines.
@@ -89,10 +89,10 @@ impl Arena {
                 lay(lines, &order);
                 order.first().and_then(|&start| lines.get(start as usize))
             })?;
-            self.place = start;
+            self.next = start;
             self.laid = count;
         }
-        Ok(self.place.unwrap_or(first))
+        Ok(self.next.unwrap_or(first))
     }
 }
 

@@ -183,13 +183,13 @@ impl Bench<'_> {
     /// One chase on one CPU, ns per load, from where the last one in this memory ended.
     fn chase(&mut self, memory: NodeId, cpu: CpuId, loads: usize) -> Result<f64, MeasureError> {
         let arena = self.arena(memory)?;
-        let start = arena.place.ok_or(MeasureError::NoMemory(memory))?;
-        let (place, seconds) = on(cpu, || {
+        let start = arena.next.ok_or(MeasureError::NoMemory(memory))?;
+        let (next, seconds) = on(cpu, || {
             let begin = Instant::now();
-            let place = walk(start, loads);
-            (place, begin.elapsed().as_secs_f64())
+            let next = walk(start, loads);
+            (next, begin.elapsed().as_secs_f64())
         })?;
-        arena.place = Some(place);
+        arena.next = Some(next);
         Ok(seconds * 1e9 / loads as f64)
     }
 
@@ -223,7 +223,7 @@ impl Bench<'_> {
             let mut total_ns = 0.0;
             for _ in 0..rounds {
                 // The least recently used lines, so that only the owner's cache has them now.
-                let start = bench.arena(owner)?.place.ok_or(MeasureError::NoMemory(owner))?;
+                let start = bench.arena(owner)?.next.ok_or(MeasureError::NoMemory(owner))?;
                 on(owner_cpu, || match state {
                     CopyState::Clean => walk(start, HANDED_LINES),
                     CopyState::Modified => walk_writing(start, HANDED_LINES),
@@ -279,7 +279,7 @@ impl Bench<'_> {
         let loads = (self.plan.loads / LOADED_SHARE).next_multiple_of(UNROLLED);
         let [latency_ns, load_bytes_per_s] = self.repeated(|bench| {
             let arena = bench.arena(memory)?;
-            let start = arena.place.ok_or(MeasureError::NoMemory(memory))?;
+            let start = arena.next.ok_or(MeasureError::NoMemory(memory))?;
             let mut parts = vec![(chaser, Role::Chase(start))];
             parts.extend(shares(arena.words, loading).map(|(cpu, words)| (cpu, Role::Load(words))));
             let end = AtomicCell::new(None);
@@ -294,7 +294,7 @@ impl Bench<'_> {
                     stop.is_now()
                 }),
             })?;
-            arena.place = end.load().or(arena.place);
+            arena.next = end.load().or(arena.next);
             let (chase, load) = done.split_first().ok_or(MeasureError::NoMemory(memory))?;
             Ok([1e9 / chase.rate(), total_rate(load) + chase.rate() * LINE as f64])
         })?;

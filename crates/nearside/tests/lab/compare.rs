@@ -54,7 +54,7 @@ fn policies_are_compared_with_one_boot() {
             .as_array()
             .unwrap()
             .iter()
-            .map(|run| run["place"].as_u64().unwrap())
+            .map(|run| run["index"].as_u64().unwrap())
             .collect::<Vec<_>>()
     };
     assert_eq!([places(0), places(1), places(4)], [vec![1, 13], vec![2, 9], vec![8, 12]]);

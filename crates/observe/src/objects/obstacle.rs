@@ -106,8 +106,8 @@ fn linkage(start: &[u8]) -> Option<Linkage> {
     if class != 2 || machine != EM_X86_64.to_le_bytes() {
         return Some(Linkage::Other);
     }
-    let at = |place: usize, bytes: usize| -> Option<usize> {
-        let bytes = start.get(place..place.checked_add(bytes)?)?;
+    let at = |offset: usize, bytes: usize| -> Option<usize> {
+        let bytes = start.get(offset..offset.checked_add(bytes)?)?;
         let value = bytes.iter().rev().fold(0_u64, |value, &byte| value << 8 | u64::from(byte));
         usize::try_from(value).ok()
     };

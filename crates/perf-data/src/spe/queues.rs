@@ -194,7 +194,7 @@ impl Queue {
         loop {
             let mut records = SpeRecords::new(&self.data, self.used);
             let record = records.next();
-            self.used = records.place();
+            self.used = records.offset();
             let Some(record) = record else {
                 let left = self.data.len() - self.used;
                 lose("bytes of Arm's SPE data that are not a valid record", left as u64);

@@ -113,7 +113,7 @@ impl<'a> SpeRecords<'a> {
     }
 
     /// Offset of the next record. When there is none, the remaining data are invalid.
-    pub fn place(&self) -> usize {
+    pub fn offset(&self) -> usize {
         self.at
     }
 }
@@ -258,7 +258,7 @@ pub(super) mod tests {
             for (record, _) in &records {
                 prop_assert_eq!(read.next(), Some(*record));
             }
-            prop_assert_eq!((read.next(), read.place()), (None, data.len()));
+            prop_assert_eq!((read.next(), read.offset()), (None, data.len()));
         }
 
         #[test]
@@ -267,7 +267,7 @@ pub(super) mod tests {
             let data = [&data[..], &data[..data.len().saturating_sub(cut)]].concat();
             let mut read = SpeRecords::new(&data, 0);
             prop_assert_eq!(read.next(), Some(record));
-            prop_assert_eq!((read.next(), read.place()), (None, written(&record).len()));
+            prop_assert_eq!((read.next(), read.offset()), (None, written(&record).len()));
         }
 
         #[test]
@@ -275,10 +275,10 @@ pub(super) mod tests {
             let mut read = SpeRecords::new(&data, 0);
             let mut last = 0;
             while read.next().is_some() {
-                prop_assert!(read.place() > last);
-                last = read.place();
+                prop_assert!(read.offset() > last);
+                last = read.offset();
             }
-            prop_assert!(read.place() <= data.len());
+            prop_assert!(read.offset() <= data.len());
         }
     }
 }

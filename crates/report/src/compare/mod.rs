@@ -77,7 +77,8 @@ pub struct PolicyRuns {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OneRun {
     /// Its position among all runs, from 1.
-    pub place: usize,
+    #[serde(alias = "place")]
+    pub index: usize,
     /// Duration of the program, measured as `seconds_are` says, s.
     pub seconds: f64,
     /// From the start to the end of the command, s.
@@ -94,7 +95,8 @@ pub struct OneRun {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedRun {
     /// Its position among all runs, from 1.
-    pub place: usize,
+    #[serde(alias = "place")]
+    pub index: usize,
     /// The error.
     pub why: String,
     /// The end of the program's output, from both streams.

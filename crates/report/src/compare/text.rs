@@ -27,7 +27,7 @@ impl fmt::Display for CompareReport {
         }
         notes.iter().try_for_each(|note| writeln!(f, "{note}"))?;
         for (policy, failed) in rows().filter_map(|(policy, _)| Some((&policy.policy, policy.failed.as_ref()?))) {
-            writeln!(f, "\nThe program failed under {policy}, run {}: {}", failed.place, escape_sentence(&failed.why))?;
+            writeln!(f, "\nThe program failed under {policy}, run {}: {}", failed.index, escape_sentence(&failed.why))?;
             failed.output.lines().try_for_each(|line| writeln!(f, "  | {}", escape_name(line)))?;
         }
         if self.comparison.interrupted {

@@ -105,7 +105,7 @@ impl Page {
         let failure = |policy: &PolicyRuns| {
             let failed = policy.failed.as_ref()?;
             let title =
-                format!("{}, run {}: {}", escape_name(&policy.policy), failed.place, escape_sentence(&failed.why));
+                format!("{}, run {}: {}", escape_name(&policy.policy), failed.index, escape_sentence(&failed.why));
             Some(Failure { title, output: cut(&failed.output) })
         };
         Self {
@@ -137,12 +137,12 @@ impl Page {
 fn runs(policies: &[PolicyRuns]) -> Vec<[String; 6]> {
     let mut runs: Vec<_> =
         policies.iter().flat_map(|policy| policy.runs.iter().map(move |run| (policy, run))).collect();
-    runs.sort_by_key(|(_, run)| run.place);
+    runs.sort_by_key(|(_, run)| run.index);
     let or = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     let row = |(policy, run): (&PolicyRuns, &crate::OneRun)| {
         let memory = run.memory.as_ref();
         [
-            run.place.to_string(),
+            run.index.to_string(),
             escape_name(&policy.policy),
             duration(run.seconds),
             or(memory.and_then(MemoryCounts::local_access_ratio).map(percent)),

@@ -101,7 +101,7 @@ impl Timeline {
         let other_threads = threads.len().saturating_sub(COLUMNS);
         threads.truncate(COLUMNS);
         threads.sort_by_key(|(_, (_, first))| *first);
-        let place: HashMap<ThreadId, usize> = threads.iter().map(|(thread, _)| *thread).zip(0..).collect();
+        let column_of: HashMap<ThreadId, usize> = threads.iter().map(|(thread, _)| *thread).zip(0..).collect();
         let columns = threads.iter().filter_map(|(thread, _)| column(profile, *thread)).collect();
         let width = threads.len() + usize::from(other_threads > 0);
         let (Some(first), Some(last)) = (flow.accesses().next(), flow.accesses().next_back()) else {
@@ -117,7 +117,7 @@ impl Timeline {
                 _ => found.push((part, vec![access])),
             }
         }
-        let rows = found.iter().map(|(_, accesses)| row(profile, accesses, &place, width)).collect();
+        let rows = found.iter().map(|(_, accesses)| row(profile, accesses, &column_of, width)).collect();
         Self { columns, other_threads, rows }
     }
 }
@@ -127,11 +127,11 @@ fn column(profile: &Profile, thread: ThreadId) -> Option<Column> {
     Some(Column { thread, tid: summary.tid, name: summary.name })
 }
 
-fn row(profile: &Profile, accesses: &[Access], place: &HashMap<ThreadId, usize>, width: usize) -> TimelineRow {
+fn row(profile: &Profile, accesses: &[Access], column_of: &HashMap<ThreadId, usize>, width: usize) -> TimelineRow {
     let mut marks = vec![Mark::Nothing; width];
     let mut codes: HashMap<profile::CodeId, u64> = HashMap::new();
     for access in accesses {
-        let column = place.get(&access.thread).copied().unwrap_or(width - 1);
+        let column = column_of.get(&access.thread).copied().unwrap_or(width - 1);
         marks[column] = marks[column].and(access.kind);
         *codes.entry(access.code).or_default() += 1;
     }

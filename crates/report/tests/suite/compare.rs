@@ -23,12 +23,12 @@ fn hot() -> MemoryCounts {
 }
 
 fn runs(policy: &str, milliseconds: &[f64], memory: Option<&MemoryCounts>) -> PolicyRuns {
-    let run = |(place, ms): (usize, &f64)| OneRun {
-        place: place + 1,
+    let run = |(index, ms): (usize, &f64)| OneRun {
+        index: index + 1,
         seconds: ms / 1e3,
         wall_seconds: ms / 1e3 + 0.1,
         memory: memory.cloned(),
-        pages_moved: Some(12_345 * place as u64),
+        pages_moved: Some(12_345 * index as u64),
         policy_cpu_seconds: (policy != "kernel").then_some(if policy == "carrefour" { 0.002 } else { 0.0 }),
     };
     PolicyRuns {
@@ -63,7 +63,7 @@ fn usual() -> Comparison {
     let spread = memory(250, 250, 383.0);
     let numad = PolicyRuns { left_out: Some("it is not installed (package numad)".into()), ..runs("numad", &[], None) };
     let mut bind = runs("bind:0", &[], None);
-    bind.failed = Some(FailedRun { place: 6, why: "signal 9 ended it".into(), output: "filling\nkilled".into() });
+    bind.failed = Some(FailedRun { index: 6, why: "signal 9 ended it".into(), output: "filling\nkilled".into() });
     let mut oracle = runs("oracle", &[100.0, 101.0, 102.0], Some(&memory(700, 100, 200.0)));
     oracle.notes.push("the best of 8 static bindings that were tried once is all CPUs, memory of node 1".into());
     comparison(vec![

@@ -1,0 +1,84 @@
+//! Compares on this machine: what is found out before the first run, then the runs.
+
+use crate::page_cache::PageCache;
+use crate::request::{Host, Request, check};
+use crate::run_once::Runner;
+use crate::runs::Runs;
+use linux::{NodeError, NodeState};
+use observe::LabCounters;
+use placement::PolicyError;
+use report::{Comparison, Simulation};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Why nothing can be compared.
+#[derive(Debug, thiserror::Error)]
+pub enum CompareError {
+    /// A policy needs what the machine lacks.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// The machine's nodes cannot be read.
+    #[error(transparent)]
+    Nodes(#[from] NodeError),
+}
+
+impl Request<'_> {
+    /// Compares on this machine. Passes a sentence to `say` as each run ends, and the results so far to `tell`. Ends
+    /// early once `interrupted` is set.
+    pub fn run(
+        &self,
+        host: &Host,
+        interrupted: Arc<AtomicBool>,
+        say: &dyn Fn(&str),
+        tell: impl FnMut(&Comparison),
+    ) -> Result<Comparison, CompareError> {
+        check(self.candidates, &host.machine)?;
+        let mut remarks = Vec::new();
+        let counters = LabCounters::find().unwrap_or_else(|error| {
+            remarks.push(error.to_string());
+            None
+        });
+        let nodes = NodeState::read(Path::new("/sys"))?;
+        if nodes.online.len() == 1 {
+            let text = "This machine has one node: there is nothing to place, and all policies are equivalent.";
+            remarks.push(text.to_owned());
+        }
+        let mut comparison = self.comparison(host, nodes.online.len(), remarks);
+        let mut runs = Runs {
+            request: *self,
+            page_cache: (!self.keep_caches).then(|| PageCache::new(self.command, &host.nearside)),
+            host,
+            nodes,
+            say,
+        };
+        runs.run(&mut comparison, &mut Runner::new(counters, interrupted), tell);
+        Ok(comparison)
+    }
+
+    /// A comparison without results.
+    fn comparison(&self, host: &Host, nodes: usize, remarks: Vec<String>) -> Comparison {
+        let time_scale = std::env::var(lab::TIME_SCALE).ok().and_then(|scale| scale.parse().ok()).unwrap_or(1);
+        let simulation = || Simulation {
+            model_version: model::VERSION.to_owned(),
+            model_without: Vec::new(),
+            time_scale,
+            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+        };
+        Comparison {
+            command: self.command.iter().map(|part| part.to_string_lossy().into_owned()).collect(),
+            machine: host.machine.name.clone(),
+            nodes,
+            cpus: host.machine.cpus().len(),
+            simulation: host.simulated.then(simulation),
+            repeat: self.repeat,
+            seconds_are: self.seconds.map_or_else(
+                || "from the start of the command to its end".to_owned(),
+                |pattern| format!("what the command prints ({pattern})"),
+            ),
+            policies: Vec::new(),
+            notes: remarks,
+            interrupted: false,
+        }
+    }
+}
