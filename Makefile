@@ -75,6 +75,7 @@ nightly:
 	cargo build --release --workspace --all-targets --locked
 	$(nearside) lab setup
 	cargo test --release --workspace --locked --test lab
+	RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps --locked
 	$(release)/nearside-results ft --machines opteron-8380x4 --output $(target)/results.md
 	tools/requirements examples
 	tools/export-examples $(nearside) $(release)/nearside-workloads
