@@ -177,19 +177,26 @@ impl PrivateFolder {
         let path = self.path.join(name);
         let failed = |what| PrivateFolderError::system::<Errno>(what, &path);
         // Opening a pipe without a reader must not wait for one.
-        let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::NONBLOCK;
+        let flags = OFlags::RDWR | OFlags::APPEND | OFlags::NONBLOCK;
         let flags = flags | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let opened = openat(&self.folder, one_name(name, &path)?, flags, Mode::RUSR | Mode::WUSR);
+        let name = one_name(name, &path)?;
+        let open = |flags| openat(&self.folder, name, flags, Mode::RUSR | Mode::WUSR);
+        // First without O_CREAT: with it, fs.protected_regular refuses another user's file before it can be described.
+        let opened = match open(flags) {
+            Err(Errno::NOENT) => match open(flags | OFlags::CREATE | OFlags::EXCL) {
+                // Another process has created it in between.
+                Err(Errno::EXIST) => open(flags),
+                created => created,
+            },
+            found => found,
+        };
         let file = File::from(opened.map_err(failed("open"))?);
         let found = fstat(&file).map_err(failed("look at"))?;
-        let why = if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
-            "is not a regular file"
-        } else if found.st_uid != geteuid().as_raw() {
-            "belongs to another user"
-        } else if found.st_nlink > 1 {
-            "has further names, by hard links"
-        } else {
-            ""
+        let why = match () {
+            () if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile => "is not a regular file",
+            () if found.st_uid != geteuid().as_raw() => "belongs to another user",
+            () if found.st_nlink > 1 => "has further names, by hard links",
+            () => "",
         };
         if !why.is_empty() {
             let why = format!("{why}: remove it, or choose another file");
