@@ -171,23 +171,21 @@ impl PrivateFolder {
         &self.path
     }
 
-    /// Opens a regular file of the caller's own, or creates it, for reading and appending; with exactly this mode,
-    /// whatever the umask.
+    /// Opens or creates a regular file of the caller's own, to read and to append, with this mode at any umask.
     pub fn file(&self, name: &str, mode: u32) -> Result<File, PrivateFolderError> {
         let path = self.path.join(name);
         let failed = |what| PrivateFolderError::system::<Errno>(what, &path);
         // Opening a pipe without a reader must not wait for one.
-        let flags = OFlags::RDWR | OFlags::APPEND | OFlags::NONBLOCK;
-        let flags = flags | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let flags =
+            OFlags::RDWR | OFlags::APPEND | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
         let name = one_name(name, &path)?;
         let open = |flags| openat(&self.folder, name, flags, Mode::RUSR | Mode::WUSR);
         // First without O_CREAT: with it, fs.protected_regular refuses another user's file before it can be described.
         let opened = match open(flags) {
-            Err(Errno::NOENT) => match open(flags | OFlags::CREATE | OFlags::EXCL) {
-                // Another process has created it in between.
-                Err(Errno::EXIST) => open(flags),
-                created => created,
-            },
+            // Another process may create it in between.
+            Err(Errno::NOENT) => {
+                open(flags | OFlags::CREATE | OFlags::EXCL).or_else(|why| open(flags).map_err(|_| why))
+            }
             found => found,
         };
         let file = File::from(opened.map_err(failed("open"))?);
@@ -202,9 +200,7 @@ impl PrivateFolder {
             let why = format!("{why}: remove it, or choose another file");
             return Err(PrivateFolderError::from_stat(&path, &path, &found, why));
         }
-        if found.st_mode & PERMISSIONS != mode {
-            fchmod(&file, Mode::from_raw_mode(mode)).map_err(failed("restrict"))?;
-        }
+        fchmod(&file, Mode::from_raw_mode(mode)).map_err(failed("restrict"))?;
         Ok(file)
     }
 
