@@ -181,15 +181,19 @@ pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
     if file.metadata()?.is_file() { Ok(file) } else { Err(ErrorKind::InvalidInput.into()) }
 }
 
-/// Opens a file that starts with the ELF magic, and does not mostly consist of holes.
+/// Opens a file for [`is_elf`].
 pub(crate) fn open_elf(path: &Path) -> io::Result<File> {
     let file = open_regular(path)?;
+    if is_elf(&file)? { Ok(file) } else { Err(ErrorKind::InvalidData.into()) }
+}
+
+/// Whether a file starts with the ELF magic, and is short enough to be loaded: one that mostly consists of holes is not.
+pub(crate) fn is_elf(file: &File) -> io::Result<bool> {
     let mut magic = [0; 4];
     file.read_exact_at(&mut magic, 0)?;
     let length = file.metadata()?.len();
-    let is_stored = length <= MOST_EXPANDED_BYTES.max(allocated(&file).saturating_mul(MOST_EXPANSION));
-    let is_elf = magic == *MAGIC && length <= MAX_FILE_BYTES && is_stored;
-    if is_elf { Ok(file) } else { Err(ErrorKind::InvalidData.into()) }
+    let stored = MOST_EXPANDED_BYTES.max(allocated(file).saturating_mul(MOST_EXPANSION));
+    Ok(magic == *MAGIC && length <= stored.min(MAX_FILE_BYTES))
 }
 
 pub(crate) fn below(root: &Path, path: &str) -> PathBuf {

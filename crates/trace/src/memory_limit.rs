@@ -9,8 +9,9 @@ use std::fs::{self, File};
 const LEAST_BYTES: u64 = 256 << 20;
 /// Memory is looked at after this many bytes were read: what is kept of them takes at most some hundred times as much.
 const LOOK_EVERY: usize = 64 << 10;
-/// Bytes that may be read, for the time that it takes: some seconds.
-const MOST_READ: u64 = 2 << 30;
+/// Bytes of debugging information that may be read, for the time that it takes: some seconds. Large files may be read
+/// [`MOST_EXPANSION`] times.
+const MOST_READ: u64 = 128 << 20;
 /// A block of `st_blocks`.
 const BLOCK: u64 = 512;
 

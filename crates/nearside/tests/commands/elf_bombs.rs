@@ -71,19 +71,17 @@ fn units_by_the_million_take_bounded_memory() {
     survives(&program(folder.path(), "units", &[(".debug_info", units), (".debug_abbrev", BARE.to_vec())]));
 }
 
-/// Each unit's table begins one abbreviation later in the same one.
+/// Each unit's table begins one abbreviation later in the same one, which ends or does not.
 #[test]
 fn abbreviations_that_units_share_take_bounded_memory() {
-    let folder = tempfile::tempdir().unwrap();
-    let one = |code: u8| [code, 0x11, 0, 0, 0];
-    let table: Vec<u8> = (0..200_000_u32)
-        .flat_map(|number| {
-            let code = [number as u8 | 0x80, (number >> 7) as u8 | 0x80, (number >> 14) as u8 | 0x80, 1];
-            [&code[..], &one(0)[1..]].concat()
-        })
-        .collect();
-    let units = (0..5000).flat_map(|number| unit(&[0x80, 0x80, 0x80, 1], 8 * number)).collect();
-    survives(&program(folder.path(), "tables", &[(".debug_info", units), (".debug_abbrev", table)]));
+    let code = |number: u32| [number as u8 | 0x80, (number >> 7) as u8 | 0x80, (number >> 14) as u8 | 0x80, 1];
+    let units: Vec<u8> = (0..5000).flat_map(|number| unit(&code(number), 8 * number)).collect();
+    for end in [&[][..], &[0]] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut table: Vec<u8> = (0..200_000).flat_map(|number| [code(number), [0x11, 0, 0, 0]].concat()).collect();
+        table.extend(end);
+        survives(&program(folder.path(), "tables", &[(".debug_info", units.clone()), (".debug_abbrev", table)]));
+    }
 }
 
 /// One unit of all addresses, with a row of the line table for each byte.
