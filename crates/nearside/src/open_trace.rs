@@ -75,6 +75,11 @@ enum Names {
 }
 
 impl Reading {
+    /// Without options but this one.
+    pub fn with_max_memory(max_memory: Option<u64>) -> Self {
+        Self { max_memory, ..Self::default() }
+    }
+
     /// Reads a trace of nearside or a perf.data file.
     pub fn read(&self, path: &Path) -> Result<OpenTrace, Box<dyn Error>> {
         let most_bytes = self.max_memory.unwrap_or_else(|| default_bytes(path));

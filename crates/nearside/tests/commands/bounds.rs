@@ -28,7 +28,6 @@ fn refused(arguments: &[&str], file: &str) {
 fn files_without_an_end_are_refused_with_their_bound() {
     refused(&["lab", "show", "/dev/zero"], "/dev/zero");
     refused(&["topology", "--from", "/dev/zero"], "/dev/zero");
-    refused(&["agent", "--config", "/dev/zero"], "/dev/zero");
     refused(&["replay", "/dev/zero"], "/dev/zero");
     let folder = SavedFiles::new();
     let path = folder.path().to_str().unwrap();
