@@ -155,8 +155,8 @@ impl Names {
             ImageState::Changed => Some(format!("in {path}, which may not be the recorded file")),
             ImageState::Unreadable => Some(format!("in {path}, which cannot be read")),
             ImageState::TooCompressed => Some(format!(
-                "of source lines in {path}: its compressed debug sections exceed {} and {MOST_EXPANSION} times its \
-                 length; objcopy --decompress-debug-sections lifts this bound",
+                "of source lines in {path}: its debugging information takes more memory than {} and {MOST_EXPANSION} times \
+                 its length; objcopy --decompress-debug-sections makes it longer",
                 size::format(MOST_EXPANDED_BYTES)
             )),
         };
