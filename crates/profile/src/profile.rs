@@ -12,7 +12,7 @@ use crate::sweep::Sweep;
 use crate::symbols::{File, Symbols};
 use machine::{CpuId, Machine, NodeId};
 use std::ops::RangeInclusive;
-use trace::{AccessKind, Count, Event, Sample, Served, Source, Stacks};
+use trace::{AccessKind, Count, Event, Sample, Served, Source, Stacks, What};
 
 /// A range of a node's physical memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
