@@ -1,4 +1,5 @@
-//! D3: files of another user among the rings of a program that root records.
+//! D3: files of another user among the rings of a program that root records. The program has a descendant that runs as
+//! this user: what it reports is believed, about itself alone.
 
 use crate::attacks::{Ground, OTHER, Tally, failed, while_another_user};
 use rings::{Head, Kind, MAGIC, NO_CPU, PAGE, Settings, VERSION, process, process_file, ring};
@@ -13,12 +14,21 @@ use trace::{Record, Trace, What};
 
 /// The size of the object in files of the attacker's: no program here has one of it.
 const BYTES: u64 = 0x1234_5678_9000;
-/// The recorded program: it prints the folder's name, as the worst that could be known to another user.
-const PROGRAM: &str = "echo $NEARSIDE_RINGS $$; sleep 0.03; read end || exit 0";
+/// The recorded program: it prints the folder's name, as the worst that could be known to another user, its own number
+/// and that of its descendant.
+const PROGRAM: &str = "setpriv --reuid $0 --regid $0 --clear-groups sleep 60 </dev/null >/dev/null 2>&1 &
+    echo $NEARSIDE_RINGS $$ $!; sleep 0.03; read end; kill $!";
+/// How long the program runs: in most recordings the descendant has ended before its files are looked at, in every eighth
+/// it has not.
+const SHORT: Duration = Duration::from_millis(30);
+const LONG: Duration = Duration::from_millis(400);
 
 /// The folder of a recording that runs, and the processes that files are made for.
 struct Target {
     folder: PathBuf,
+    /// The attacker's descendant of the recorded program.
+    descendant: u32,
+    /// All processes that files are made for.
     pids: Vec<u32>,
     file_bytes: u64,
     /// A time of this recording, in ticks of its clock: earlier events belong to no recording.
@@ -27,7 +37,7 @@ struct Target {
 
 pub fn run(ground: &Ground, times: usize) -> io::Result<Tally> {
     let (target, mut tally, mut files) = (Mutex::new(None::<Target>), Tally::default(), 0_u64);
-    if !record(ground, &target, |target| (0..5).for_each(|number| forge(target, number)))? {
+    if !record(ground, &target, SHORT, |target| (0..64).for_each(|number| forge(target, number)))?.of_others {
         return Err(failed("files of root's own are not believed either: the attack would show nothing"));
     }
     let put = || {
@@ -41,31 +51,36 @@ pub fn run(ground: &Ground, times: usize) -> io::Result<Tally> {
         forge(target, files);
     };
     while_another_user(put, || {
-        for _ in 0..times {
+        for number in 0..times {
             tally.tried += 1;
-            if record(ground, &target, |_| ())? {
-                tally.won.push(format!("user {OTHER} reported on a process of root"));
+            let hold = if number.is_multiple_of(8) { LONG } else { SHORT };
+            let believed = record(ground, &target, hold, |_| ())?;
+            if believed.of_others {
+                tally.won.push(format!("user {OTHER} reported on a process that is not its descendant of the program"));
             }
+            tally.worked += usize::from(believed.of_descendant);
         }
         Ok(())
     })?;
-    tally.worked = tally.tried;
-    if files == 0 {
-        return Err(failed("the attacker made no file"));
+    if files == 0 || tally.worked == 0 {
+        return Err(failed("no file of the attacker's descendant was believed: the attack would show nothing"));
     }
     Ok(tally)
 }
 
-/// What a user that knows the folder's name can write there.
+/// What a user that knows the folder's name can write there: a file that is named after one process, and reports on
+/// the same or another one.
 fn forge(target: &Target, number: u64) {
-    let Some(pid) = target.pids.get(number as usize % target.pids.len()) else { return };
-    let Ok(file) = File::create_new(target.folder.join(format!("{pid}.{number}"))) else { return };
+    let count = target.pids.len();
+    let Some(named) = target.pids.get(number as usize % count) else { return };
+    let Some(pid) = target.pids.get(number as usize / count % count) else { return };
+    let Ok(file) = File::create_new(target.folder.join(format!("{named}.{number}"))) else { return };
     let head = |kind, address, bytes| Head { time: target.now, kind, address, bytes, slot: 0, cpu: NO_CPU }.to_words();
-    let records = [head(Kind::Thread, 0, u64::from(*pid)), head(Kind::Allocated, 0x1000_0000, BYTES)].concat();
+    let records = [head(Kind::Thread, 0, (*pid).into()), head(Kind::Allocated, 0x1000_0000, BYTES)].concat();
     let words = [
         (process::MAGIC, MAGIC),
         (process::VERSION, VERSION),
-        (process::PID, u64::from(*pid)),
+        (process::PID, (*pid).into()),
         (process::STARTED, target.now),
         (process::RINGS, 1),
         (PAGE / 8 + ring::WRITTEN, records.len() as u64),
@@ -77,24 +92,43 @@ fn forge(target: &Target, number: u64) {
     }
 }
 
-/// Records a program; `meanwhile` gets its folder. Returns whether the trace has a forged object.
-fn record(ground: &Ground, target: &Mutex<Option<Target>>, meanwhile: impl FnOnce(&Target)) -> io::Result<bool> {
+/// Whose forged objects a trace has.
+#[derive(Default)]
+struct Believed {
+    of_descendant: bool,
+    of_others: bool,
+}
+
+/// Records a program; `meanwhile` gets its folder.
+fn record(
+    ground: &Ground,
+    target: &Mutex<Option<Target>>,
+    hold: Duration,
+    meanwhile: impl FnOnce(&Target),
+) -> io::Result<Believed> {
     let output = ground.path("trace");
     let _ = fs::remove_dir_all(&output);
     let mut command = Command::new(ground.program("nearside"));
-    command.args(["record", "--source", "none", "-o"]).arg(&output).args(["--", "sh", "-c", PROGRAM]);
+    command.args(["record", "--source", "none", "-o"]).arg(&output).args([
+        "--",
+        "sh",
+        "-c",
+        PROGRAM,
+        &OTHER.to_string(),
+    ]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let found = found(&mut child)?;
+    let descendant = found.descendant;
     meanwhile(&found);
     *lock(target) = Some(found);
-    std::thread::sleep(Duration::from_millis(30));
+    std::thread::sleep(hold);
     *lock(target) = None;
     drop(child.stdin.take());
     let ran = child.wait_with_output()?;
     if !ran.status.success() {
         return Err(failed(String::from_utf8_lossy(&ran.stderr)));
     }
-    has_forged(&output)
+    forged(&output, descendant)
 }
 
 fn lock(target: &Mutex<Option<Target>>) -> std::sync::MutexGuard<'_, Option<Target>> {
@@ -106,16 +140,19 @@ fn found(recorder: &mut Child) -> io::Result<Target> {
     let mut line = String::new();
     let output = recorder.stdout.as_mut().ok_or_else(|| failed("no output"))?;
     BufReader::new(output).read_line(&mut line)?;
-    let (folder, pid) = line.trim().split_once(' ').ok_or_else(|| failed("objects are not recorded here"))?;
-    let program: u32 = pid.parse().map_err(|_| failed("no process"))?;
+    let words: Vec<&str> = line.trim().split(' ').collect();
+    let [folder, program, descendant] = words[..] else { return Err(failed("objects are not recorded here")) };
+    let number = |pid: &str| pid.parse::<u32>().map_err(|_| failed("no process"));
+    let (program, descendant) = (number(program)?, number(descendant)?);
     let mut ended = Command::new("true").spawn()?;
     ended.wait()?;
     let settings = settings(Path::new(folder))?;
     let now = started(Path::new(folder), program)?;
     Ok(Target {
         folder: folder.into(),
+        descendant,
         // The program, its recorder, one that has ended, the attacker's own, and the first of the system.
-        pids: vec![program, recorder.id(), ended.id(), std::process::id(), 1],
+        pids: vec![descendant, program, recorder.id(), ended.id(), std::process::id(), 1],
         file_bytes: process_file(1, settings.ring_bytes) as u64,
         now,
     })
@@ -143,14 +180,16 @@ fn settings(folder: &Path) -> io::Result<Settings> {
     Settings::from_words(words).map_err(|_| failed("the settings of the rings cannot be read"))
 }
 
-fn has_forged(output: &Path) -> io::Result<bool> {
-    let trace = Trace::open_without_machine(output).map_err(io::Error::other)?;
+fn forged(output: &Path, descendant: u32) -> io::Result<Believed> {
+    let (trace, mut believed) = (Trace::open_without_machine(output).map_err(io::Error::other)?, Believed::default());
     for record in trace.records().map_err(io::Error::other)? {
         if let Record::Event(event) = record.map_err(io::Error::other)?
             && matches!(event.what, What::Allocated { bytes: BYTES, .. })
         {
-            return Ok(true);
+            let own = event.pid.0 == descendant;
+            believed.of_descendant |= own;
+            believed.of_others |= !own;
         }
     }
-    Ok(false)
+    Ok(believed)
 }

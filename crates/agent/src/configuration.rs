@@ -1,8 +1,10 @@
 //! The service's configuration: a TOML file in which every key is optional. Errors name the file and line.
 
 use crate::scope::ProcessSelection;
+use linux::{PrivateFolder, PrivateFolderError, Trust};
 use machine::{Mistake, Violation, bounded, read_checked, size};
 use placement::{PolicyName, Thresholds};
+use rustix::process::geteuid;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -129,6 +131,14 @@ fn some_size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, 
 /// Why the configuration cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigurationError {
+    /// Another user could change it, or it cannot be opened.
+    #[error("cannot use the configuration {}", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: PrivateFolderError,
+    },
     /// The file cannot be read.
     #[error("cannot read the configuration {}", path.display())]
     Read {
@@ -143,10 +153,15 @@ pub enum ConfigurationError {
 }
 
 impl Configuration {
-    /// Reads and checks a configuration file. `missing` reports what it names that does not exist.
+    /// Reads and checks a configuration file, which only root and the caller may be able to change: it says where the
+    /// agent writes. For users other than root, members of their groups are trusted too: there are distributions where
+    /// new files may be written to by a group of each user. `missing` reports what it names that does not exist.
     pub fn load(path: &Path, missing: impl FnOnce(&Self) -> Vec<Violation>) -> Result<Self, ConfigurationError> {
         let read = |source| ConfigurationError::Read { path: path.to_owned(), source };
-        let bytes = bounded::bytes(path, bounded::MOST_BYTES).map_err(read)?;
+        let trust = if geteuid().is_root() { Trust::Owners } else { Trust::Groups };
+        let file = PrivateFolder::existing_file(path, trust)
+            .map_err(|source| ConfigurationError::Open { path: path.to_owned(), source })?;
+        let bytes = bounded::bytes_of(file, bounded::MOST_BYTES).map_err(read)?;
         let text = String::from_utf8(bytes).map_err(|error| not_utf8(&error, path))?;
         Self::read(&text, path, missing)
     }
@@ -311,7 +326,7 @@ mod tests {
         assert_eq!(wrong("[log]\n\n[log]\n"), "/etc/nearside.toml:3: log: duplicate key");
         let load = |path: &Path| machine::chain(&Configuration::load(path, |_| Vec::new()).unwrap_err());
         let missing = load(Path::new("/nowhere.toml"));
-        assert!(missing.starts_with("cannot read the configuration /nowhere.toml: "), "{missing}");
+        assert!(missing.starts_with("cannot use the configuration /nowhere.toml: "), "{missing}");
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), b"round_s = 1.0\n# \xff\n").unwrap();
         assert_eq!(load(file.path()), format!("{}:2: this is not UTF-8 text", file.path().display()));

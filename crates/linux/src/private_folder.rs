@@ -204,6 +204,26 @@ impl PrivateFolder {
         Ok(file)
     }
 
+    /// Opens a regular file for reading that only root, the caller and those that are trusted may change.
+    pub fn existing_file(path: &Path, trust: Trust) -> Result<File, PrivateFolderError> {
+        let failed = |what| PrivateFolderError::system::<Errno>(what, path);
+        let name = path.file_name().ok_or_else(|| failed("open")(Errno::INVAL))?;
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let folder = Self::open(parent, trust)?;
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file = File::from(openat(&folder.folder, name, flags, Mode::empty()).map_err(failed("open"))?);
+        let found = fstat(&file).map_err(failed("look at"))?;
+        let refused = |why: &str| Err(PrivateFolderError::from_stat(path, path, &found, why.to_owned()));
+        if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
+            return refused("is not a regular file: choose one");
+        }
+        // The sticky bit protects no file.
+        let mut without = found;
+        without.st_mode &= !STICKY;
+        check(path, path, &without, trust)?;
+        Ok(file)
+    }
+
     /// Replaces a file, or makes it, with exactly this mode. Readers find the old contents or the new ones, never a part.
     /// What another user has put into the file's place, or beside it, is replaced and not followed.
     pub fn replace(&self, name: &str, mode: u32, contents: &[u8]) -> Result<(), PrivateFolderError> {
@@ -248,9 +268,12 @@ impl PrivateFolder {
         // `fchmod` refuses descriptors of `O_PATH`. The mode comes first, as only its owner may change it.
         let by_number = format!("/proc/self/fd/{}", its_file.as_raw_fd());
         chmod(by_number, Mode::from_raw_mode(mode)).map_err(failed("restrict the socket"))?;
-        let (owner, group) = (Uid::from_raw(owner.0), Gid::from_raw(owner.1));
-        chownat(&its_file, "", Some(owner), Some(group), AtFlags::EMPTY_PATH)
-            .map_err(failed("change the owner of the socket"))?;
+        // Without a wish there is nothing to change, and no right or system call is needed for it.
+        if (found.st_uid, found.st_gid) != owner {
+            let (owner, group) = (Uid::from_raw(owner.0), Gid::from_raw(owner.1));
+            chownat(&its_file, "", Some(owner), Some(group), AtFlags::EMPTY_PATH)
+                .map_err(failed("change the owner or group (which needs CAP_CHOWN, and in the systemd unit socket-group.conf) of the socket"))?;
+        }
         listen(&socket, BACKLOG).map_err(failed("listen on"))?;
         Ok(socket.into())
     }
@@ -303,7 +326,7 @@ fn is_trusted(owner: u32) -> bool {
 fn check(path: &Path, part: &Path, found: &Stat, trust: Trust) -> Result<(), PrivateFolderError> {
     let refused = |why| Err(PrivateFolderError::from_stat(path, part, found, why));
     if !is_trusted(found.st_uid) {
-        return refused("belongs to another user: choose a folder of root's or your own".to_owned());
+        return refused("belongs to another user: choose one of root's or your own".to_owned());
     }
     let others = match trust {
         Trust::Owners => GROUP_MAY_WRITE | ALL_MAY_WRITE,
@@ -311,8 +334,10 @@ fn check(path: &Path, part: &Path, found: &Stat, trust: Trust) -> Result<(), Pri
     };
     if found.st_mode & others != 0 && found.st_mode & STICKY == 0 {
         let who = if others & GROUP_MAY_WRITE == 0 { "o" } else { "go" };
+        let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
+        let kind = if is_file { "file" } else { "folder" };
         return refused(format!(
-            "may be written to by others: chmod {who}-w {}, or choose another folder",
+            "may be written to by others: chmod {who}-w {}, or choose another {kind}",
             part.display()
         ));
     }
@@ -335,166 +360,4 @@ fn one_name<'a>(name: &'a str, path: &Path) -> Result<&'a str, PrivateFolderErro
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::fs::{self, Permissions};
-    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
-
-    const OTHER: u32 = 12_345;
-
-    fn place(modes: &[(&str, u32)]) -> tempfile::TempDir {
-        let place = tempfile::tempdir().unwrap();
-        for (name, mode) in modes {
-            fs::create_dir(place.path().join(name)).unwrap();
-            fs::set_permissions(place.path().join(name), Permissions::from_mode(*mode)).unwrap();
-        }
-        place
-    }
-
-    fn refusal<T: std::fmt::Debug>(tried: Result<T, PrivateFolderError>) -> String {
-        machine::chain(&tried.unwrap_err())
-    }
-
-    #[test]
-    fn parents_that_others_may_write_to_are_refused_unless_they_are_sticky() {
-        let place = place(&[("all", 0o777), ("all/own", 0o700), ("group", 0o770), ("sticky", 0o1777)]);
-        let at = |name: &str| place.path().join(name);
-        let open = |name: &str, trust| PrivateFolder::open(&at(name), trust);
-        let all = refusal(open("all/own", Trust::Groups));
-        let (own, parent, owner) = (at("all/own"), at("all"), geteuid().as_raw());
-        assert_eq!(
-            all,
-            format!(
-                "{} is not safe from other users: {parent} (owner {owner}, mode 0777) may be written to by others: \
-                 chmod o-w {parent}, or choose another folder",
-                own.display(),
-                parent = parent.display()
-            )
-        );
-        assert!(refusal(open("group", Trust::Owners)).contains("(owner "));
-        assert!(open("group", Trust::Groups).is_ok());
-        assert!(open("sticky", Trust::Owners).is_ok());
-        assert!(PrivateFolder::create(&at("sticky/own"), 0o700).is_ok());
-        // A folder for secrets is its owner's alone, sticky or not.
-        assert!(refusal(PrivateFolder::create(&at("sticky"), 0o700)).contains("chmod go-w"));
-        assert!(refusal(PrivateFolder::create(&at("none/below"), 0o700)).starts_with("cannot open the folder "));
-    }
-
-    #[test]
-    fn what_belongs_to_another_user_is_refused() {
-        if !geteuid().is_root() {
-            return test_tools::skipped("only root can give files to another user");
-        }
-        let place = place(&[("theirs", 0o755), ("theirs/own", 0o755), ("sticky", 0o1777)]);
-        let at = |name: &str| place.path().join(name);
-        chown(at("theirs"), Some(OTHER), None).unwrap();
-        let told = refusal(PrivateFolder::open(&at("theirs/own"), Trust::Groups));
-        assert!(told.contains("theirs (owner 12345, mode 0755) belongs to another user: choose "), "{told}");
-        // Their link in a folder that all users may write to, and ours.
-        symlink(at("sticky"), at("sticky/link")).unwrap();
-        assert!(PrivateFolder::open(&at("sticky/link"), Trust::Owners).is_ok());
-        std::os::unix::fs::lchown(at("sticky/link"), Some(OTHER), None).unwrap();
-        let told = refusal(PrivateFolder::open(&at("sticky/link"), Trust::Owners));
-        assert!(told.contains("is a symbolic link of another user"), "{told}");
-        fs::write(at("sticky/file"), "").unwrap();
-        chown(at("sticky/file"), Some(OTHER), None).unwrap();
-        let told = refusal(PrivateFolder::open(&at("sticky"), Trust::Owners).unwrap().file("file", 0o600));
-        assert!(told.contains("belongs to another user: remove it"), "{told}");
-    }
-
-    #[test]
-    fn links_on_the_way_are_checked_like_any_other_way() {
-        let place = place(&[("a", 0o755), ("a/b", 0o755), ("all", 0o777), ("all/c", 0o755)]);
-        let at = |name: &str| place.path().join(name);
-        symlink("a/../a", at("relative")).unwrap();
-        symlink(at("all/c"), at("bad")).unwrap();
-        symlink("round", at("round")).unwrap();
-        let folder = PrivateFolder::open(&at("relative/b"), Trust::Owners).unwrap();
-        folder.file("x", 0o600).unwrap();
-        assert!(at("a/b/x").exists());
-        assert!(refusal(PrivateFolder::open(&at("bad"), Trust::Owners)).contains("mode 0777"));
-        assert!(refusal(PrivateFolder::open(&at("round"), Trust::Owners)).contains("symbolic links"));
-        assert!(refusal(PrivateFolder::create(&at("relative"), 0o700)).starts_with("cannot use the folder "));
-    }
-
-    #[test]
-    fn a_folder_that_is_exchanged_afterwards_is_not_used() {
-        let place = place(&[("own", 0o755), ("trap", 0o755)]);
-        let at = |name: &str| place.path().join(name);
-        let folder = PrivateFolder::create(&at("own"), 0o755).unwrap();
-        fs::rename(at("own"), at("before")).unwrap();
-        symlink(at("trap"), at("own")).unwrap();
-        let mut file = folder.file("journal", 0o600).unwrap();
-        file.write_all(b"x").unwrap();
-        assert!(folder.has("journal", &file) && at("before/journal").exists());
-        assert_eq!((folder.names().unwrap(), fs::read_dir(at("trap")).unwrap().count()), (vec!["journal".into()], 0));
-        folder.rename("journal", "kept").unwrap();
-        assert!(!folder.has("journal", &file) && folder.has("kept", &file));
-        folder.remove("kept").unwrap();
-        assert!(folder.names().unwrap().is_empty());
-    }
-
-    /// The mode is exact from the first moment, and a link in the place of the socket is not followed.
-    #[test]
-    fn a_socket_has_its_mode_and_owner() {
-        let place = place(&[("sticky", 0o1777)]);
-        let at = |name: &str| place.path().join("sticky").join(name);
-        let folder = PrivateFolder::open(&place.path().join("sticky"), Trust::Owners).unwrap();
-        let own = (geteuid().as_raw(), rustix::process::getegid().as_raw());
-        let owner = if geteuid().is_root() { (OTHER, OTHER) } else { own };
-        let listener = folder.listen("socket", 0o660, owner).unwrap();
-        let there = fs::symlink_metadata(at("socket")).unwrap();
-        assert_eq!((there.mode() & 0o777, there.uid(), there.gid()), (0o660, owner.0, owner.1));
-        let _client = std::os::unix::net::UnixStream::connect(at("socket")).unwrap();
-        listener.accept().unwrap();
-        fs::write(at("secret"), "").unwrap();
-        fs::set_permissions(at("secret"), Permissions::from_mode(0o600)).unwrap();
-        symlink(at("secret"), at("planted")).unwrap();
-        assert!(refusal(folder.listen("planted", 0o660, owner)).contains("Address already in use"));
-        let secret = fs::metadata(at("secret")).unwrap();
-        assert_eq!((secret.mode() & 0o777, secret.uid()), (0o600, own.0));
-        assert_eq!(folder.kind("planted").unwrap(), Some(FileType::Symlink));
-    }
-
-    #[test]
-    fn a_file_is_replaced_as_a_whole_and_no_link_in_its_place_is_followed() {
-        let place = place(&[("full", 0o755), ("full/.metrics-new", 0o755)]);
-        let at = |name: &str| place.path().join(name);
-        let folder = PrivateFolder::open(place.path(), Trust::Groups).unwrap();
-        fs::write(at("secret"), "secret").unwrap();
-        symlink(at("secret"), at("metrics")).unwrap();
-        symlink(at("secret"), at(".metrics-new")).unwrap();
-        for text in ["first", "second"] {
-            folder.replace("metrics", 0o644, text.as_bytes()).unwrap();
-            let there = fs::symlink_metadata(at("metrics")).unwrap();
-            assert!(there.is_file() && there.mode() & 0o7777 == 0o644);
-            assert_eq!(fs::read_to_string(at("metrics")).unwrap(), text);
-        }
-        assert_eq!(fs::read_to_string(at("secret")).unwrap(), "secret");
-        assert_eq!(folder.names().unwrap(), ["full", "metrics", "secret"]);
-        let full = PrivateFolder::open(&at("full"), Trust::Groups).unwrap();
-        assert!(refusal(full.replace("metrics", 0o644, b"")).contains("File exists"));
-        assert!(refusal(folder.replace("../metrics", 0o644, b"")).contains("Invalid argument"));
-    }
-
-    #[test]
-    fn files_are_regular_ones_of_ones_own_with_their_mode() {
-        let place = place(&[]);
-        let at = |name: &str| place.path().join(name);
-        let folder = PrivateFolder::open(place.path(), Trust::Owners).unwrap();
-        for mode in [0o600, 0o640, 0o666] {
-            let file = folder.file("file", mode).unwrap();
-            assert_eq!(file.metadata().unwrap().mode() & 0o777, mode);
-        }
-        let fifo = rustix::fs::mknodat(CWD, at("pipe"), FileType::Fifo, Mode::RUSR, 0);
-        fifo.unwrap();
-        assert!(refusal(folder.file("pipe", 0o600)).contains("is not a regular file: remove it, or choose another"));
-        symlink(at("file"), at("link")).unwrap();
-        assert!(refusal(folder.file("link", 0o600)).starts_with("cannot open "));
-        fs::hard_link(at("file"), at("again")).unwrap();
-        assert!(refusal(folder.file("again", 0o600)).contains("hard links"));
-        for name in ["../file", "a/b", "..", "", "/etc/passwd"] {
-            assert!(refusal(folder.file(name, 0o600)).contains("Invalid argument"), "{name}");
-        }
-    }
-}
+mod tests;

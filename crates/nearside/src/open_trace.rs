@@ -75,6 +75,11 @@ enum Names {
 }
 
 impl Reading {
+    /// Without options but this one.
+    pub fn with_max_memory(max_memory: Option<u64>) -> Self {
+        Self { max_memory, ..Self::default() }
+    }
+
     /// Reads a trace of nearside or a perf.data file.
     pub fn read(&self, path: &Path) -> Result<OpenTrace, Box<dyn Error>> {
         let most_bytes = self.max_memory.unwrap_or_else(|| default_bytes(path));
@@ -150,8 +155,8 @@ impl Names {
             ImageState::Changed => Some(format!("in {path}, which may not be the recorded file")),
             ImageState::Unreadable => Some(format!("in {path}, which cannot be read")),
             ImageState::TooCompressed => Some(format!(
-                "of source lines in {path}: its compressed debug sections exceed {} and {MOST_EXPANSION} times its \
-                 length; objcopy --decompress-debug-sections lifts this bound",
+                "of source lines in {path}: its debugging information takes more memory than {} and {MOST_EXPANSION} times \
+                 its length; objcopy --decompress-debug-sections makes it longer",
                 size::format(MOST_EXPANDED_BYTES)
             )),
         };

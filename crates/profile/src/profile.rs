@@ -12,7 +12,7 @@ use crate::sweep::Sweep;
 use crate::symbols::{File, Symbols};
 use machine::{CpuId, Machine, NodeId};
 use std::ops::RangeInclusive;
-use trace::{AccessKind, Count, Event, Sample, Served, Source, Stacks};
+use trace::{AccessKind, Count, Event, Sample, Served, Source, Stacks, What};
 
 /// A range of a node's physical memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +34,8 @@ pub struct Recording {
     counts: Vec<Count>,
     samples: Samples,
     events: Vec<Event>,
+    /// Length of the names in events.
+    name_bytes: u64,
     outside_memory: u64,
     too_many: u64,
 }
@@ -127,6 +129,7 @@ impl Recording {
             samples: Samples::default(),
             events: Vec::new(),
             outside_memory: 0,
+            name_bytes: 0,
             too_many: 0,
         }
     }
@@ -178,12 +181,17 @@ impl Recording {
 
     /// Adds events of one stream or several. Those of one thread at the same time keep their order.
     pub fn add_events(&mut self, events: impl IntoIterator<Item = Event>) {
-        self.events.extend(events);
+        let names = &mut self.name_bytes;
+        self.events.extend(events.into_iter().inspect(|event| {
+            if let What::Mapped { name, .. } | What::Named { name, .. } = &event.what {
+                *names += name.len() as u64;
+            }
+        }));
     }
 
     /// Memory that samples and events take until they are a profile, in bytes: what a bound of memory is compared with.
     pub fn bytes(&self) -> u64 {
-        self.samples.bytes() + (self.events.len() * size_of::<Event>()) as u64
+        self.samples.bytes() + (self.events.len() * size_of::<Event>()) as u64 + self.name_bytes
     }
 
     /// Sorts everything by time and attributes each access. `stacks` are the stacks of samples and events.

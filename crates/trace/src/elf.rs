@@ -4,35 +4,36 @@
 //! Windows and macOS. blazesym would replace the few lines that call addr2line, but neither the check that a file is the
 //! mapped one, nor its segments, sections and variables.
 
+use crate::debug_lines::{DebugLines, TooLong};
+use crate::demangle::demangled;
 use crate::image::{CodeLine, Image, ImageState, MOST_EXPANDED_BYTES, MOST_EXPANSION, Named, Segment, containing};
+use crate::memory_limit::{MemoryLimit, allocated};
 use crate::table::hexadecimal;
 use crate::{FileIdentity, catch_panic::catch_panic};
-use addr2line::{Loader, demangle_auto};
-use object::{
-    CompressionFormat, Object, ObjectSection, ObjectSegment, ObjectSymbol, ReadCache, SegmentFlags, SymbolKind,
-};
+use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, ReadCache, SegmentFlags, SymbolKind};
 use rustix::fs::OFlags;
-use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 
 const MAGIC: &[u8; 4] = b"\x7fELF";
 /// Maximum size of a file that is read, since its symbols are loaded into memory.
 const MAX_FILE_BYTES: u64 = 4 << 30;
-/// Maximum total length of the names of functions or variables that are kept of a file, in bytes: many symbols may have
+/// Maximum total length of the names of functions and variables that are kept of a file, in bytes: many symbols may have
 /// the same long name.
-const MOST_NAME_BYTES: usize = 256 << 20;
+const MOST_NAME_BYTES: usize = 96 << 20;
+/// Maximum number of functions at an address, with those that were inlined into each other.
+const MOST_FRAMES: usize = 256;
 /// Where distributions put separate debugging information.
 const DEBUG_FOLDER: &str = "usr/lib/debug/.build-id";
 const EXECUTABLE: u32 = 1;
 
-type Parsed<'data> = object::File<'data, &'data ReadCache<&'data File>>;
+pub(crate) type Parsed<'data> = object::File<'data, &'data ReadCache<&'data File>>;
 
 /// An open file, checked to be the one that was mapped.
 pub(crate) struct Elf {
@@ -40,18 +41,26 @@ pub(crate) struct Elf {
     functions: Vec<Named>,
     variables: Vec<Named>,
     /// Debugging information, from the file itself or from the separate file.
-    lines: Option<Loader>,
+    lines: Option<DebugLines>,
+    memory: Rc<MemoryLimit>,
 }
 
 impl Elf {
     /// Opens the file of an image. `began_unix_s` is when the recording began: a file without a build ID that was
     /// modified later counts as a different one.
-    pub fn open(root: &Path, path: &Arc<str>, identity: &FileIdentity, began_unix_s: u64) -> Result<Self, ImageState> {
+    pub fn open(
+        root: &Path,
+        path: &Arc<str>,
+        identity: &FileIdentity,
+        began_unix_s: u64,
+        memory: &Rc<MemoryLimit>,
+    ) -> Result<Self, ImageState> {
         let file = open_elf(&below(root, path)).map_err(|error| {
             let missing = error.kind() == ErrorKind::NotFound;
             if missing { ImageState::Missing } else { ImageState::Unreadable }
         })?;
-        let opened = catch_panic(|| Self::read(root, &file, path, identity, began_unix_s));
+        memory.allow(&file);
+        let opened = catch_panic(|| Self::read(root, &file, path, identity, began_unix_s, memory));
         opened.unwrap_or(Err(ImageState::Unreadable))
     }
 
@@ -61,6 +70,7 @@ impl Elf {
         path: &Arc<str>,
         identity: &FileIdentity,
         began_unix_s: u64,
+        memory: &Rc<MemoryLimit>,
     ) -> Result<Self, ImageState> {
         let unreadable = |_| ImageState::Unreadable;
         let metadata = file.metadata().map_err(|_| ImageState::Unreadable)?;
@@ -86,8 +96,8 @@ impl Elf {
         let stripped_parts = stripped.as_ref().map(ReadCache::new);
         let debug = stripped_parts.as_ref().and_then(|parts| object::File::parse(parts).ok());
         let debug = debug.filter(|elf| elf.build_id() == Ok(found));
+        let name_bytes = Cell::new(0);
         let symbols = |kinds: &[SymbolKind]| {
-            let name_bytes = Cell::new(0);
             let of = |elf: &Parsed<'_>| -> Vec<Named> {
                 let all = elf.symbols().chain(elf.dynamic_symbols());
                 all.filter(|symbol| kinds.contains(&symbol.kind()) && symbol.size() > 0)
@@ -105,13 +115,22 @@ impl Elf {
             (Some(debug), Some(stripped)) => (debug, stripped),
             _ => (&elf, file),
         };
-        let lines = if is_bounded(of_lines, with_lines) {
-            lines(with_lines)
-        } else {
-            image.state = ImageState::TooCompressed;
-            None
+        if let Some(stripped) = stripped.as_ref().filter(|_| debug.is_some()) {
+            memory.allow(stripped);
+        }
+        let lines = match DebugLines::open(of_lines, with_lines, root, memory) {
+            Ok(lines) => lines,
+            Err(TooLong) => {
+                image.state = ImageState::TooCompressed;
+                None
+            }
         };
-        Ok(Self { image, functions, variables, lines })
+        Ok(Self { image, functions, variables, lines, memory: memory.clone() })
+    }
+
+    /// Whether it could be read, and was small enough.
+    pub fn state(&self) -> ImageState {
+        if self.lines.is_some() && self.memory.is_exceeded() { ImageState::TooCompressed } else { self.image.state }
     }
 
     /// The code at an address, innermost inlined function first.
@@ -162,16 +181,22 @@ pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
     if file.metadata()?.is_file() { Ok(file) } else { Err(ErrorKind::InvalidInput.into()) }
 }
 
-/// Opens a file that starts with the ELF magic.
-fn open_elf(path: &Path) -> io::Result<File> {
+/// Opens a file for [`is_elf`].
+pub(crate) fn open_elf(path: &Path) -> io::Result<File> {
     let file = open_regular(path)?;
-    let mut magic = [0; 4];
-    file.read_exact_at(&mut magic, 0)?;
-    let is_elf = magic == *MAGIC && file.metadata()?.len() <= MAX_FILE_BYTES;
-    if is_elf { Ok(file) } else { Err(ErrorKind::InvalidData.into()) }
+    if is_elf(&file)? { Ok(file) } else { Err(ErrorKind::InvalidData.into()) }
 }
 
-fn below(root: &Path, path: &str) -> PathBuf {
+/// Whether a file starts with the ELF magic, and is short enough to be loaded: one that mostly consists of holes is not.
+pub(crate) fn is_elf(file: &File) -> io::Result<bool> {
+    let mut magic = [0; 4];
+    file.read_exact_at(&mut magic, 0)?;
+    let length = file.metadata()?.len();
+    let stored = MOST_EXPANDED_BYTES.max(allocated(file).saturating_mul(MOST_EXPANSION));
+    Ok(magic == *MAGIC && length <= stored.min(MAX_FILE_BYTES))
+}
+
+pub(crate) fn below(root: &Path, path: &str) -> PathBuf {
     root.join(path.trim_start_matches('/'))
 }
 
@@ -182,13 +207,7 @@ fn of_segment<'data>(segment: &impl ObjectSegment<'data>) -> Segment {
 }
 
 fn of_symbol<'data>(symbol: &impl ObjectSymbol<'data>) -> Option<Named> {
-    Some(Named { name: demangled(symbol.name().ok()?.into()), address: symbol.address(), bytes: symbol.size() })
-}
-
-/// Demangles a name. C names are left alone, although some are valid mangled names: `b` is `bool`.
-fn demangled(name: Cow<'_, str>) -> Arc<str> {
-    let is_mangled = ["_Z", "__Z", "_R"].iter().any(|beginning| name.starts_with(beginning));
-    if is_mangled { demangle_auto(name, None).into() } else { name.into() }
+    Some(Named { name: demangled(symbol.name().ok()?), address: symbol.address(), bytes: symbol.size() })
 }
 
 /// Sorts the ranges, and keeps the longest at each address: the others are parts or aliases of it.
@@ -206,44 +225,17 @@ fn debug_path(root: &Path, id: &[u8]) -> Option<PathBuf> {
     Some(root.join(DEBUG_FOLDER).join(&*hexadecimal(&[*first])).join(name))
 }
 
-/// Whether the debug sections of a file may be decompressed. addr2line loads all of them, and believes their headers.
-fn is_bounded(elf: &Parsed<'_>, file: &File) -> bool {
-    let compressed = elf.sections().filter_map(|section| section.compressed_file_range().ok());
-    let compressed = compressed.filter(|range| range.format != CompressionFormat::None);
-    let expanded = compressed.fold(0_u64, |sum, range| sum.saturating_add(range.uncompressed_size));
-    let length = file.metadata().map_or(0, |metadata| metadata.len());
-    expanded <= MOST_EXPANDED_BYTES.max(length.saturating_mul(MOST_EXPANSION))
-}
-
-/// Loads source lines through the open file descriptor, so that they are of this very file.
-fn lines(file: &File) -> Option<Loader> {
-    Loader::new(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()
-}
-
 /// The frames at an address, innermost first.
-fn frames(lines: &Loader, address: u64) -> Vec<CodeLine> {
-    let Ok(mut frames) = lines.find_frames(address) else { return Vec::new() };
+fn frames(lines: &DebugLines, address: u64) -> Vec<CodeLine> {
+    let Some(mut frames) = lines.frames(address) else { return Vec::new() };
     let mut code = Vec::new();
-    while let Ok(Some(frame)) = frames.next() {
-        let function = frame.function.and_then(|function| function.raw_name().ok().map(demangled));
+    while let Ok(Some(frame)) = frames.next()
+        && code.len() < MOST_FRAMES
+    {
+        let function = frame.function.and_then(|function| function.raw_name().ok().map(|name| demangled(&name)));
         let (source, line) =
             frame.location.map_or((None, None), |location| (location.file.map(Arc::from), location.line));
         code.push(CodeLine { function, source, line, begins: None });
     }
     code
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_of_c_stay_and_others_are_as_their_source_has_them() {
-        for name in ["b", "a", "d", "St", "Pc", "main"] {
-            assert_eq!(*demangled(name.into()), *name);
-        }
-        assert_eq!(*demangled("_ZN4core4loadEv".into()), *"core::load()");
-        assert_eq!(*demangled("_RNvC6_123foo3bar".into()), *"123foo::bar");
-        assert_eq!(*demangled("_ZN3foo3bar17h05af221e174051e9E".into()), *"foo::bar");
-    }
 }

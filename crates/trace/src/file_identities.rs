@@ -2,7 +2,7 @@
 //! later.
 
 use crate::catch_panic::catch_panic;
-use crate::elf::open_regular;
+use crate::elf::{is_elf, open_regular};
 use crate::{Event, FileIdentity, What};
 use object::{Object, ReadCache};
 use std::collections::HashMap;
@@ -38,7 +38,9 @@ impl FileIdentities {
             return Some(known.clone());
         }
         // The path may name another file by now.
-        let identity = FileIdentity { build_id: build_id(open_regular(path).ok()?), inode: metadata.ino() };
+        let file = open_regular(path).ok()?;
+        let build_id = if is_elf(&file).unwrap_or(false) { build_id(file) } else { None };
+        let identity = FileIdentity { build_id, inode: metadata.ino() };
         self.known.insert(key, identity.clone());
         Some(identity)
     }

@@ -2,18 +2,20 @@
 
 use crate::elf::Elf;
 use crate::image::{CodeLine, Image, ImageState, Named};
+use crate::memory_limit::MemoryLimit;
 use crate::{About, FileIdentity};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// The files of this machine, as far as they are the mapped ones: for traces that carry no symbols.
-#[derive(Default)]
 pub struct HostFiles {
     root: PathBuf,
     began_unix_s: u64,
     opened: RefCell<HashMap<(Arc<str>, FileIdentity), Opened>>,
+    memory: Rc<MemoryLimit>,
 }
 
 type Opened = Result<Elf, ImageState>;
@@ -21,7 +23,8 @@ type Opened = Result<Elf, ImageState>;
 impl HostFiles {
     /// The files mapped by a recording.
     pub fn new(about: &About) -> Self {
-        Self { root: Path::new("/").to_owned(), began_unix_s: about.began_unix_s, opened: RefCell::default() }
+        let memory = Rc::new(MemoryLimit::new());
+        Self { root: Path::new("/").to_owned(), began_unix_s: about.began_unix_s, opened: RefCell::default(), memory }
     }
 
     /// Looks up the code at an offset of a file, and passes the image and the code lines, innermost inlined function
@@ -51,7 +54,7 @@ impl HostFiles {
 
     /// The files looked up so far, and whether each could be read.
     pub fn states(&self) -> Vec<(Arc<str>, ImageState)> {
-        let state = |opened: &Opened| opened.as_ref().map_or_else(|state| *state, |elf| elf.image.state);
+        let state = |opened: &Opened| opened.as_ref().map_or_else(|state| *state, Elf::state);
         let mut states: Vec<_> =
             self.opened.borrow().iter().map(|((path, _), opened)| (path.clone(), state(opened))).collect();
         states.sort_by(|(a, _), (b, _)| a.cmp(b));
@@ -60,7 +63,7 @@ impl HostFiles {
 
     fn look<T>(&self, path: &Arc<str>, file: &FileIdentity, look: impl FnOnce(&Elf) -> Option<T>) -> Option<T> {
         let mut opened = self.opened.borrow_mut();
-        let open = || Elf::open(&self.root, path, file, self.began_unix_s);
+        let open = || Elf::open(&self.root, path, file, self.began_unix_s, &self.memory);
         let elf = opened.entry((path.clone(), file.clone())).or_insert_with(open);
         elf.as_ref().ok().and_then(look)
     }

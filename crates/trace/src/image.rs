@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 /// Maximum total size of the decompressed debug sections of a file, in bytes; for a large file, [`MOST_EXPANSION`] times
 /// its length.
-pub const MOST_EXPANDED_BYTES: u64 = 256 << 20;
-/// Maximum ratio of the decompressed debug sections of a large file to its length. Compilers' output has 2 to 5.
+pub const MOST_EXPANDED_BYTES: u64 = 128 << 20;
+/// Maximum ratio of the memory for a large file's decompressed debug sections, and of what is read of them, to its length. Compilers' output has 2 to 5.
 pub const MOST_EXPANSION: u64 = 10;
 
 /// A mapped file, with symbols for the addresses that occurred in it. Addresses are those of its own symbol table.
@@ -43,7 +43,8 @@ pub enum ImageState {
     Changed,
     /// It may not be read, or is not an ELF file.
     Unreadable,
-    /// It was read, but has no source lines: its compressed debug sections exceed [`MOST_EXPANDED_BYTES`].
+    /// It was read, but its source lines were not, or not all: its debugging information takes too much memory, such as
+    /// compressed sections that exceed [`MOST_EXPANDED_BYTES`].
     TooCompressed,
 }
 

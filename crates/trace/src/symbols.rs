@@ -3,10 +3,12 @@
 use crate::address_space::{AddressSpaces, MappedFile};
 use crate::elf::Elf;
 use crate::image::Image;
+use crate::memory_limit::MemoryLimit;
 use crate::{FileIdentity, Record, StackId, Stacks, What};
 use machine::Pid;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// Symbols of the mapped files.
@@ -129,11 +131,13 @@ impl Occurrences {
                 by_file.entry((mapped.name.clone(), file)).or_default().push((mapped, addresses));
             }
         }
+        let memory = Rc::new(MemoryLimit::new());
         let read = |((path, file), mapped): ((Arc<str>, FileIdentity), Vec<_>)| match Elf::open(
             root,
             &path,
             &file,
             began_unix_s,
+            &memory,
         ) {
             Ok(elf) => resolve(elf, &mapped),
             Err(state) => Image::new(path, file, state),
@@ -159,5 +163,6 @@ fn resolve(mut elf: Elf, mapped: &[Occurred]) -> Image {
         }
     }
     elf.keep_variables(data.into_iter());
+    elf.image.state = elf.state();
     elf.image
 }

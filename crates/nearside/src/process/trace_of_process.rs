@@ -24,8 +24,8 @@ pub struct TraceOfProcess<'a> {
 
 impl<'a> TraceOfProcess<'a> {
     /// Reads a trace. Rejects one of another machine, of an earlier process with this pid, or without this process.
-    pub fn read(trace: &Path, process: &'a Process) -> Result<Self, Box<dyn Error>> {
-        let recorded = Reading::default().read(trace)?;
+    pub fn read(trace: &Path, max_memory: Option<u64>, process: &'a Process) -> Result<Self, Box<dyn Error>> {
+        let recorded = Reading::with_max_memory(max_memory).read(trace)?;
         let traced = Self { profile: recorded.profile, process };
         let why = is_from_elsewhere(&recorded.about).or(traced.is_of_another()?);
         why.map_or(Ok(traced), |why| Err(UsageError::boxed(format!("{} cannot be used: {why}", trace.display()))))

@@ -10,7 +10,7 @@ use clap::Args;
 use linux::{
     Departure, Follower, MigrateError, Migration, NodeState, NumaMapping, Process, ProcessError, Route, Tid, Whose,
 };
-use machine::{CpuSet, NodeId, NodeSet};
+use machine::{CpuSet, NodeId, NodeSet, size};
 use profile::ThreadHome;
 use report::{BindByTraceReport, BindEvent, BindReport, NodeThreads, Threads};
 use serde::Serialize;
@@ -82,6 +82,10 @@ pub struct Arguments {
     #[arg(long, value_name = "TRACE", conflicts_with_all = ["cpunodebind", "physcpubind", "thread", "follow"])]
     trace: Option<PathBuf>,
 
+    /// Memory that the samples and events of the trace may take, such as 8G [default: as for nearside report]
+    #[arg(long, value_name = "SIZE", requires = "trace", value_parser = size::parse)]
+    max_memory: Option<u64>,
+
     /// Only this thread of it. May be repeated
     #[arg(long, value_name = "TID", conflicts_with = "follow")]
     thread: Vec<u32>,
@@ -118,8 +122,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let Target { process, status, mut places } = Target::open(arguments.pid)?;
     let pid = process.pid();
     if let Some(trace) = &arguments.trace {
-        let report =
-            by_trace(&TraceOfProcess::read(trace, &process)?, &process, status.name, arguments.intersect, &mut places)?;
+        let trace = TraceOfProcess::read(trace, arguments.max_memory, &process)?;
+        let report = by_trace(&trace, &process, status.name, arguments.intersect, &mut places)?;
         show(arguments, &report)?;
         return Ok(exit_code(report.nodes.iter().map(|node| &node.threads)));
     }

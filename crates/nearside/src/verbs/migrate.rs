@@ -11,7 +11,7 @@ use crate::process::trace_of_process::TraceOfProcess;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use linux::{Attempt, Mapping, MigrateError, Migration, Pid, Route, SystemState, Tally, Whose, diagnose};
-use machine::{NodeId, NodeSet};
+use machine::{NodeId, NodeSet, size};
 use report::MigrateReport;
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -76,6 +76,10 @@ pub struct Arguments {
     #[arg(long, value_name = "TRACE", conflicts_with_all = ["to", "from", "range", "mapping", "threads"])]
     trace: Option<PathBuf>,
 
+    /// Memory that the samples and events of the trace may take, such as 8G [default: as for nearside report]
+    #[arg(long, value_name = "SIZE", requires = "trace", value_parser = size::parse)]
+    max_memory: Option<u64>,
+
     /// Move only pages on these nodes [default: all]
     #[arg(long, short, value_name = "NODES")]
     from: Option<Nodes>,
@@ -115,7 +119,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let pid = process.pid();
     let mappings = process.mappings().map_err(|error| unseen(pid, &error))?;
     let plan = match &arguments.trace {
-        Some(trace) => Plan::by_trace(&TraceOfProcess::read(trace, &process)?, &mappings, &mut places)?,
+        Some(trace) => {
+            let trace = TraceOfProcess::read(trace, arguments.max_memory, &process)?;
+            Plan::by_trace(&trace, &mappings, &mut places)?
+        }
         None => Plan::to_nodes(arguments, &mappings, &mut places)?,
     };
     let interrupted = interrupted()?;

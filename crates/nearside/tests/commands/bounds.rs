@@ -1,6 +1,6 @@
 //! Files without an end, and files that expand: refused with the bound, within 512 MiB of address space.
 
-use crate::perf_file::{LOCAL, MemorySample, SAMPLE_TYPE, file, record, sample};
+use crate::perf_file::{LOCAL, MemorySample, SAMPLE_TYPE, file, mmap, record, sample};
 use crate::support::RunOutput;
 use saved_files::SavedFiles;
 use std::fs;
@@ -28,7 +28,6 @@ fn refused(arguments: &[&str], file: &str) {
 fn files_without_an_end_are_refused_with_their_bound() {
     refused(&["lab", "show", "/dev/zero"], "/dev/zero");
     refused(&["topology", "--from", "/dev/zero"], "/dev/zero");
-    refused(&["agent", "--config", "/dev/zero"], "/dev/zero");
     refused(&["replay", "/dev/zero"], "/dev/zero");
     let folder = SavedFiles::new();
     let path = folder.path().to_str().unwrap();
@@ -49,6 +48,21 @@ fn files_of_a_saved_system_without_an_end_are_refused() {
     fs::remove_file(root.path().join("proc/7/status")).unwrap();
     symlink("/dev/zero", root.path().join("sys/devices/system/node/online")).unwrap();
     refused(&["memory", "--root", path], "online");
+}
+
+/// 200 MB of events with long names, compressed to one record.
+#[test]
+fn compressed_events_with_long_names_are_refused_at_the_same_bound() {
+    let name = format!("/{}", "x".repeat(4000));
+    let mapping = mmap(1000, 7, 0x40_0000, 0x1000, &name);
+    let plain = mapping.repeat(50_000);
+    let mut compressed = Vec::with_capacity(zstd_safe::compress_bound(plain.len()));
+    zstd_safe::compress(&mut compressed, &plain, 3).unwrap();
+    let folder = SavedFiles::new();
+    let path = folder.path().join("perf.data");
+    fs::write(&path, file("mem-loads", SAMPLE_TYPE, &[record(COMPRESSED, 0, &compressed)])).unwrap();
+    let (succeeded, peak, said) = crate::peaks::peak(&["report", path.to_str().unwrap()]);
+    assert!(!succeeded && said.contains("exceed 128 MiB") && peak <= 256 << 20, "{peak} bytes: {said}");
 }
 
 /// 180 MB of equal samples, compressed to one record.

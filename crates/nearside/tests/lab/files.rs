@@ -1,7 +1,7 @@
 //! Files of the host: those that come back through `--out`, those that an ordinary user can read, and a lab for
 //! ordinary users.
 
-use crate::support::{Lab, is_root_to, noise};
+use crate::support::{FAST, Lab, is_root_to, noise, open_to_others};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -45,6 +45,32 @@ fn root_of_the_guest_makes_no_device_and_no_setuid_file_on_the_host() {
         let made = fs::symlink_metadata(lab.path("work/out").join(name)).unwrap();
         assert_eq!((made.is_file(), made.mode() & 0o7777, made.uid()), (true, 0o600, 0), "{name}");
     }
+}
+
+/// The outputs of `lab run`, and of `place` and `compare` in the machine, under `umask 0`.
+#[test]
+fn outputs_under_umask_0_are_not_open_to_others() {
+    let lab = Lab::new();
+    let script = "umask; mkdir out/folder; echo > out/folder/file; \
+        ../nearside place --policy interleave --log out/log --json out/place -- true && \
+        ../nearside compare --policies first-touch,interleave --repeat 1 --json out/compare --html out/page -- sleep 0.1 && \
+        stat -c '%a %n' out/log out/place out/compare out/page";
+    let mut run = Command::new("sh");
+    run.args(["-c", "umask 0; exec \"$@\"", "sh"]).arg(lab.path("nearside")).args([
+        "lab",
+        "run",
+        "--machine",
+        "small-2x2",
+    ]);
+    run.args(["--timeout", "600", "--quiet", "--out", "out", "--json", "report", "--samples", "samples"]);
+    run.args(FAST).args(["--", "sh", "-c", script]).current_dir(lab.path("work")).env("TMPDIR", lab.path("temporary"));
+    let ran = lab.run(run, b"").succeeded();
+    let modes = "600 out/log\n600 out/place\n600 out/compare\n600 out/page\n";
+    assert!(ran.text().starts_with("0000\n") && ran.text().ends_with(modes), "{}", ran.text());
+    for name in ["report", "samples", "out/folder/file", "out/log", "out/place", "out/compare", "out/page"] {
+        assert!(lab.path("work").join(name).exists(), "{name}");
+    }
+    assert_eq!(open_to_others(&lab.path("work")), []);
 }
 
 /// Needs root, for the small disk.

@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -234,6 +234,22 @@ pub fn is_root_to(what: &str) -> bool {
         test_tools::skipped(format_args!("only root can {what}"));
     }
     is_root()
+}
+
+/// All files and folders below one that other users have rights to, with these.
+pub fn open_to_others(folder: &Path) -> Vec<(PathBuf, u32)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap().flatten() {
+        let path = entry.path();
+        let metadata = fs::symlink_metadata(&path).unwrap();
+        if metadata.mode() & 0o077 != 0 {
+            found.push((path.clone(), metadata.mode() & 0o077));
+        }
+        if metadata.is_dir() {
+            found.extend(open_to_others(&path));
+        }
+    }
+    found
 }
 
 /// Incompressible bytes, the same at each run (xorshift).
