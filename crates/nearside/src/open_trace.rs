@@ -59,6 +59,13 @@ enum FillError {
         path.display(), size::rounded(*most_bytes), most_bytes.saturating_mul(2).div_ceil(1 << 30)
     )]
     TooLarge { path: PathBuf, most_bytes: u64 },
+    #[error(
+        "{} has no sample of a memory access: {lost}. perf samples accesses with `perf mem record -- COMMAND`, where the \
+         processor has such samples; `nearside record -- COMMAND` says which sources this machine has, and `nearside lab \
+         record` needs none of them",
+        path.display()
+    )]
+    NoAccess { path: PathBuf, lost: String },
 }
 
 /// A trace that was read.
@@ -102,6 +109,11 @@ impl Reading {
             Names::Host(HostFiles::new(trace.about()))
         };
         let profile = recording.into_profile(&stacks, names.symbols());
+        if !trace.is_folder() && profile.is_empty() && !lost.is_empty() {
+            let lost: Vec<String> =
+                lost.iter().map(|loss| format!("{} {}", report::count(loss.count), loss.what)).collect();
+            return Err(FillError::NoAccess { path: path.to_owned(), lost: lost.join("; ") }.into());
+        }
         for wrapper in self.wrapper.iter().filter(|wrapper| !profile.has_function(wrapper)) {
             let path = path.display();
             note(&format!("--wrapper {wrapper} changes nothing: no call chain of {path} has a function of this name"));

@@ -19,6 +19,9 @@ mod replay;
 mod report;
 mod run;
 mod show;
+#[cfg(not(feature = "sql"))]
+#[path = "no_sql.rs"]
+mod sql;
 #[cfg(feature = "sql")]
 mod sql;
 mod top;
@@ -45,7 +48,7 @@ pub enum Verb {
     Diff(Box<diff::Arguments>),
     Assert(Box<assert::Arguments>),
     Export(Box<export::Arguments>),
-    #[cfg(feature = "sql")]
+    #[cfg_attr(not(feature = "sql"), command(hide = true))]
     Sql(sql::Arguments),
     Top(top::Arguments),
     Agent(agent::Arguments),
@@ -74,7 +77,6 @@ impl Verb {
             Self::Diff(arguments) => diff::run(arguments),
             Self::Assert(arguments) => Ok(assert::run(arguments)),
             Self::Export(arguments) => export::run(arguments),
-            #[cfg(feature = "sql")]
             Self::Sql(arguments) => sql::run(arguments),
             Self::Top(arguments) => top::run(arguments),
             Self::Agent(arguments) => agent::run(arguments),

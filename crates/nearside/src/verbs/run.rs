@@ -31,7 +31,7 @@ const ADVISING_MALLOC: &str = "glibc.malloc.hugetlb=1";
 /// program replaces nearside: same process, same exit status. Needs no privileges.
 #[derive(Debug, Args)]
 #[allow(clippy::struct_excessive_bools, reason = "switches of their own, each")]
-#[command(infer_long_args = true)]
+#[command(infer_long_args = true, version)]
 #[command(after_help = "\
 Options may be abbreviated to a unique prefix (--inter, --cpunode, --mem).
 
@@ -77,6 +77,10 @@ pub struct Arguments {
         overrides_with_all = ["cpunodebind", "physcpubind"]
     )]
     physcpubind: Option<Cpus>,
+
+    /// Print the version
+    #[arg(long, action = clap::ArgAction::Version)]
+    version: Option<bool>,
 
     /// Let `all`, `!` and `+` refer to the whole machine instead of the cpuset and the inherited
     /// affinity

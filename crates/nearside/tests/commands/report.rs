@@ -381,6 +381,35 @@ fn damaged_perf_data_is_refused_or_read_as_far_as_it_goes() {
     }
 }
 
+#[test]
+fn perf_data_without_accesses_is_an_error_with_the_command_that_records_them() {
+    let folder = TempDir::new().unwrap();
+    let cut = folder.path().join("cut.data");
+    let path = format!("{PERF_DATA}cpu-clock.data");
+    fs::write(&cut, &fs::read(&path).unwrap()[..500]).unwrap();
+    for (path, why) in
+        [(&*path, "samples without a data address"), (cut.to_str().unwrap(), "the recording was cut off")]
+    {
+        for command in ["report", "diff"] {
+            let arguments = [command, path, path];
+            let answer = nearside(if command == "diff" { &arguments } else { &arguments[..2] });
+            assert_eq!(answer.code, 1, "{command}: {}", answer.out);
+            let says = ["has no sample of a memory access", why, "perf mem record", "nearside record"];
+            assert!(says.iter().all(|says| answer.err.contains(says)), "{command}: {}", answer.err);
+        }
+    }
+}
+
+#[test]
+fn a_build_without_sql_says_how_to_get_it() {
+    if cfg!(feature = "sql") {
+        return test_tools::skipped("this build has sql");
+    }
+    let answer = nearside(&["sql", "trace", "SELECT 1", "--json"]);
+    assert_eq!(answer.code, 2);
+    assert!(answer.err.contains("--features nearside/sql") && answer.err.contains("export"), "{}", answer.err);
+}
+
 /// Every command line that an advice has is one that nearside takes.
 #[test]
 fn what_advice_says_to_type_can_be_typed() {

@@ -47,6 +47,7 @@ impl fmt::Display for AdviceText<'_> {
         }
         match few.len() {
             0 => Ok(()),
+            1 => writeln!(f, "  no advice for another one: too few of its samples reached memory"),
             count => writeln!(f, "  no advice for {count} others: too few of their samples reached memory"),
         }
     }

@@ -27,7 +27,7 @@ fn flush(rows: usize) -> Flush {
     Flush { rows, after: Duration::ZERO }
 }
 
-fn writer(folder: &Path, rows: usize) -> Writer {
+pub fn writer(folder: &Path, rows: usize) -> Writer {
     let mut about = About::of_command(vec!["cat".into(), "a \"b\"\n".into()]);
     about.lose("samples that the kernel dropped", 3);
     about.lose("samples that the kernel dropped", 4);
@@ -47,7 +47,7 @@ fn read(folder: &Path) -> Result<(Vec<Record>, Stacks), ReadError> {
     Ok((all, records.stacks().clone()))
 }
 
-fn sample(time_ns: u64) -> Sample {
+pub fn sample(time_ns: u64) -> Sample {
     Sample {
         time_ns,
         cpu: CpuId(3),

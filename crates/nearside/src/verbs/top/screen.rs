@@ -32,6 +32,11 @@ pub enum Wish {
     Quit,
 }
 
+/// Columns of the screen between two columns of a table.
+const SPACING: u16 = 2;
+/// The first column gets this width, if its text needs it, before further columns are shown.
+const WIDEST_FIRST: u16 = 24;
+
 const KEYS: &str = " p processes  H threads  o objects  F6 > order  / filter  \u{2191}\u{2193} scroll  q quit";
 
 impl Default for Screen {
@@ -114,7 +119,7 @@ impl Screen {
         frame.render_widget(Paragraph::new(report.summary()), summary);
         let heading = TopNode::HEADING.map(str::to_owned);
         let cells: Vec<[String; 7]> = report.nodes.iter().take(16).map(TopNode::cells).collect();
-        frame.render_widget(table(heading, &cells, None), memory);
+        frame.render_widget(table(heading, &cells, None, memory.width), memory);
         let chosen = report.chosen(self.kind, self.order, &self.filter);
         self.page = usize::from(rows.height.saturating_sub(1)).max(1);
         self.first = self.first.min(chosen.len().saturating_sub(self.page));
@@ -124,7 +129,7 @@ impl Screen {
         if let Some(first) = heading.first_mut() {
             *first = format!("{} ({})", kind_word(self.kind), chosen.len());
         }
-        frame.render_widget(table(heading, &cells, sorted), rows);
+        frame.render_widget(table(heading, &cells, sorted, rows.width), rows);
         let lines: Vec<Line<'_>> = report.notes.iter().take(5).map(|note| Line::from(note.as_str())).collect();
         frame.render_widget(Paragraph::new(lines).style(Style::new().add_modifier(Modifier::DIM)), told);
         let line = match (self.typing, self.filter.as_str()) {
@@ -144,23 +149,47 @@ fn kind_word(kind: TopKind) -> &'static str {
     }
 }
 
-/// The first column takes the remaining width.
-fn table<'a, const N: usize>(heading: [String; N], cells: &[[String; N]], sorted: Option<usize>) -> Table<'a> {
+/// The first column takes the remaining width. On a narrow screen, the last columns are left out for it.
+fn table<'a, const N: usize>(
+    heading: [String; N],
+    cells: &[[String; N]],
+    sorted: Option<usize>,
+    room: u16,
+) -> Table<'a> {
     let width = |column: usize| {
         let all = std::iter::once(&heading).chain(cells).filter_map(|row| row.get(column));
         u16::try_from(all.map(|cell| cell.width()).max().unwrap_or(0)).unwrap_or(u16::MAX)
     };
-    let widths: Vec<Constraint> = (0..N)
-        .map(|column| if column == 0 { Constraint::Fill(1) } else { Constraint::Length(width(column)) })
-        .collect();
+    let widths: Vec<u16> = (0..N).map(width).collect();
+    let columns = columns_that_fit(&widths, sorted, room);
+    let kept = |row: &[String; N]| columns.iter().filter_map(|&column| row.get(column).cloned()).collect::<Vec<_>>();
+    let constraint = |&column: &usize| {
+        if column == 0 { Constraint::Fill(1) } else { Constraint::Length(widths.get(column).copied().unwrap_or(0)) }
+    };
     let bold = Style::new().add_modifier(Modifier::BOLD);
-    let heading = heading.into_iter().enumerate().map(|(column, text)| {
+    let titles = kept(&heading).into_iter().zip(&columns).map(|(text, &column)| {
         let style = if sorted == Some(column) { bold.add_modifier(Modifier::REVERSED) } else { bold };
         ratatui::widgets::Cell::from(text).style(style)
     });
-    Table::new(cells.iter().map(|row| Row::new(row.clone())).collect::<Vec<_>>(), widths)
-        .header(Row::new(heading))
-        .column_spacing(2)
+    Table::new(cells.iter().map(|row| Row::new(kept(row))).collect::<Vec<_>>(), columns.iter().map(constraint))
+        .header(Row::new(titles))
+        .column_spacing(SPACING)
+}
+
+/// The columns that leave room for the first one. The one that rows are sorted by stays longest.
+fn columns_that_fit(widths: &[u16], sorted: Option<usize>, room: u16) -> Vec<usize> {
+    let mut columns: Vec<usize> = (0..widths.len()).collect();
+    let needed = |column: usize| {
+        let width = widths.get(column).copied().unwrap_or(0);
+        u32::from(if column == 0 { width.min(WIDEST_FIRST) } else { width.saturating_add(SPACING) })
+    };
+    while columns.iter().map(|&column| needed(column)).sum::<u32>() > u32::from(room) {
+        let last = columns.iter().rposition(|&column| column != 0 && sorted != Some(column));
+        // The first column and that of the order are shown on any screen.
+        let Some(last) = last else { break };
+        columns.remove(last);
+    }
+    columns
 }
 
 #[cfg(test)]
@@ -213,11 +242,15 @@ mod tests {
     }
 
     fn picture(screen: &mut Screen) -> String {
-        let mut terminal = Terminal::new(TestBackend::new(100, 16)).unwrap();
+        picture_of_width(screen, 100)
+    }
+
+    fn picture_of_width(screen: &mut Screen, columns: u16) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(columns, 16)).unwrap();
         terminal.draw(|frame| screen.draw(frame, &report())).unwrap();
         let buffer = terminal.backend().buffer();
         let cells: Vec<&str> = buffer.content().iter().map(ratatui::buffer::Cell::symbol).collect();
-        cells.chunks(100).map(|line| line.concat().trim_end().to_owned() + "\n").collect()
+        cells.chunks(columns.into()).map(|line| line.concat().trim_end().to_owned() + "\n").collect()
     }
 
     fn press(screen: &mut Screen, keys: &[KeyCode]) -> Vec<Wish> {
@@ -247,6 +280,25 @@ mod tests {
         assert_eq!(press(&mut screen, &[Esc, Char('q')]), [Wish::Stay, Wish::Quit]);
         let control = KeyEvent::new(Char('c'), KeyModifiers::CONTROL);
         assert_eq!((screen.key(control), screen.filter.as_str()), (Wish::Quit, ""));
+    }
+
+    #[test]
+    fn names_and_the_sorted_column_are_shown_on_narrow_screens() {
+        for columns in [120, 80, 60, 40] {
+            let mut screen = Screen::default();
+            let text = picture_of_width(&mut screen, columns);
+            let shown = ["node 0", "processes (39)", "program-1 ", "program-2 ", screen.order.word()];
+            assert!(shown.iter().all(|shown| text.contains(shown)), "{columns} columns:\n{text}");
+        }
+    }
+
+    #[test]
+    fn columns_give_way_from_the_right() {
+        let widths = [30, 5, 5, 5];
+        assert_eq!(columns_that_fit(&widths, None, 45), [0, 1, 2, 3]);
+        assert_eq!(columns_that_fit(&widths, None, 44), [0, 1, 2]);
+        assert_eq!(columns_that_fit(&widths, Some(3), 31), [0, 3]);
+        assert_eq!(columns_that_fit(&widths, Some(3), 0), [0, 3]);
     }
 
     #[test]
