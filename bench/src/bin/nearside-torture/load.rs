@@ -7,6 +7,11 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Longest wait for programs that were killed.
+const MOST_WAIT: Duration = Duration::from_secs(10);
 
 /// Everything that an agent changes, or leaves: two of these are compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,5 +149,12 @@ pub fn kill(agent: &mut Agent) -> io::Result<()> {
         rustix::process::kill_process_group(group, rustix::process::Signal::KILL)?;
     }
     agent.wait()?;
+    // The other programs are not children of this process, and end a moment later.
+    let deadline = Instant::now() + MOST_WAIT;
+    while group.is_some_and(|group| rustix::process::test_kill_process_group(group).is_ok())
+        && Instant::now() < deadline
+    {
+        sleep(Duration::from_millis(1));
+    }
     Ok(())
 }

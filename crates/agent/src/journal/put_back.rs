@@ -5,6 +5,7 @@ use crate::journal::own_switch::OwnSwitch;
 use crate::journal::record::{JournalRecord, Replaced, Verdict, parse};
 use linux::{Cgroups, Pid, Process, StartTime, Switch, Tid, affinity, parse_start_time, set_affinity};
 use machine::{CpuId, CpuSet, bounded, chain};
+use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::{self, File};
@@ -112,16 +113,32 @@ pub(super) fn put_back_process(record: &JournalRecord, pid: Pid) -> PutBack {
 
 /// Whether the process still exists, even if this thread has ended.
 fn is_there(thread: &ThreadIdentity) -> bool {
-    let start = Process::open(thread.pid).and_then(|process| process.start_time());
-    start.is_ok_and(|start| start.ticks == thread.process_started)
+    seen(&format!("/proc/{}", thread.pid), || {
+        let start = Process::open(thread.pid).and_then(|process| process.start_time());
+        start.is_ok_and(|start| start.ticks == thread.process_started)
+    })
+}
+
+/// Looks a second time if what is looked for still has its folder: a look that the system refuses is no answer, and what
+/// has ended needs no restoring.
+fn seen(folder: &str, look: impl Fn() -> bool) -> bool {
+    look() || (Path::new(folder).exists() && look())
 }
 
 fn put_back_thread(thread: &ThreadIdentity, replaced: &Replaced<CpuSet>, done: &mut PutBack) {
     // Threads that have ended need no restoring.
-    if !thread.is_there() {
+    let ThreadIdentity { pid, tid, .. } = *thread;
+    if !seen(&format!("/proc/{pid}/task/{tid}"), || thread.is_there()) {
         return;
     }
-    let Ok(now) = affinity(thread.tid) else { return };
+    let now = match affinity(tid).or_else(|_| affinity(tid)) {
+        Ok(now) => now,
+        Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => return,
+        Err(error) => {
+            let why = format!("cannot see on which CPUs thread {tid} of process {pid} may run");
+            return done.failed.push(format!("{why} (sched_getaffinity: {error}), so it keeps them"));
+        }
+    };
     let cpuset = allowed(thread.pid);
     let verdict =
         replaced.verdict(&now, |after| cpuset.as_ref().map_or(after.clone(), |cpus| after.intersection(cpus)));
@@ -139,7 +156,7 @@ fn set(pid: Pid, tid: Tid, cpus: &CpuSet, done: &mut PutBack) {
     let asked_for = if had_all { &(0..MOST_CPUS).map(CpuId).collect() } else { cpus };
     match set_affinity(tid, asked_for) {
         Ok(()) => done.threads += 1,
-        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => {}
+        Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => {}
         Err(error) => done.failed.push(format!(
             "cannot let thread {tid} of process {pid} run on CPUs {cpus} again (sched_setaffinity: {error})"
         )),
@@ -260,5 +277,23 @@ impl fmt::Display for PutBack {
         }
         lines.extend(self.failed.iter().cloned());
         f.write_str(&lines.join("\n"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn a_look_that_is_refused_is_repeated_for_what_is_still_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_str().unwrap();
+        let fails_once = || {
+            let looks = Cell::new(0);
+            move || looks.replace(looks.get() + 1) > 0
+        };
+        assert!(seen(path, fails_once()) && seen("/nowhere", || true));
+        assert!(!seen("/nowhere", fails_once()) && !seen(path, || false));
     }
 }
