@@ -18,8 +18,7 @@ mod placed;
 mod request;
 mod run_once;
 mod runs;
-mod seconds;
 
 pub use candidate::Candidate;
+pub use explore::Seconds;
 pub use request::{CompareError, Host, Request, check};
-pub use seconds::Seconds;

@@ -4,7 +4,7 @@ use crate::candidate::Candidate;
 use crate::page_cache::PageCache;
 use crate::run_once::Runner;
 use crate::runs::Runs;
-use crate::seconds::Seconds;
+use explore::Seconds;
 use linux::{NodeError, NodeState};
 use machine::Machine;
 use observe::LabCounters;
