@@ -7,6 +7,7 @@ mod columns;
 mod compare;
 mod doctor;
 mod escape;
+mod explore;
 mod family;
 mod flamegraph;
 mod html;
@@ -34,6 +35,8 @@ mod table;
 mod top;
 
 pub use self::agent::{ExplanationText, PlaceText, StatusMetrics, StatusText, prometheus};
+pub use self::explore::table::RunTable;
+pub use self::explore::{CampaignReport, CellReport, RankingReport};
 pub use self::measure::{MeasureText, measure_svg};
 pub use self::profile::{
     AdviceRow, By, Change, Column, Compared, Controller, Detail as ProfileDetail, DetailReport, DiffReport,

@@ -60,6 +60,16 @@ impl Selector {
         Some(other)
     }
 
+    /// In words: `app=cg, pinning=sequential|none`, or `all cells`.
+    pub fn describe(&self, axes: &[Axis]) -> String {
+        let part = |(axis, labels): &(usize, Vec<usize>)| {
+            let axis = &axes[*axis];
+            let labels: Vec<&str> = labels.iter().map(|label| axis.labels[*label].as_str()).collect();
+            format!("{}={}", axis.name, labels.join("|"))
+        };
+        if self.0.is_empty() { "all cells".to_owned() } else { self.0.iter().map(part).collect::<Vec<_>>().join(", ") }
+    }
+
     /// Whether it names no axis.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -1,0 +1,9 @@
+//! Runs of campaigns: what [`explore`](::explore) decides, carried out on this machine and in the lab.
+
+mod boots;
+mod metrics;
+mod run_unit;
+mod session;
+
+pub use boots::Boots;
+pub use session::Session;
