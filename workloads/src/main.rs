@@ -33,6 +33,7 @@ mod random_access;
 mod readers;
 mod rivals;
 mod skew;
+mod slabs;
 mod stream;
 mod streamcluster;
 mod team;
@@ -44,7 +45,7 @@ use allocate::AllocateOptions;
 use clap::{Arg, Parser, Subcommand};
 use error::Error;
 use options::{
-    CallsOptions, CaseOptions, ChecksumOptions, ComparisonOptions, HoldOptions, JobOptions, MemberOptions, MixOptions,
+    CallsOptions, CaseOptions, CgOptions, ChecksumOptions, ComparisonOptions, HoldOptions, JobOptions, MemberOptions, MixOptions,
     MoveOptions, Options, PlaceOptions, RandomOptions, ReadersOptions, RivalsOptions, SortOptions, StoreOptions,
     StreamOptions, WaitsOptions, WebserverOptions,
 };
@@ -114,10 +115,10 @@ enum Verb {
     WebserverProcess(Options),
     /// Local rows of a sparse matrix and one vector that all threads read at random: conjugate gradients, as NAS's CG
     ///
-    /// --size is the size of the matrix, rounded down to a power of two of rows; --repeat is the number of systems to
-    /// solve, in 25 steps each. Threads fill their own rows.
+    /// --size is the size of the matrix, rounded down to a power of two of rows; --class has the number of rows of NAS's
+    /// classes instead. --repeat is the number of systems to solve, in 25 steps each. Threads fill their own rows.
     #[command(mut_arg("size", default("32M")), mut_arg("repeat", default("1")))]
-    Cg(Options),
+    Cg(CgOptions),
     /// A hot node that moves: keys are counted, copied into buckets, and ranked bucket by bucket by all threads, as in
     /// NAS's IS
     ///
@@ -132,6 +133,13 @@ enum Verb {
     /// times that the transformed cube is changed and transformed back. Threads fill their own planes.
     #[command(mut_arg("size", default("16M")), mut_arg("repeat", default("1")))]
     Ft(Options),
+    /// Parts of one array, each read by its own thread at random: huge pages are falsely shared where parts meet, and small
+    /// ones exceed the TLB
+    ///
+    /// --size is the size of the array, in as many parts as threads; --repeat is the number of times that each thread
+    /// loads as many words as its part has lines. Threads fill their own parts, one after another.
+    #[command(mut_arg("size", default("54M")), mut_arg("repeat", default("10")))]
+    Slabs(Options),
     /// Random reads and writes over a shared graph: page ranks, with atomic additions to those of neighbours
     ///
     /// --size is the size of the edges, rounded down to a power of two of vertices with four edges each; --repeat is
@@ -276,7 +284,11 @@ fn run(verb: &Verb) -> Result<(), Error> {
                 webserver::run(team, size, repeat, *processes, *cure)
             })
         }
-        Verb::Cg(options) => measure("cg", options, None, cg::run),
+        Verb::Cg(CgOptions { common, class }) => measure("cg", common, None, |team, size, repeat| {
+            let of_class = class.map(|class| Ok(cg::Shape::of_class(class, team.threads)));
+            cg::run(team, of_class.unwrap_or_else(|| cg::Shape::of_size(size))?, repeat)
+        }),
+        Verb::Slabs(options) => measure("slabs", options, None, slabs::run),
         Verb::Is(SortOptions { common, period, sweeps }) => {
             measure("is", common, None, |team, size, repeat| integer_sort::run(team, size, repeat, *period, *sweeps))
         }
@@ -314,7 +326,8 @@ fn measure<M: Serialize + fmt::Display>(
     default_threads: Option<usize>,
     run: impl FnOnce(&Team, usize, usize) -> Result<M, Error>,
 ) -> Result<(), Error> {
-    let team = Team::new(options, default_threads, team::allowed_cpus()?)?;
+    let environment = team::Environment::read(|name| std::env::var(name).ok())?;
+    let team = Team::new(options, &environment, default_threads, team::allowed_cpus()?)?;
     let size = usize::try_from(options.size).map_err(|_| Error::Memory { bytes: options.size })?;
     let measured = run(&team, size, options.repeat)?;
     let mut output = io::stdout().lock();

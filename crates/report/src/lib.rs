@@ -53,7 +53,7 @@ pub use compare::{
 pub use doctor::{DoctorReport, Finding};
 pub use family::Family;
 pub use flamegraph::{FlameGraphError, RemoteCost};
-pub use html::{comparison_to_html, profile_to_html};
+pub use html::{campaign_to_html, comparison_to_html, profile_to_html};
 pub use lab::{LabReport, Samples};
 pub use memory::{CgroupReport, MemoryReport, NodeMemory, NodeUses, ProcessMemory, Rates, Use, is_numa_event};
 pub use memory_text::{History, MemoryText};

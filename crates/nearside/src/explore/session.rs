@@ -4,10 +4,12 @@ use super::run_unit::{Machines, UnitRunner};
 use compare::NoRun;
 use explore::{Campaign, Cell, Progress, Results, Store, StoreError, UnitOutcome};
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// Runs cells on this machine.
@@ -29,22 +31,12 @@ pub enum SessionError {
     /// What every run needs is missing.
     #[error("{0}")]
     Setup(String),
-    /// Another campaign is running on this machine.
-    #[error("another nearside explore runs programs on this machine: at the same time both would measure each other")]
-    Busy,
 }
 
 /// A folder that every user can open and lock, and that all processes of the machine see.
 const MACHINE_LOCK: &str = "/sys/devices/system";
-
-/// Excludes other campaigns on this machine until it is dropped. Without the folder there is no lock.
-fn lock_machine() -> Result<Option<File>, SessionError> {
-    let Ok(folder) = File::open(MACHINE_LOCK) else { return Ok(None) };
-    match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(SessionError::Busy),
-        _ => Ok(Some(folder)),
-    }
-}
+/// Interval between attempts to lock it.
+const TURN: Duration = Duration::from_millis(20);
 
 impl Session<'_> {
     /// Runs these cells until none has runs left. Returns whether the user interrupted.
@@ -53,12 +45,12 @@ impl Session<'_> {
         if progress.next_round(results, cells).is_none() {
             return Ok(false);
         }
-        let _lock = lock_machine()?;
         let machines = Machines::here().map_err(SessionError::Setup)?;
         let mut runner = UnitRunner::new(self.campaign, machines, self.interrupted.clone());
         let mut speed = Speed::default();
         while let Some(round) = progress.next_round(results, cells) {
             for cell in progress.round(results, cells, round) {
+                let Some(_turn) = self.turn() else { return Ok(true) };
                 let began = Instant::now();
                 let unit = match runner.run(cell, round) {
                     Ok(unit) => unit,
@@ -78,6 +70,24 @@ impl Session<'_> {
             }
         }
         Ok(false)
+    }
+
+    /// Waits until no other campaign runs a program on this machine: they would measure each other. Ends when the file is
+    /// dropped. `None` if the user interrupts. Without the folder there is nothing to wait for.
+    fn turn(&self) -> Option<Option<File>> {
+        let Ok(folder) = File::open(MACHINE_LOCK) else { return Some(None) };
+        let mut is_first = true;
+        while let Err(Errno::WOULDBLOCK) = flock(&folder, FlockOperation::NonBlockingLockExclusive) {
+            if self.interrupted.load(Relaxed) {
+                return None;
+            }
+            if is_first {
+                (self.say)("another nearside explore runs a program on this machine: waiting for its end");
+            }
+            is_first = false;
+            sleep(TURN);
+        }
+        Some(Some(folder))
     }
 }
 

@@ -6,7 +6,7 @@ use crate::options::usage_error::UsageError;
 use crate::output;
 use clap::Args;
 use explore::{Campaign, Cell, Place, Progress, Results, Selector, Store, Unit, UnitOutcome};
-use report::{CampaignReport, RunTable, Table};
+use report::{CampaignReport, RunTable, Table, campaign_to_html};
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::io::Write;
@@ -34,7 +34,7 @@ Examples:
   nearside explore campaign.toml --list
   nearside explore campaign.toml --into results --only app=cg,pinning='sequential|sockorder'
   nearside explore campaign.toml --into results --shard 3/16
-  nearside explore campaign.toml --into results --collect --csv runs.csv --html page.html
+  nearside explore campaign.toml --into results --collect --parquet runs.parquet --html page.html
 
 Exit codes: 0 all cells have their runs; 3 they have, and a claim of the file was missed; 1 a cell failed or has runs left, or the \
 system refused; 2 the command line or the file is wrong. Ctrl-C ends the program that runs, restores everything, and reports the runs \
@@ -82,6 +82,14 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
 
+    /// Write a row for each run to this file, as Parquet
+    #[arg(long, value_name = "FILE")]
+    parquet: Option<PathBuf>,
+
+    /// Write a page with tables and pictures to this file: self-contained, in light and dark
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+
     /// Print nothing as each run ends
     #[arg(long, short)]
     quiet: bool,
@@ -120,7 +128,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         Campaign::load(&arguments.file, model::VERSION).map_err(|error| UsageError::boxed(machine::chain(&error)))?;
     let cells = arguments.chosen(&campaign)?;
     let into = arguments.into.clone().unwrap_or_else(|| arguments.file.with_extension("results"));
-    for file in arguments.json.iter().chain(&arguments.csv) {
+    for file in [&arguments.json, &arguments.csv, &arguments.parquet, &arguments.html].into_iter().flatten() {
         output::check(file)?;
     }
     if let Some(hash) = &arguments.inside {
@@ -239,8 +247,15 @@ impl Arguments {
         notes: Vec<String>,
     ) -> Result<ExitCode, Box<dyn Error>> {
         let report = CampaignReport::new(campaign, results, cells, notes);
+        let table = RunTable::new(campaign, results, cells);
         if let Some(file) = &self.csv {
-            output::write_to(&RunTable::new(campaign, results, cells).to_csv(), file)?;
+            output::write_to(&table.to_csv(), file)?;
+        }
+        if let Some(file) = &self.parquet {
+            output::replace(file, |to| table.write_parquet(to).map_err(std::io::Error::other))?;
+        }
+        if let Some(file) = &self.html {
+            output::write_to(&campaign_to_html(&report)?, file)?;
         }
         if let Some(file) = &self.json {
             output::write_to(&(serde_json::to_string_pretty(&report)? + "\n"), file)?;

@@ -6,6 +6,7 @@
 mod assertions;
 mod bounds;
 mod documents;
+mod explore;
 mod export;
 mod manual;
 mod measure;

@@ -1,7 +1,15 @@
 //! The runs of a campaign as one table, for other tools.
 
 use explore::{Campaign, Cell, Results, UnitOutcome};
+use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
+use parquet::data_type::{ByteArray, ByteArrayType, DoubleType};
+use parquet::errors::Result;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::Type;
 use std::collections::BTreeSet;
+use std::io::Write;
+use std::sync::Arc;
 
 /// A run in each row.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,5 +65,45 @@ impl RunTable {
         };
         let lines = [names.join(",")].into_iter().chain(self.rows.iter().map(row));
         lines.flat_map(|line| [line, "\r\n".to_owned()]).collect()
+    }
+
+    /// As Parquet, with the same columns.
+    pub fn write_parquet(&self, to: impl Write + Send) -> Result<()> {
+        let properties = WriterProperties::builder().set_compression(Compression::LZ4_RAW).build();
+        let mut file = SerializedFileWriter::new(to, Arc::new(self.schema()?), Arc::new(properties))?;
+        let mut group = file.next_row_group()?;
+        for column in 0..self.text_columns.len() {
+            let text = |(texts, _): &(Vec<String>, _)| ByteArray::from(texts[column].as_str());
+            let values: Vec<ByteArray> = self.rows.iter().map(text).collect();
+            if let Some(mut writer) = group.next_column()? {
+                writer.typed::<ByteArrayType>().write_batch(&values, None, None)?;
+                writer.close()?;
+            }
+        }
+        for column in 0..self.number_columns.len() {
+            let numbers: Vec<Option<f64>> = self.rows.iter().map(|(_, numbers)| numbers[column]).collect();
+            let values: Vec<f64> = numbers.iter().copied().flatten().collect();
+            let levels: Vec<i16> = numbers.iter().map(|number| i16::from(number.is_some())).collect();
+            if let Some(mut writer) = group.next_column()? {
+                writer.typed::<DoubleType>().write_batch(&values, Some(&levels), None)?;
+                writer.close()?;
+            }
+        }
+        group.close()?;
+        file.close()?;
+        Ok(())
+    }
+
+    fn schema(&self) -> Result<Type> {
+        let text = |name: &String| {
+            let column = Type::primitive_type_builder(name, Physical::BYTE_ARRAY);
+            column.with_repetition(Repetition::REQUIRED).with_logical_type(Some(LogicalType::String)).build()
+        };
+        let number = |name: &String| {
+            Type::primitive_type_builder(name, Physical::DOUBLE).with_repetition(Repetition::OPTIONAL).build()
+        };
+        let columns = self.text_columns.iter().map(text).chain(self.number_columns.iter().map(number));
+        let columns = columns.map(|column| column.map(Arc::new)).collect::<Result<_>>()?;
+        Type::group_type_builder("run").with_fields(columns).build()
     }
 }
