@@ -1,7 +1,7 @@
 //! Errors of workloads.
 
-use machine::size;
 use machine::CpuSet;
+use machine::size;
 use std::fmt;
 
 /// Why a workload could not run, with a remedy.

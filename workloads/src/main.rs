@@ -45,9 +45,9 @@ use allocate::AllocateOptions;
 use clap::{Arg, Parser, Subcommand};
 use error::Error;
 use options::{
-    CallsOptions, CaseOptions, CgOptions, ChecksumOptions, ComparisonOptions, HoldOptions, JobOptions, MemberOptions, MixOptions,
-    MoveOptions, Options, PlaceOptions, RandomOptions, ReadersOptions, RivalsOptions, SortOptions, StoreOptions,
-    StreamOptions, WaitsOptions, WebserverOptions,
+    CallsOptions, CaseOptions, CgOptions, ChecksumOptions, ComparisonOptions, HoldOptions, JobOptions, MemberOptions,
+    MixOptions, MoveOptions, Options, PlaceOptions, RandomOptions, ReadersOptions, RivalsOptions, SortOptions,
+    StoreOptions, StreamOptions, WaitsOptions, WebserverOptions,
 };
 use serde::Serialize;
 use std::fmt;

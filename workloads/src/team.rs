@@ -2,8 +2,8 @@
 
 use crate::barrier::Barrier;
 use crate::error::Error;
-use crate::team_options::{Options, RivalsOptions};
 use crate::team_options::parse_count;
+use crate::team_options::{Options, RivalsOptions};
 use machine::{CpuId, CpuSet, Places};
 use rustix::thread::{CpuSet as Affinity, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
@@ -339,14 +339,19 @@ mod tests {
         assert_eq!(team(Some("1,8"), None, None).unwrap().threads, 2);
         assert_eq!(team(Some("1-5"), Some(3), None).unwrap().threads, 3);
         assert_eq!(team(None, Some(100), None).unwrap().threads, 100);
-        let one = |pin| Team::new(&options(pin, None, None), &Environment::default(), Some(1), "0-3".parse().unwrap()).unwrap().threads;
+        let one = |pin| {
+            Team::new(&options(pin, None, None), &Environment::default(), Some(1), "0-3".parse().unwrap())
+                .unwrap()
+                .threads
+        };
         assert_eq!((one(None), one(Some("2-3"))), (1, 1));
     }
 
     #[test]
     fn threads_follow_the_order_of_pins_and_of_openmps_places() {
         let with = |variables: &[(&str, &str)], pin| {
-            let of = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+            let of =
+                |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
             Team::new(&options(pin, None, None), &Environment::read(of)?, None, "0-7".parse().unwrap())
         };
         let pins = |team: Team| team.pins().map(|cpu| cpu.0).collect::<Vec<_>>();
@@ -357,7 +362,10 @@ mod tests {
         assert_eq!(pins(with(&[places, ("OMP_NUM_THREADS", "2")], None).unwrap()), [0, 4]);
         let nodes = with(&[("OMP_PLACES", "{0-3},{4-7}")], None).unwrap();
         assert_eq!(nodes.place(3).unwrap().to_string(), "0-3");
-        assert_eq!((pins(nodes).as_slice(), with(&[("OMP_NUM_THREADS", "3")], None).unwrap().threads), (&[0, 0, 0, 0, 4, 4, 4, 4][..], 3));
+        assert_eq!(
+            (pins(nodes).as_slice(), with(&[("OMP_NUM_THREADS", "3")], None).unwrap().threads),
+            (&[0, 0, 0, 0, 4, 4, 4, 4][..], 3)
+        );
         for wrong in [("OMP_PLACES", "cores"), ("OMP_NUM_THREADS", "0"), ("OMP_PLACES", "{9}")] {
             assert!(with(&[wrong], None).is_err(), "{wrong:?}");
         }
@@ -382,7 +390,8 @@ mod tests {
 
     #[test]
     fn rounds_do_not_overlap_and_everyone_works_in_each() {
-        let team = Team::new(&options(None, Some(4), None), &Environment::default(), None, allowed_cpus().unwrap()).unwrap();
+        let team =
+            Team::new(&options(None, Some(4), None), &Environment::default(), None, allowed_cpus().unwrap()).unwrap();
         let done = AtomicUsize::new(0);
         let rounds = team
             .rounds(vec![1, 10, 100, 1000], 50, |part, round| {

@@ -28,7 +28,9 @@ pub(crate) fn agent_toml(bytes: &[u8]) {
 pub(crate) fn campaign_toml(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     if let Ok(campaign) = Campaign::from_toml(text, Path::new("fuzz.toml"), "1") {
-        assert!(campaign.cells.iter().all(|cell| campaign.cell(&cell.labels) == Some(cell) && !cell.command.is_empty()));
+        assert!(
+            campaign.cells.iter().all(|cell| campaign.cell(&cell.labels) == Some(cell) && !cell.command.is_empty())
+        );
         let names: BTreeSet<&str> = campaign.cells.iter().map(|cell| cell.name.as_str()).collect();
         assert_eq!(names.len(), campaign.cells.len());
     }

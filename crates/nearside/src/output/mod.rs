@@ -36,7 +36,10 @@ pub fn write_to(text: &str, file: &Path) -> Result<(), OutputError> {
 }
 
 /// Replaces a file by a new one, once that is complete.
-pub fn replace(path: &Path, contents: impl FnOnce(&mut (dyn Write + Send)) -> io::Result<()>) -> Result<(), OutputError> {
+pub fn replace(
+    path: &Path,
+    contents: impl FnOnce(&mut (dyn Write + Send)) -> io::Result<()>,
+) -> Result<(), OutputError> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let written = tempfile::NamedTempFile::new_in(folder).and_then(|mut file| {
         contents(file.as_file_mut())?;

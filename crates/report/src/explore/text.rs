@@ -58,7 +58,7 @@ pub(crate) fn cell_row(cell: &CellReport) -> [String; 6] {
         or(cell.seconds.and_then(|seconds| seconds.spread()).map(|spread| format!("± {}", percent(spread)))),
         or(cell.relative.map(|ratio| change_with_interval(&ratio))),
         match &cell.failed {
-            Some(why) => escape_sentence(why),
+            Some(_) => "failed".to_owned(),
             None if cell.is_over => "done".to_owned(),
             None => "to run".to_owned(),
         },
@@ -129,9 +129,12 @@ impl CampaignReport {
 
     /// Sentences about cells, and the other notes.
     pub(crate) fn remarks(&self) -> Vec<String> {
+        let failed = self.cells.iter().filter_map(|cell| {
+            Some(format!("{} failed: {}", escape_name(&cell.name), escape_sentence(cell.failed.as_ref()?)))
+        });
         let of_cells = self.cells.iter().flat_map(|cell| {
             cell.notes.iter().map(|note| format!("{}: {}", escape_name(&cell.name), escape_sentence(note)))
         });
-        of_cells.chain(self.notes.iter().map(|note| escape_sentence(note))).collect()
+        failed.chain(of_cells).chain(self.notes.iter().map(|note| escape_sentence(note))).collect()
     }
 }

@@ -123,7 +123,8 @@ fn a_page_is_well_formed_and_every_picture_has_its_table() {
     }
     // Bars, squares with and without balancing, the ranking, the scatter; the claims have a table only.
     assert_eq!((whole.matches("<svg").count(), whole.matches("<table>").count()), (5, 3));
-    let nothing = CampaignReport::new(&campaign(), &Results::default(), &campaign().cells.iter().collect::<Vec<_>>(), vec![]);
+    let nothing =
+        CampaignReport::new(&campaign(), &Results::default(), &campaign().cells.iter().collect::<Vec<_>>(), vec![]);
     let page = campaign_to_html(&nothing).unwrap();
     stays_here(&read(&page), 0);
     assert!(!page.contains("NaN") && !page.contains("inf"));

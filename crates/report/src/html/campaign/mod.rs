@@ -6,7 +6,7 @@ mod scatter;
 
 use super::cut;
 use crate::CampaignReport;
-use crate::escape::{escape_name, escape_sentence};
+use crate::escape::escape_name;
 use crate::explore::text::{CELL_HEADINGS, CLAIM_HEADINGS, cell_row, ranked_row};
 use askama::Template;
 use bars::Bars;
@@ -91,7 +91,6 @@ impl Page {
                 rows: rows.collect(),
             });
         }
-        let failed = report.cells.iter().filter_map(|cell| Some((cell, cell.failed.as_ref()?)));
         Ok(Self {
             title: escape_name(&report.title),
             written_by: concat!("nearside ", env!("CARGO_PKG_VERSION")),
@@ -100,10 +99,11 @@ impl Page {
             verdict: verdict(report),
             tables,
             remarks: report.remarks(),
-            failures: failed
-                .map(|(cell, why)| {
-                    (format!("{} failed: {}", escape_name(&cell.name), escape_sentence(why)), cut(&cell.output))
-                })
+            failures: report
+                .cells
+                .iter()
+                .filter(|cell| !cell.output.is_empty())
+                .map(|cell| (format!("The last lines of {}", escape_name(&cell.name)), cut(&cell.output)))
                 .collect(),
             facts: vec![("campaign".to_owned(), report.hash.clone()), ("axes".to_owned(), report.axes.join(", "))],
         })
@@ -125,4 +125,3 @@ fn verdict(report: &CampaignReport) -> String {
 fn rendered<T: Template>(pictures: impl Iterator<Item = T>) -> Result<Vec<String>, fmt::Error> {
     pictures.map(|picture| picture.render().map_err(|_| fmt::Error)).collect()
 }
-
