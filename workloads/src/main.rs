@@ -11,6 +11,7 @@ mod cg;
 mod chase;
 mod checksum;
 mod cure;
+mod ep;
 mod error;
 mod facerec;
 mod ft;
@@ -133,6 +134,12 @@ enum Verb {
     /// times that the transformed cube is changed and transformed back. Threads fill their own planes.
     #[command(mut_arg("size", default("16M")), mut_arg("repeat", default("1")))]
     Ft(Options),
+    /// Nothing shared: pairs of normally distributed numbers from each thread's own memory, as NAS's EP. A control: no
+    /// placement has an effect
+    ///
+    /// --size is the size of all random numbers; --repeat is the number of times that they are made and counted.
+    #[command(mut_arg("size", default("1M")), mut_arg("repeat", default("10")))]
+    Ep(Options),
     /// Parts of one array, each read by its own thread at random: huge pages are falsely shared where parts meet, and small
     /// ones exceed the TLB
     ///
@@ -288,6 +295,7 @@ fn run(verb: &Verb) -> Result<(), Error> {
             let of_class = class.map(|class| Ok(cg::Shape::of_class(class, team.threads)));
             cg::run(team, of_class.unwrap_or_else(|| cg::Shape::of_size(size))?, repeat)
         }),
+        Verb::Ep(options) => measure("ep", options, None, ep::run),
         Verb::Slabs(options) => measure("slabs", options, None, slabs::run),
         Verb::Is(SortOptions { common, period, sweeps }) => {
             measure("is", common, None, |team, size, repeat| integer_sort::run(team, size, repeat, *period, *sweeps))

@@ -239,10 +239,11 @@ fn a_folder_holds_each_result_once_and_nothing_by_halves() {
     let study = campaign(STUDY);
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path()).unwrap();
-    let lock = store.lock().unwrap();
-    assert!(matches!(store.lock(), Err(StoreError::Busy(_))));
+    let lock = store.lock(None).unwrap();
+    assert!([None, Some("0-2")].iter().all(|part| matches!(store.lock(*part), Err(StoreError::Busy(_)))));
     drop(lock);
-    store.lock().unwrap();
+    let _parts = [store.lock(Some("0-2")).unwrap(), store.lock(Some("1-2")).unwrap()];
+    assert!([None, Some("0-2")].iter().all(|part| matches!(store.lock(*part), Err(StoreError::Busy(_)))));
     let kept =
         [measured(&study.cells[0], 0, 1.5), measured(&study.cells[0], 1, 2.5), measured(&study.cells[1], 0, 3.5)];
     kept.iter().for_each(|unit| store.keep(unit).unwrap());

@@ -16,7 +16,7 @@ pub struct Store {
 /// Holds off other runs of a campaign into this folder, until it is dropped or the process ends.
 #[derive(Debug)]
 pub struct StoreLock {
-    _file: File,
+    _files: Vec<File>,
 }
 
 /// Why results cannot be kept or read.
@@ -49,12 +49,22 @@ impl Store {
         Ok(Self { folder: folder.to_owned() })
     }
 
-    /// Excludes other processes that run campaigns.
-    pub fn lock(&self) -> Result<StoreLock, StoreError> {
-        let path = self.folder.join(LOCK);
+    /// Excludes other processes that run campaigns. Those that run parts of one only exclude each other if they run the
+    /// same part.
+    pub fn lock(&self, part: Option<&str>) -> Result<StoreLock, StoreError> {
+        let Some(part) = part else {
+            return Ok(StoreLock { _files: vec![self.locked(LOCK, FlockOperation::NonBlockingLockExclusive)?] });
+        };
+        let all = self.locked(LOCK, FlockOperation::NonBlockingLockShared)?;
+        let own = self.locked(&format!("{LOCK}.{part}"), FlockOperation::NonBlockingLockExclusive)?;
+        Ok(StoreLock { _files: vec![all, own] })
+    }
+
+    fn locked(&self, name: &str, how: FlockOperation) -> Result<File, StoreError> {
+        let path = self.folder.join(name);
         let file = File::options().create(true).append(true).open(&path).map_err(failed("open", &path))?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(StoreLock { _file: file }),
+        match flock(&file, how) {
+            Ok(()) => Ok(file),
             Err(rustix::io::Errno::WOULDBLOCK) => Err(StoreError::Busy(self.folder.clone())),
             Err(error) => Err(failed("lock", &path)(error.into())),
         }

@@ -178,7 +178,8 @@ impl Arguments {
         into: &Path,
         cells: &[&Cell],
     ) -> Result<(Vec<String>, bool), Box<dyn Error>> {
-        let _lock = store.lock()?;
+        let part = self.shard.map(|Shard { index, count }| format!("{index}-{count}"));
+        let _lock = store.lock(part.as_deref())?;
         let mut results = read(campaign, store)?.0;
         if self.retry {
             let failed = |cell: &&Cell| results.units(&cell.id).iter().filter(|unit| is_failed(unit));
