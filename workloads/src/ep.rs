@@ -12,8 +12,8 @@ use std::sync::Mutex;
 
 /// Squares that NAS's EP counts: `l` to `l + 1` from the origin.
 const SQUARES: usize = 10;
-/// Chooses the random numbers.
-const NUMBERS: u64 = 5;
+/// Steps of [`mix`] for a random number.
+const NUMBERS: usize = 5;
 
 /// One thread's numbers and its results.
 struct Part<'a> {

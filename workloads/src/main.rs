@@ -21,8 +21,10 @@ mod hold;
 mod integer_sort;
 mod kv;
 mod levenshtein;
+mod lu;
 mod members;
 mod memory;
+mod mg;
 mod mix;
 mod move_pages;
 mod options;
@@ -39,6 +41,7 @@ mod stream;
 mod streamcluster;
 mod team;
 mod team_options;
+mod ua;
 mod waits;
 mod webserver;
 
@@ -134,6 +137,23 @@ enum Verb {
     /// times that the transformed cube is changed and transformed back. Threads fill their own planes.
     #[command(mut_arg("size", default("16M")), mut_arg("repeat", default("1")))]
     Ft(Options),
+    /// Planes of grids of several resolutions, whose edges neighbours read: cycles over grids, as NAS's MG
+    ///
+    /// --size is the size of the finest grid's three arrays, rounded down to a power of two of cells along its edge;
+    /// --repeat is the number of cycles. Threads fill their own planes.
+    #[command(mut_arg("size", default("48M")), mut_arg("repeat", default("4")))]
+    Mg(Options),
+    /// A wavefront over a square of cells, of which each depends on those above and to the left, as NAS's LU
+    ///
+    /// --size is the size of the cells; --repeat is the number of sweeps. Threads fill their own strips of columns.
+    #[command(mut_arg("size", default("32M")), mut_arg("repeat", default("5")))]
+    Lu(Options),
+    /// An irregular mesh whose elements change owners, as NAS's UA
+    ///
+    /// --size is the size of the mesh; --repeat is the number of times that it is dealt anew, with five steps each.
+    /// Threads fill the elements that they have at first.
+    #[command(mut_arg("size", default("32M")), mut_arg("repeat", default("4")))]
+    Ua(Options),
     /// Nothing shared: pairs of normally distributed numbers from each thread's own memory, as NAS's EP. A control: no
     /// placement has an effect
     ///
@@ -295,6 +315,9 @@ fn run(verb: &Verb) -> Result<(), Error> {
             let of_class = class.map(|class| Ok(cg::Shape::of_class(class, team.threads)));
             cg::run(team, of_class.unwrap_or_else(|| cg::Shape::of_size(size))?, repeat)
         }),
+        Verb::Mg(options) => measure("mg", options, None, mg::run),
+        Verb::Lu(options) => measure("lu", options, None, lu::run),
+        Verb::Ua(options) => measure("ua", options, None, ua::run),
         Verb::Ep(options) => measure("ep", options, None, ep::run),
         Verb::Slabs(options) => measure("slabs", options, None, slabs::run),
         Verb::Is(SortOptions { common, period, sweeps }) => {

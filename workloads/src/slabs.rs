@@ -11,9 +11,9 @@ use std::fmt;
 
 /// Bytes of a part for each load of a round.
 const BYTES_A_LOAD: usize = 64;
-/// Chooses the values, and the positions of loads.
-const VALUES: u64 = 3;
-const POSITIONS: u64 = 4;
+/// Steps of [`mix`] for values, and for positions of loads.
+const VALUES: usize = 3;
+const POSITIONS: usize = 4;
 
 /// One thread's part.
 struct Slab<'a> {

@@ -369,7 +369,7 @@ mod tests {
         for wrong in [("OMP_PLACES", "cores"), ("OMP_NUM_THREADS", "0"), ("OMP_PLACES", "{9}")] {
             assert!(with(&[wrong], None).is_err(), "{wrong:?}");
         }
-        let pin = |pin: &str| serde_json::to_value(with(&[], Some(pin)).unwrap()).unwrap()["pin"].clone();
+        let pin = |pin: &'static str| serde_json::to_value(with(&[], Some(pin)).unwrap()).unwrap()["pin"].clone();
         assert_eq!((pin("0-3"), pin("1,0")), ("0-3".into(), "{1},{0}".into()));
     }
 
