@@ -4,6 +4,8 @@ mod boots;
 mod metrics;
 mod run_unit;
 mod session;
+mod slurm;
 
 pub use boots::Boots;
 pub use session::Session;
+pub use slurm::script as slurm_script;

@@ -21,7 +21,7 @@ const LINES: usize = 20;
 /// This machine, real or the lab's.
 pub struct Machines {
     machine: Machine,
-    simulated: bool,
+    pub simulated: bool,
     allowed: CpuSet,
     nearside: PathBuf,
 }

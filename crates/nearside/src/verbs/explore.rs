@@ -1,6 +1,6 @@
 //! `nearside explore`: a campaign of runs over a grid of programs, machines and settings.
 
-use crate::explore::{Boots, Session};
+use crate::explore::{Boots, Session, slurm_script};
 use crate::interrupt::interrupted;
 use crate::options::usage_error::UsageError;
 use crate::output;
@@ -9,9 +9,11 @@ use explore::{Campaign, Cell, Place, Progress, Results, Selector, Store, Unit, U
 use report::{CampaignReport, RunTable, Table, campaign_to_html};
 use std::collections::BTreeSet;
 use std::error::Error;
+use std::ffi::OsString;
+use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::str::FromStr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::available_parallelism;
@@ -34,6 +36,7 @@ Examples:
   nearside explore campaign.toml --list
   nearside explore campaign.toml --into results --only app=cg,pinning='sequential|sockorder'
   nearside explore campaign.toml --into results --shard 3/16
+  nearside explore campaign.toml --into results --slurm 16
   nearside explore campaign.toml --into results --collect --parquet runs.parquet --html page.html
 
 Exit codes: 0 all cells have their runs; 3 they have, and a claim of the file was missed; 1 a cell failed or has runs left, or the \
@@ -69,6 +72,11 @@ pub struct Arguments {
     /// Only part I of K parts, from 0/K on: cells are dealt to them in turn
     #[arg(long, value_name = "I/K")]
     shard: Option<Shard>,
+
+    /// Run the campaign as a job array of Slurm with this number of tasks, each a part: write its script into the folder of
+    /// results, submit it with sbatch, and end. Give --collect once it has run; submitting it again runs what is left
+    #[arg(long, value_name = "TASKS", conflicts_with_all = ["shard", "collect", "list"])]
+    slurm: Option<std::num::NonZeroU16>,
 
     /// Boot up to N virtual machines at the same time [default: half of the CPUs]
     #[arg(long, value_name = "N")]
@@ -139,6 +147,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         let (results, _) = read(&campaign, &store)?;
         return list(&campaign, &results, &cells);
     }
+    if let Some(tasks) = arguments.slurm {
+        return arguments.submit(&into, usize::from(tasks.get()));
+    }
     let mut boots_failed = Vec::new();
     let mut was_interrupted = false;
     if !arguments.collect {
@@ -200,6 +211,20 @@ impl Arguments {
         let boots = Boots { campaign, file: &self.file, into, jobs, quiet: self.quiet, interrupted: &interrupted };
         let failed = boots.run(&in_lab)?;
         Ok((failed, interrupted.load(Relaxed)))
+    }
+
+    /// Writes and submits the job array. Each task has the options that choose cells.
+    fn submit(&self, into: &Path, tasks: usize) -> Result<ExitCode, Box<dyn Error>> {
+        let only = self.only.iter().flat_map(|labels| ["--only", labels]);
+        let options: Vec<OsString> = only.chain(self.retry.then_some("--retry")).map(OsString::from).collect();
+        let (file, folder) = (fs::canonicalize(&self.file)?, fs::canonicalize(into)?);
+        let script = slurm_script(&std::env::current_exe()?, &file, &folder, &options, tasks)?;
+        let path = folder.join("campaign.sbatch");
+        output::write_to(&script, &path)?;
+        let submitted = Command::new("sbatch").arg(&path).status();
+        let status = submitted
+            .map_err(|error| format!("cannot submit {} (sbatch: {error}): is Slurm installed here?", path.display()))?;
+        Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
     /// Virtual machines at the same time: their simulated time makes parallel runs fair, but each needs a core.

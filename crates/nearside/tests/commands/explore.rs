@@ -244,3 +244,23 @@ fn pinnings_reach_the_program_as_openmps_places() {
     assert!(lines[2] == "OMP_PLACES={0}" || lines[2].contains("},{"), "{variables}");
     assert_eq!(lines[3], "OMP_PROC_BIND=close");
 }
+
+/// Slurm's own controller is not needed for what nearside does: it writes a script and gives it to `sbatch`. This one runs
+/// the tasks as Slurm would, and the last one twice, as after a requeue.
+#[test]
+fn a_job_array_runs_the_whole_campaign() {
+    let place = Place::new(GRID);
+    let without = place.nearside(&["--slurm", "3"]).env("PATH", "/nowhere").output().unwrap();
+    let said = String::from_utf8(without.stderr).unwrap();
+    assert!(without.status.code() == Some(1) && said.contains("is Slurm installed here?"), "{said}");
+    fs::create_dir(place.path("bin")).unwrap();
+    let sbatch = "#!/bin/sh\ngrep -q '^#SBATCH --array=0-2$' \"$1\" || exit 9\nfor task in 0 1 2 2; do\n\
+                  SLURM_ARRAY_TASK_ID=$task sh \"$1\" || exit 8\ndone\n";
+    fs::write(place.path("bin/sbatch"), sbatch).unwrap();
+    fs::set_permissions(place.path("bin/sbatch"), std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let path = format!("{}:{}", place.path("bin").display(), std::env::var("PATH").unwrap());
+    let submitted = place.nearside(&["--slurm", "3"]).env("PATH", path).status().unwrap();
+    assert!(submitted.success(), "{submitted}");
+    assert_eq!(place.results("c.results").len(), 16);
+    assert!(place.explore(&["--collect"], 0).0.starts_with("eight cells: 8 cells, 16 runs\n"));
+}
