@@ -7,23 +7,25 @@
 //! huge page, so that with huge pages it is on a single node, no matter which thread touches it: splitting them gains
 //! something.
 //!
-//! Unlike NAS's, the matrix has a power of two of rows, with equally many entries in each, and the largest on its
-//! diagonal: it is symmetric and positive definite without a search for the symmetric entry.
+//! Unlike NAS's, the matrix has equally many entries in each row, and the largest on its diagonal: it is symmetric and
+//! positive definite without a search for the symmetric entry. With `--size`, the number of rows is a power of two, so
+//! that the parts of threads begin at huge pages; with a class of NAS's, or `lab`, parts are as odd as there.
 
 use crate::arithmetic::mix;
 use crate::error::{self, Error};
 use crate::memory::{share, shares, untouched};
 use crate::team::{Span, Team};
+use clap::ValueEnum;
 use crossbeam_utils::CachePadded;
 use machine::Random;
 use serde::Serialize;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Entries per row.
-const ENTRIES: usize = 16;
-/// Bytes per row: the column and the value of each entry.
-const ROW_BYTES: usize = ENTRIES * (size_of::<u32>() + size_of::<f64>());
+/// Bytes of an entry: its column and its value.
+const ENTRY_BYTES: usize = size_of::<u32>() + size_of::<f64>();
+/// Bytes of the matrix for each thread in class C with 64 threads, and in the class `lab` with any number.
+const LAB_BYTES: usize = 27 << 18;
 /// Steps of one solution, as in NAS's CG.
 const STEPS: usize = 25;
 /// Rounds of a step: the product; the next solution and residual; the next direction.
@@ -32,11 +34,62 @@ const ROUNDS: usize = 3;
 /// less.
 const TOLERANCE: f64 = 1e-9;
 
-/// Positions of the entries of a matrix of two to the power of `bits` rows.
+/// Size of a matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    rows: usize,
+    /// In each row.
+    entries: usize,
+}
+
+/// A class of NAS's CG, about as large as there; or class C's share of a thread for each thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "verbatim")]
+pub enum Class {
+    S,
+    W,
+    A,
+    B,
+    C,
+    #[value(name = "lab")]
+    Lab,
+}
+
+impl Shape {
+    /// A power of two of rows with 16 entries each, in this number of bytes.
+    pub fn of_size(size: usize) -> Result<Self, Error> {
+        let entries = 16;
+        error::check_count(size, entries * ENTRY_BYTES)?;
+        Ok(Self { rows: 1 << (size / (entries * ENTRY_BYTES)).max(2).ilog2(), entries })
+    }
+
+    /// The rows of a class, and the entries that its rows have on average.
+    pub fn of_class(class: Class, threads: usize) -> Self {
+        let (rows, entries) = match class {
+            Class::S => (1400, 64),
+            Class::W => (7000, 81),
+            Class::A => (14_000, 144),
+            Class::B => (75_000, 196),
+            Class::C => (150_000, 240),
+            Class::Lab => (threads * LAB_BYTES / (240 * ENTRY_BYTES), 240),
+        };
+        Self { rows, entries }
+    }
+}
+
+/// Positions of the entries of a matrix.
 struct Matrix {
-    bits: u32,
-    /// A factor, its inverse and a mask for each off-diagonal entry.
-    pairings: Vec<[u64; 3]>,
+    rows: usize,
+    /// One for each off-diagonal entry of a row.
+    pairings: Vec<Pairing>,
+}
+
+/// A random assignment of rows to each other, in pairs.
+struct Pairing {
+    /// Odd.
+    factor: u64,
+    inverse: u64,
+    change: u64,
 }
 
 /// One thread's rows.
@@ -83,24 +136,23 @@ impl fmt::Display for Solution {
     }
 }
 
-/// Solves `repeat` systems with one matrix of `size` bytes, each for the previous solution.
-pub fn run(team: &Team, size: usize, repeat: usize) -> Result<Solution, Error> {
-    error::check_count(size, ROW_BYTES)?;
-    let matrix = Matrix::new((size / ROW_BYTES).max(2).ilog2());
-    let rows = matrix.rows();
-    let (columns, values) = (untouched(rows * ENTRIES)?, untouched(rows * ENTRIES)?);
+/// Solves `repeat` systems with one matrix, each for the previous solution.
+pub fn run(team: &Team, shape: Shape, repeat: usize) -> Result<Solution, Error> {
+    let Shape { rows, entries } = shape;
+    let matrix = Matrix::new(shape);
+    let (columns, values) = (untouched(rows * entries)?, untouched(rows * entries)?);
     let [right, solution, residual, product] = [untouched(rows)?, untouched(rows)?, untouched(rows)?, untouched(rows)?];
     let sums = || (0..team.threads).map(|_| CachePadded::default()).collect();
     let shared = Shared { matrix, direction: untouched(rows)?, sums: [sums(), sums(), sums()] };
     let part = |thread| share(rows, team.threads, thread);
     // Shares consist of whole rows.
-    let mut entries = (&mut *columns, &mut *values);
+    let mut rest = (&mut *columns, &mut *values);
     let vectors = shares(right, team.threads).zip(shares(solution, team.threads));
     let vectors = vectors.zip(shares(residual, team.threads)).zip(shares(product, team.threads));
     let parts = vectors.enumerate().map(|(thread, (((right, solution), residual), product))| {
-        let count = part(thread).len() * ENTRIES;
-        let columns = entries.0.split_off_mut(..count).unwrap_or_default();
-        let values = entries.1.split_off_mut(..count).unwrap_or_default();
+        let count = part(thread).len() * entries;
+        let columns = rest.0.split_off_mut(..count).unwrap_or_default();
+        let values = rest.1.split_off_mut(..count).unwrap_or_default();
         let first_row = part(thread).start;
         Part { thread, first_row, columns, values, right, solution, residual, product, square: 0.0 }
     });
@@ -133,33 +185,65 @@ fn check(matrix: &Matrix, right: &[f64], solution: &[f64], steps_say: f64) -> Re
 }
 
 impl Matrix {
-    fn new(bits: u32) -> Self {
+    fn new(Shape { rows, entries }: Shape) -> Self {
         let mut random = Random(1);
         let pairing = |_| {
             let factor = random.bits() | 1;
             // Newton's method: each step doubles the number of correct bits; an odd number starts with three.
             let refine = |inverse: u64| inverse.wrapping_mul(2_u64.wrapping_sub(factor.wrapping_mul(inverse)));
             let inverse = (0..5).fold(factor, |inverse, _| refine(inverse));
-            [factor, inverse, random.bits() | 1]
+            Pairing { factor, inverse, change: random.bits() | 1 }
         };
-        Self { bits, pairings: (1..ENTRIES).map(pairing).collect() }
+        Self { rows, pairings: (1..entries).map(pairing).collect() }
     }
 
     fn rows(&self) -> usize {
-        1 << self.bits
+        self.rows
+    }
+
+    /// Entries of a row.
+    fn entries(&self) -> usize {
+        self.pairings.len() + 1
     }
 
     /// The entries of a row, starting with the diagonal one. Each of the others pairs rows at random, and both rows of
-    /// a pair have the same entry.
+    /// a pair have the same entry. With an odd number of rows, one has itself as its pair.
     fn row(&self, row: usize) -> impl Iterator<Item = (usize, f64)> {
-        let (mask, own) = (self.rows() as u64 - 1, row as u64);
-        let others = self.pairings.iter().map(move |[factor, inverse, change]| {
-            let other = (own.wrapping_mul(*factor) ^ change).wrapping_mul(*inverse) & mask;
+        let (rows, own) = (self.rows as u64, row as u64);
+        let others = self.pairings.iter().map(move |pairing| {
+            let other = pairing.other(own, rows);
             let bits = mix(own.min(other) << 32 | own.max(other), 2) >> 11;
             (other as usize, bits as f64 / (1_u64 << 53) as f64)
         });
         // Larger than the sum of all others, each of which is below 1.
-        [(row, ENTRIES as f64)].into_iter().chain(others)
+        [(row, self.entries() as f64)].into_iter().chain(others)
+    }
+}
+
+impl Pairing {
+    /// The row that is paired with this one, of this number.
+    fn other(&self, row: u64, rows: u64) -> u64 {
+        if rows.is_power_of_two() {
+            return (row.wrapping_mul(self.factor) ^ self.change).wrapping_mul(self.inverse) & (rows - 1);
+        }
+        // The rows in a random order, folded in the middle of a ring.
+        let place = self.permuted(row, rows, self.factor);
+        let folded = (self.change % rows + rows - place) % rows;
+        self.permuted(folded, rows, self.inverse)
+    }
+
+    /// A permutation of the numbers below `rows`; the inverse factor makes the inverse permutation. One of the next power
+    /// of two is repeated until it leads below.
+    fn permuted(&self, number: u64, rows: u64, factor: u64) -> u64 {
+        let bits = rows.next_power_of_two().ilog2();
+        // A shift by half of the bits or more is its own inverse.
+        let mixed = |number: u64| number ^ number >> bits.div_ceil(2);
+        let step = |number: u64| mixed(mixed(number).wrapping_mul(factor) & ((1 << bits) - 1));
+        let mut found = step(number);
+        while found >= rows {
+            found = step(found);
+        }
+        found
     }
 }
 
@@ -177,7 +261,8 @@ impl Part<'_> {
     /// Not inlined, as the other rounds, so that profilers can distinguish them.
     #[inline(never)]
     fn make(&mut self, matrix: &Matrix) {
-        let rows = self.columns.chunks_exact_mut(ENTRIES).zip(self.values.chunks_exact_mut(ENTRIES));
+        let entries = matrix.entries();
+        let rows = self.columns.chunks_exact_mut(entries).zip(self.values.chunks_exact_mut(entries));
         for (row, (columns, values)) in (self.first_row..).zip(rows) {
             for ((column, value), entry) in columns.iter_mut().zip(values).zip(matrix.row(row)) {
                 (*column, *value) = (entry.0 as u32, entry.1);
@@ -226,7 +311,8 @@ impl Part<'_> {
     #[inline(never)]
     fn multiply(&mut self, shared: &Shared) {
         let (mut together, own) = (0.0, &shared.direction[self.first_row..]);
-        let rows = self.columns.chunks_exact(ENTRIES).zip(self.values.chunks_exact(ENTRIES));
+        let entries = shared.matrix.entries();
+        let rows = self.columns.chunks_exact(entries).zip(self.values.chunks_exact(entries));
         for ((product, direction), (columns, values)) in self.product.iter_mut().zip(own).zip(rows) {
             let mut sum = 0.0;
             for (column, value) in columns.iter().zip(values) {
@@ -273,7 +359,7 @@ mod tests {
 
     #[test]
     fn the_matrix_is_symmetric_and_has_its_largest_entries_on_the_diagonal() {
-        let matrix = Matrix::new(8);
+        let matrix = Matrix::new(Shape { rows: 256, entries: 16 });
         let mut entries = BTreeMap::<(usize, usize), f64>::new();
         for row in 0..matrix.rows() {
             for (place, (column, value)) in matrix.row(row).enumerate() {
@@ -281,7 +367,7 @@ mod tests {
                 *entries.entry((row, column)).or_default() += value;
             }
             let others: f64 = matrix.row(row).skip(1).map(|(_, value)| value.abs()).sum();
-            assert!(others < ENTRIES as f64);
+            assert!(others < 16.0);
         }
         assert!(entries.iter().all(|((row, column), value)| {
             (entries.get(&(*column, *row)).copied().unwrap_or(0.0) - value).abs() < 1e-12
@@ -289,8 +375,32 @@ mod tests {
     }
 
     #[test]
+    fn any_number_of_rows_is_paired() {
+        for rows in [3, 7, 100, 1400, 2457, 7000] {
+            for pairing in &Matrix::new(Shape { rows, entries: 9 }).pairings {
+                let others: Vec<u64> = (0..rows as u64).map(|row| pairing.other(row, rows as u64)).collect();
+                assert!((0..rows as u64).all(|row| others[others[row as usize] as usize] == row), "{rows} rows");
+                assert!(others.iter().zip(0..).filter(|(other, row)| *other == row).count() <= 2, "{rows} rows");
+            }
+        }
+        let matrix = Matrix::new(Shape { rows: 150_000, entries: 240 });
+        let parts: std::collections::HashSet<_> = matrix.row(77_777).map(|(column, _)| column / 2000).collect();
+        assert!(parts.len() > 60, "240 entries are in {} of 75 parts", parts.len());
+    }
+
+    #[test]
+    fn classes_have_nas_proportions() {
+        let megabytes = |class, threads| {
+            let Shape { rows, entries } = Shape::of_class(class, threads);
+            (rows * entries * ENTRY_BYTES) as f64 / f64::from(1 << 20)
+        };
+        assert!((megabytes(Class::C, 64) / 64.0 - 6.44).abs() < 0.1 && (megabytes(Class::Lab, 8) - 54.0).abs() < 0.1);
+        assert_eq!(Shape::of_size(32 << 20).unwrap(), Shape { rows: 1 << 17, entries: 16 });
+    }
+
+    #[test]
     fn columns_are_all_over_the_matrix() {
-        let matrix = Matrix::new(12);
+        let matrix = Matrix::new(Shape { rows: 4096, entries: 16 });
         let pages: std::collections::HashSet<_> =
             (0..64).flat_map(|row| matrix.row(row).map(|(column, _)| column / 64).collect::<Vec<_>>()).collect();
         assert!(pages.len() > 50, "64 rows name columns on {} of 64 parts", pages.len());
@@ -301,14 +411,14 @@ mod tests {
         let improve = |before: Vec<f64>, _| {
             let others =
                 |row: usize| matrix.row(row).skip(1).map(|(column, value)| value * before[column]).sum::<f64>();
-            (0..matrix.rows()).map(|row| (1.0 - others(row)) / ENTRIES as f64).collect()
+            (0..matrix.rows()).map(|row| (1.0 - others(row)) / matrix.entries() as f64).collect()
         };
         (0..100).fold(vec![0.0; matrix.rows()], improve)
     }
 
     #[test]
     fn the_check_refuses_a_wrong_solution() {
-        let matrix = Matrix::new(8);
+        let matrix = Matrix::new(Shape { rows: 256, entries: 16 });
         let mut solution = solved(&matrix);
         let right = vec![1.0; 256];
         check(&matrix, &right, &solution, 0.0).unwrap();

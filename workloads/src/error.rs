@@ -1,7 +1,7 @@
 //! Errors of workloads.
 
+use machine::CpuSet;
 use machine::size;
-use machine::{CpuId, CpuSet};
 use std::fmt;
 
 /// Why a workload could not run, with a remedy.
@@ -21,16 +21,19 @@ pub enum Error {
         /// The allowed CPUs.
         allowed: CpuSet,
     },
-    /// `--pin` without a CPU.
-    #[error("--pin names no CPU: give a list such as 0-3,5")]
-    NoPin,
+    /// The environment has no list of places.
+    #[error("OMP_PLACES")]
+    Places(#[source] machine::PlacesError),
+    /// The environment has no number of threads.
+    #[error("OMP_NUM_THREADS is `{0}`, which is no number from 1 to 1000000")]
+    Threads(String),
     /// Some threads would have no CPU.
-    #[error("{threads} threads but only {} CPUs in --pin {pins}: name more CPUs or ask for --threads {}", pins.len(), pins.len())]
+    #[error("{threads} threads but only {} CPUs in --pin {pins}: name more CPUs or ask for --threads {}", pins.0.len(), pins.0.len())]
     FewerPins {
         /// Requested number of threads.
         threads: usize,
         /// The CPUs to pin them to.
-        pins: CpuSet,
+        pins: machine::Places,
     },
     /// Some threads would have less than a page to work on.
     #[error(
@@ -56,11 +59,11 @@ pub enum Error {
     Affinity(rustix::io::Errno),
     /// Setting the affinity failed.
     #[error(
-        "cannot run a thread on CPU {cpu} (sched_setaffinity: {error}): was it taken offline or out of the cpuset?"
+        "cannot run a thread on CPU {cpus} (sched_setaffinity: {error}): was it taken offline or out of the cpuset?"
     )]
     Pin {
-        /// The CPU for the thread.
-        cpu: CpuId,
+        /// The CPUs for the thread.
+        cpus: CpuSet,
         /// The kernel's error.
         error: rustix::io::Errno,
     },

@@ -11,6 +11,7 @@ mod cg;
 mod chase;
 mod checksum;
 mod cure;
+mod ep;
 mod error;
 mod facerec;
 mod ft;
@@ -20,8 +21,10 @@ mod hold;
 mod integer_sort;
 mod kv;
 mod levenshtein;
+mod lu;
 mod members;
 mod memory;
+mod mg;
 mod mix;
 mod move_pages;
 mod options;
@@ -33,10 +36,12 @@ mod random_access;
 mod readers;
 mod rivals;
 mod skew;
+mod slabs;
 mod stream;
 mod streamcluster;
 mod team;
 mod team_options;
+mod ua;
 mod waits;
 mod webserver;
 
@@ -44,9 +49,9 @@ use allocate::AllocateOptions;
 use clap::{Arg, Parser, Subcommand};
 use error::Error;
 use options::{
-    CallsOptions, CaseOptions, ChecksumOptions, ComparisonOptions, HoldOptions, JobOptions, MemberOptions, MixOptions,
-    MoveOptions, Options, PlaceOptions, RandomOptions, ReadersOptions, RivalsOptions, SortOptions, StoreOptions,
-    StreamOptions, WaitsOptions, WebserverOptions,
+    CallsOptions, CaseOptions, CgOptions, ChecksumOptions, ComparisonOptions, HoldOptions, JobOptions, MemberOptions,
+    MixOptions, MoveOptions, Options, PlaceOptions, RandomOptions, ReadersOptions, RivalsOptions, SortOptions,
+    StoreOptions, StreamOptions, WaitsOptions, WebserverOptions,
 };
 use serde::Serialize;
 use std::fmt;
@@ -114,10 +119,10 @@ enum Verb {
     WebserverProcess(Options),
     /// Local rows of a sparse matrix and one vector that all threads read at random: conjugate gradients, as NAS's CG
     ///
-    /// --size is the size of the matrix, rounded down to a power of two of rows; --repeat is the number of systems to
-    /// solve, in 25 steps each. Threads fill their own rows.
+    /// --size is the size of the matrix, rounded down to a power of two of rows; --class has the number of rows of NAS's
+    /// classes instead. --repeat is the number of systems to solve, in 25 steps each. Threads fill their own rows.
     #[command(mut_arg("size", default("32M")), mut_arg("repeat", default("1")))]
-    Cg(Options),
+    Cg(CgOptions),
     /// A hot node that moves: keys are counted, copied into buckets, and ranked bucket by bucket by all threads, as in
     /// NAS's IS
     ///
@@ -132,6 +137,36 @@ enum Verb {
     /// times that the transformed cube is changed and transformed back. Threads fill their own planes.
     #[command(mut_arg("size", default("16M")), mut_arg("repeat", default("1")))]
     Ft(Options),
+    /// Planes of grids of several resolutions, whose edges neighbours read: cycles over grids, as NAS's MG
+    ///
+    /// --size is the size of the finest grid's three arrays, rounded down to a power of two of cells along its edge;
+    /// --repeat is the number of cycles. Threads fill their own planes.
+    #[command(mut_arg("size", default("48M")), mut_arg("repeat", default("4")))]
+    Mg(Options),
+    /// A wavefront over a square of cells, of which each depends on those above and to the left, as NAS's LU
+    ///
+    /// --size is the size of the cells; --repeat is the number of sweeps. Threads fill their own strips of columns.
+    #[command(mut_arg("size", default("32M")), mut_arg("repeat", default("5")))]
+    Lu(Options),
+    /// An irregular mesh whose elements change owners, as NAS's UA
+    ///
+    /// --size is the size of the mesh; --repeat is the number of times that it is dealt anew, with five steps each.
+    /// Threads fill the elements that they have at first.
+    #[command(mut_arg("size", default("32M")), mut_arg("repeat", default("4")))]
+    Ua(Options),
+    /// Nothing shared: pairs of normally distributed numbers from each thread's own memory, as NAS's EP. A control: no
+    /// placement has an effect
+    ///
+    /// --size is the size of all random numbers; --repeat is the number of times that they are made and counted.
+    #[command(mut_arg("size", default("1M")), mut_arg("repeat", default("10")))]
+    Ep(Options),
+    /// Parts of one array, each read by its own thread at random: huge pages are falsely shared where parts meet, and small
+    /// ones exceed the TLB
+    ///
+    /// --size is the size of the array, in as many parts as threads; --repeat is the number of times that each thread
+    /// loads as many words as its part has lines. Threads fill their own parts, one after another.
+    #[command(mut_arg("size", default("54M")), mut_arg("repeat", default("10")))]
+    Slabs(Options),
     /// Random reads and writes over a shared graph: page ranks, with atomic additions to those of neighbours
     ///
     /// --size is the size of the edges, rounded down to a power of two of vertices with four edges each; --repeat is
@@ -276,7 +311,15 @@ fn run(verb: &Verb) -> Result<(), Error> {
                 webserver::run(team, size, repeat, *processes, *cure)
             })
         }
-        Verb::Cg(options) => measure("cg", options, None, cg::run),
+        Verb::Cg(CgOptions { common, class }) => measure("cg", common, None, |team, size, repeat| {
+            let of_class = class.map(|class| Ok(cg::Shape::of_class(class, team.threads)));
+            cg::run(team, of_class.unwrap_or_else(|| cg::Shape::of_size(size))?, repeat)
+        }),
+        Verb::Mg(options) => measure("mg", options, None, mg::run),
+        Verb::Lu(options) => measure("lu", options, None, lu::run),
+        Verb::Ua(options) => measure("ua", options, None, ua::run),
+        Verb::Ep(options) => measure("ep", options, None, ep::run),
+        Verb::Slabs(options) => measure("slabs", options, None, slabs::run),
         Verb::Is(SortOptions { common, period, sweeps }) => {
             measure("is", common, None, |team, size, repeat| integer_sort::run(team, size, repeat, *period, *sweeps))
         }
@@ -314,7 +357,8 @@ fn measure<M: Serialize + fmt::Display>(
     default_threads: Option<usize>,
     run: impl FnOnce(&Team, usize, usize) -> Result<M, Error>,
 ) -> Result<(), Error> {
-    let team = Team::new(options, default_threads, team::allowed_cpus()?)?;
+    let environment = team::Environment::read(|name| std::env::var(name).ok())?;
+    let team = Team::new(options, &environment, default_threads, team::allowed_cpus()?)?;
     let size = usize::try_from(options.size).map_err(|_| Error::Memory { bytes: options.size })?;
     let measured = run(&team, size, options.repeat)?;
     let mut output = io::stdout().lock();

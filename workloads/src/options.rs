@@ -12,6 +12,17 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+/// Options of `cg`.
+#[derive(Args, Debug)]
+pub struct CgOptions {
+    #[command(flatten)]
+    pub common: Options,
+    /// Rows and entries about as in this class of NAS's CG, instead of --size; lab: class C's share of one of 64 threads,
+    /// 6.75 MiB, for each thread
+    #[arg(long, value_enum, conflicts_with = "size")]
+    pub class: Option<crate::cg::Class>,
+}
+
 /// Options of the verbs that have a flaw and its cure.
 #[derive(Args, Debug)]
 pub struct CaseOptions {

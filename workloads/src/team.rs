@@ -2,12 +2,12 @@
 
 use crate::barrier::Barrier;
 use crate::error::Error;
+use crate::team_options::parse_count;
 use crate::team_options::{Options, RivalsOptions};
-use machine::{CpuId, CpuSet};
+use machine::{CpuId, CpuSet, Places};
 use rustix::thread::{CpuSet as Affinity, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
-use serde::{Deserialize, Serialize};
-use std::iter;
+use serde::{Deserialize, Serialize, Serializer};
 use std::sync::OnceLock;
 use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
@@ -18,11 +18,48 @@ pub struct Team {
     /// How many threads.
     pub threads: usize,
     /// Thread `i` runs on the `i`-th of these; without them, anywhere.
-    pin: Option<CpuSet>,
+    #[serde(serialize_with = "as_list")]
+    pin: Option<Places>,
     /// The CPU that fills memory; without it, any.
     touch_cpu: Option<CpuId>,
+    /// The CPUs that threads may be bound to.
+    #[serde(skip)]
+    cpus: CpuSet,
     #[serde(skip)]
     allowed: CpuSet,
+}
+
+/// Ascending CPUs as a set, `0-3`, and others as OpenMP's places.
+fn as_list<S: Serializer>(pin: &Option<Places>, serializer: S) -> Result<S::Ok, S::Error> {
+    let text = pin.as_ref().map(|places| {
+        let all = union(places);
+        let is_ascending = places.0.iter().map(CpuSet::len).sum::<usize>() == all.len()
+            && places.0.iter().all(|place| place.len() == 1)
+            && places.0.is_sorted_by_key(CpuSet::first);
+        if is_ascending { all.to_string() } else { places.to_string() }
+    });
+    text.serialize(serializer)
+}
+
+fn union(places: &Places) -> CpuSet {
+    places.0.iter().flat_map(CpuSet::iter).collect()
+}
+
+/// What OpenMP programs read from the environment.
+#[derive(Clone, Debug, Default)]
+pub struct Environment {
+    places: Option<Places>,
+    threads: Option<usize>,
+}
+
+impl Environment {
+    /// From `OMP_PLACES` and `OMP_NUM_THREADS`.
+    pub fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
+        let places = variable("OMP_PLACES").map(|text| text.parse().map_err(Error::Places)).transpose()?;
+        let threads = variable("OMP_NUM_THREADS");
+        let threads = threads.map(|text| parse_count(&text).map_err(|_| Error::Threads(text))).transpose()?;
+        Ok(Self { places, threads })
+    }
 }
 
 /// One round of work by all threads.
@@ -91,27 +128,34 @@ pub fn allowed_cpus() -> Result<CpuSet, Error> {
 
 impl Team {
     /// The team for these options, in a process that may run on `allowed`. `default_threads` is for verbs that do not
-    /// use every CPU by default.
-    pub fn new(options: &Options, default_threads: Option<usize>, allowed: CpuSet) -> Result<Self, Error> {
-        if let Some(pins) = &options.pin {
-            check("--pin", pins.clone(), &allowed)?;
+    /// use every CPU by default. Options have precedence over the environment.
+    pub fn new(
+        options: &Options,
+        environment: &Environment,
+        default_threads: Option<usize>,
+        allowed: CpuSet,
+    ) -> Result<Self, Error> {
+        let pin = options.pin.as_ref().or(environment.places.as_ref());
+        if let Some(pins) = pin {
+            let option = if options.pin.is_some() { "--pin" } else { "OMP_PLACES" };
+            check(option, union(pins), &allowed)?;
         }
         if let Some(cpu) = options.touch_cpu {
             check("--touch-cpu", [cpu].into_iter().collect(), &allowed)?;
         }
-        let cpus = options.pin.as_ref().unwrap_or(&allowed).len();
-        let threads = options.threads.or(default_threads).unwrap_or(cpus);
-        match &options.pin {
-            Some(pins) if pins.is_empty() => return Err(Error::NoPin),
-            Some(pins) if pins.len() < threads => return Err(Error::FewerPins { threads, pins: pins.clone() }),
-            _ => {}
+        let cpus = pin.map_or_else(|| allowed.clone(), union);
+        let of_environment = environment.threads.filter(|_| options.pin.is_none());
+        let all = pin.map_or(allowed.len(), Places::cpus);
+        let threads = options.threads.or(default_threads).or(of_environment).unwrap_or(all);
+        if let Some(pins) = options.pin.as_ref().filter(|pins| pins.cpus() < threads) {
+            return Err(Error::FewerPins { threads, pins: pins.clone() });
         }
         let least = threads as u64 * machine::SMALL_PAGE;
         if options.size < least {
             return Err(Error::SmallerThanThreads { bytes: options.size, threads, least });
         }
-        let touch_cpu = options.touch_cpu.or_else(|| options.pin.as_ref()?.first());
-        Ok(Self { threads, pin: options.pin.clone(), touch_cpu, allowed })
+        let touch_cpu = options.touch_cpu.or_else(|| options.pin.as_ref()?.0.first()?.first());
+        Ok(Self { threads, pin: pin.cloned(), touch_cpu, cpus, allowed })
     }
 
     /// The team of the rivals, one for each CPU in the options; `None` if there are none.
@@ -121,7 +165,9 @@ impl Team {
         if let Some(cpu) = options.rivals_touch_cpu {
             check("--rivals-touch-cpu", [cpu].into_iter().collect(), &allowed)?;
         }
-        Ok(Some(Self { threads: pins.len(), pin: Some(pins), touch_cpu: options.rivals_touch_cpu, allowed }))
+        let places = Places(pins.iter().map(|cpu| CpuSet::from_iter([cpu])).collect());
+        let touch_cpu = options.rivals_touch_cpu;
+        Ok(Some(Self { threads: pins.len(), pin: Some(places), touch_cpu, cpus: pins, allowed }))
     }
 
     /// Runs `fill` on the CPU that should touch memory first.
@@ -132,18 +178,24 @@ impl Team {
     /// Runs `fill` for each thread, on the CPU that should touch memory first, if one was given, and otherwise on the
     /// thread's own.
     pub fn touch_each<T: Send>(&self, fill: impl Fn() -> Result<T, Error> + Sync) -> Result<Vec<T>, Error> {
-        let own = self.pins().map(Some).chain(iter::repeat(None));
-        own.take(self.threads).map(|own| self.touch_on(self.touch_cpu.or(own), &fill)).collect()
+        let touch_cpu = self.touch_cpu.map(|cpu| CpuSet::from_iter([cpu]));
+        let touch = |thread| self.touch_in(touch_cpu.as_ref().or_else(|| self.place(thread)), &fill);
+        (0..self.threads).map(touch).collect()
     }
 
-    /// The CPUs of `--pin`, thread by thread.
+    /// Where a thread runs; `None` for anywhere.
+    fn place(&self, thread: usize) -> Option<&CpuSet> {
+        self.pin.as_ref()?.of_thread(thread, self.threads)
+    }
+
+    /// The CPUs that threads are bound to, thread by thread; the first of each place.
     pub fn pins(&self) -> impl Iterator<Item = CpuId> {
-        self.pin.iter().flat_map(CpuSet::iter)
+        (0..self.threads).filter_map(|thread| self.place(thread)?.first())
     }
 
     /// The CPUs that threads may be bound to: those of `--pin`, or all that are allowed.
     pub fn cpus(&self) -> &CpuSet {
-        self.pin.as_ref().unwrap_or(&self.allowed)
+        &self.cpus
     }
 
     /// The CPUs that this process may run on.
@@ -157,10 +209,18 @@ impl Team {
         cpu: Option<CpuId>,
         fill: impl FnOnce() -> Result<T, Error> + Send,
     ) -> Result<T, Error> {
+        self.touch_in(cpu.map(|cpu| CpuSet::from_iter([cpu])).as_ref(), fill)
+    }
+
+    fn touch_in<T: Send>(
+        &self,
+        cpus: Option<&CpuSet>,
+        fill: impl FnOnce() -> Result<T, Error> + Send,
+    ) -> Result<T, Error> {
         // In a separate thread, as the workers inherit the affinity of this one.
         let failed = |error| Error::Thread { thread: 0, threads: 1, error };
         thread::scope(|scope| {
-            self.move_to(cpu)?;
+            self.move_to(cpus)?;
             let filler = Builder::new().spawn_scoped(scope, fill).map_err(failed)?;
             filler.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
@@ -218,9 +278,8 @@ impl Team {
         let all_started = OnceLock::new();
         let worker = |part| if *all_started.wait() { timed(part) } else { Vec::new() };
         thread::scope(|scope| {
-            let cpus = self.pins().map(Some).chain(iter::repeat(None));
-            let start = |(thread, (part, cpu))| {
-                self.move_to(cpu)?;
+            let start = |(thread, part)| {
+                self.move_to(self.place(thread))?;
                 let worker = &worker;
                 Builder::new().spawn_scoped(scope, move || worker(part)).map_err(|error| Error::Thread {
                     thread,
@@ -228,7 +287,7 @@ impl Team {
                     error,
                 })
             };
-            let workers: Result<Vec<_>, _> = parts.into_iter().zip(cpus).enumerate().map(start).collect();
+            let workers: Result<Vec<_>, _> = parts.into_iter().enumerate().map(start).collect();
             all_started.get_or_init(|| workers.is_ok());
             let of_threads = workers?.into_iter().map(|worker| match worker.join() {
                 Ok(rounds) => rounds,
@@ -239,15 +298,12 @@ impl Team {
         })
     }
 
-    /// Binds this thread, and so the threads that it starts from now on, to one CPU or to all that are allowed.
-    fn move_to(&self, cpu: Option<CpuId>) -> Result<(), Error> {
+    /// Binds this thread, and so the threads that it starts from now on, to some CPUs or to all that are allowed.
+    fn move_to(&self, cpus: Option<&CpuSet>) -> Result<(), Error> {
         let mut affinity = Affinity::new();
-        match cpu {
-            Some(cpu) => affinity.set(cpu.0 as usize),
-            None => self.allowed.iter().for_each(|cpu| affinity.set(cpu.0 as usize)),
-        }
-        sched_setaffinity(None, &affinity).map_err(|error| match cpu {
-            Some(cpu) => Error::Pin { cpu, error },
+        cpus.unwrap_or(&self.allowed).iter().for_each(|cpu| affinity.set(cpu.0 as usize));
+        sched_setaffinity(None, &affinity).map_err(|error| match cpus {
+            Some(cpus) => Error::Pin { cpus: cpus.clone(), error },
             None => Error::Unpin(error),
         })
     }
@@ -274,7 +330,7 @@ mod tests {
     }
 
     fn team(pin: Option<&str>, threads: Option<usize>, touch_cpu: Option<u32>) -> Result<Team, Error> {
-        Team::new(&options(pin, threads, touch_cpu), None, "0-5,8".parse().unwrap())
+        Team::new(&options(pin, threads, touch_cpu), &Environment::default(), None, "0-5,8".parse().unwrap())
     }
 
     #[test]
@@ -283,8 +339,38 @@ mod tests {
         assert_eq!(team(Some("1,8"), None, None).unwrap().threads, 2);
         assert_eq!(team(Some("1-5"), Some(3), None).unwrap().threads, 3);
         assert_eq!(team(None, Some(100), None).unwrap().threads, 100);
-        let one = |pin| Team::new(&options(pin, None, None), Some(1), "0-3".parse().unwrap()).unwrap().threads;
+        let one = |pin| {
+            Team::new(&options(pin, None, None), &Environment::default(), Some(1), "0-3".parse().unwrap())
+                .unwrap()
+                .threads
+        };
         assert_eq!((one(None), one(Some("2-3"))), (1, 1));
+    }
+
+    #[test]
+    fn threads_follow_the_order_of_pins_and_of_openmps_places() {
+        let with = |variables: &[(&str, &str)], pin| {
+            let of =
+                |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+            Team::new(&options(pin, None, None), &Environment::read(of)?, None, "0-7".parse().unwrap())
+        };
+        let pins = |team: Team| team.pins().map(|cpu| cpu.0).collect::<Vec<_>>();
+        assert_eq!(pins(with(&[], Some("4,0,5,1")).unwrap()), [4, 0, 5, 1]);
+        let places = ("OMP_PLACES", "{0},{4},{1},{5}");
+        assert_eq!(pins(with(&[places], None).unwrap()), [0, 4, 1, 5]);
+        assert_eq!(pins(with(&[places], Some("3,2")).unwrap()), [3, 2]);
+        assert_eq!(pins(with(&[places, ("OMP_NUM_THREADS", "2")], None).unwrap()), [0, 4]);
+        let nodes = with(&[("OMP_PLACES", "{0-3},{4-7}")], None).unwrap();
+        assert_eq!(nodes.place(3).unwrap().to_string(), "0-3");
+        assert_eq!(
+            (pins(nodes).as_slice(), with(&[("OMP_NUM_THREADS", "3")], None).unwrap().threads),
+            (&[0, 0, 0, 0, 4, 4, 4, 4][..], 3)
+        );
+        for wrong in [("OMP_PLACES", "cores"), ("OMP_NUM_THREADS", "0"), ("OMP_PLACES", "{9}")] {
+            assert!(with(&[wrong], None).is_err(), "{wrong:?}");
+        }
+        let pin = |pin: &'static str| serde_json::to_value(with(&[], Some(pin)).unwrap()).unwrap()["pin"].clone();
+        assert_eq!((pin("0-3"), pin("1,0")), ("0-3".into(), "{1},{0}".into()));
     }
 
     #[test]
@@ -299,13 +385,13 @@ mod tests {
         assert!(matches!(team(Some("5-8"), None, None), Err(Error::NotAllowed { refused, .. }) if refused.len() == 2));
         assert!(matches!(team(None, None, Some(6)), Err(Error::NotAllowed { option: "--touch-cpu", .. })));
         assert!(matches!(team(Some("0-2"), Some(4), None), Err(Error::FewerPins { threads: 4, .. })));
-        assert!(matches!(team(Some(""), None, None), Err(Error::NoPin)));
         assert!(matches!(team(None, Some(257), None), Err(Error::SmallerThanThreads { least: 1_052_672, .. })));
     }
 
     #[test]
     fn rounds_do_not_overlap_and_everyone_works_in_each() {
-        let team = Team::new(&options(None, Some(4), None), None, allowed_cpus().unwrap()).unwrap();
+        let team =
+            Team::new(&options(None, Some(4), None), &Environment::default(), None, allowed_cpus().unwrap()).unwrap();
         let done = AtomicUsize::new(0);
         let rounds = team
             .rounds(vec![1, 10, 100, 1000], 50, |part, round| {
@@ -325,7 +411,8 @@ mod tests {
         let allowed = allowed_cpus().unwrap();
         let pins = allowed.to_string();
         let last = allowed.iter().next_back().unwrap();
-        let team = Team::new(&options(Some(&pins), None, Some(last.0)), None, allowed.clone()).unwrap();
+        let options = options(Some(&pins), None, Some(last.0));
+        let team = Team::new(&options, &Environment::default(), None, allowed.clone()).unwrap();
         let here = || allowed_cpus().unwrap().to_string();
         assert_eq!(team.touch(|| Ok(here())).unwrap(), last.to_string());
         let seen: Vec<_> = allowed.iter().map(|cpu| (cpu, OnceLock::new())).collect();

@@ -1,7 +1,7 @@
 //! Options that say which threads work, where, and on how much memory.
 
 use clap::Args;
-use machine::{CpuId, CpuSet, SMALL_PAGE, size};
+use machine::{CpuId, CpuSet, Places, SMALL_PAGE, chain, size};
 
 /// Options of every verb.
 #[derive(Args, Debug)]
@@ -15,9 +15,10 @@ pub struct Options {
     /// Number of measurements
     #[arg(long, default_value = "5", value_parser = parse_count)]
     pub repeat: usize,
-    /// Run the first thread on the first CPU of this set, the second on the second, and so on: 0-3,5
-    #[arg(long, value_name = "CPUS")]
-    pub pin: Option<CpuSet>,
+    /// Run the first thread on the first of these CPUs, the second on the second, and so on: 0-3,5 or 0,4,1,5; also in
+    /// OpenMP's syntax, {0},{4} or {0-3},{4-7} [default: the places in OMP_PLACES, or any CPU]
+    #[arg(long, value_name = "CPUS", value_parser = parse_pin)]
+    pub pin: Option<Places>,
     /// Fill the memory from this CPU [default: the first thread's]
     #[arg(long, value_name = "CPU", value_parser = parse_cpu)]
     pub touch_cpu: Option<CpuId>,
@@ -49,6 +50,13 @@ pub fn parse_count(text: &str) -> Result<usize, String> {
         Ok(count @ 1..=1_000_000) => Ok(count),
         _ => Err("a number from 1 to 1000000".to_owned()),
     }
+}
+
+fn parse_pin(text: &str) -> Result<Places, String> {
+    if text.trim().is_empty() {
+        return Err("it names no CPU: give a list such as 0-3,5".to_owned());
+    }
+    text.parse().map_err(|error: machine::PlacesError| chain(&error))
 }
 
 fn parse_cpu(text: &str) -> Result<CpuId, String> {

@@ -7,6 +7,8 @@
 //!    each run (page cache, NUMA balancing, numad), runs the program to its end, and restores what it has changed.
 //! 3. [`Seconds`] says where the program prints its own run time.
 //!
+//! A [`Runner`] runs a program once and keeps what it printed, also for campaigns.
+//!
 //! Nothing is printed here: the caller gets a sentence as each run ends, and the results so far.
 
 mod candidate;
@@ -19,9 +21,10 @@ mod placed;
 mod request;
 mod run_once;
 mod runs;
-mod seconds;
 
 pub use candidate::Candidate;
 pub use comparison::CompareError;
+pub use explore::Seconds;
 pub use request::{Host, Request, check};
-pub use seconds::Seconds;
+pub use run_once::{Invocation, NoRun, RunOutput, Runner};
+pub use runs::balance;

@@ -1,7 +1,7 @@
 //! What is to be compared, and on which machine.
 
 use crate::candidate::Candidate;
-use crate::seconds::Seconds;
+use explore::Seconds;
 use machine::Machine;
 use placement::{Policy, PolicyError, PolicyName, Settings};
 use std::ffi::OsString;

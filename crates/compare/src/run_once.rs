@@ -2,6 +2,7 @@
 
 use crate::numad::Numad;
 use linux::{ChildSetup, Pid, monotonic_ns, system_events};
+use model::Measured;
 use observe::{LabCount, LabCounters};
 use report::MemoryCounts;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -39,7 +40,9 @@ pub struct Runner {
 
 /// Result of a run.
 pub struct RunOutput {
+    /// Its exit status.
     pub status: ExitStatus,
+    /// From its start to its end.
     pub wall_seconds: f64,
     /// Standard output.
     pub printed: String,
@@ -63,13 +66,36 @@ pub enum NoRun {
     /// A system call failed.
     #[error("cannot {what}")]
     System {
+        /// What was tried.
         what: &'static str,
+        /// The system's error.
         #[source]
         why: io::Error,
     },
     /// The process could not be registered with the daemon.
     #[error("{0}")]
     Numad(String),
+    /// It ran longer than it may, and was ended.
+    #[error("it was ended after {} s", .0.as_secs_f64())]
+    Late(Duration),
+}
+
+/// What to run.
+#[derive(Clone, Copy, Debug)]
+pub struct Invocation<'a> {
+    /// The program and its arguments.
+    pub command: &'a [OsString],
+    /// Environment variables to set, or to remove.
+    pub environment: &'a [(&'static str, Option<String>)],
+    /// Longest time until its end.
+    pub timeout: Option<Duration>,
+}
+
+impl<'a> Invocation<'a> {
+    /// This command in nearside's own environment, for as long as it takes.
+    pub fn plain(command: &'a [OsString]) -> Self {
+        Self { command, environment: &[], timeout: None }
+    }
 }
 
 fn system(what: &'static str) -> impl Fn(io::Error) -> NoRun {
@@ -77,17 +103,25 @@ fn system(what: &'static str) -> impl Fn(io::Error) -> NoRun {
 }
 
 impl Runner {
+    /// A runner that reads the lab's counters, if there are any, and ends programs once `interrupted` is set.
     pub fn new(counters: Option<LabCounters>, interrupted: Arc<AtomicBool>) -> Self {
         Self { counters, interrupted }
     }
 
+    /// Whether the user has interrupted.
     pub fn is_interrupted(&self) -> bool {
         self.interrupted.load(Relaxed)
     }
 
     /// Runs a program to its end, with empty standard input. If the user interrupts, the program and its children are
     /// ended.
-    pub fn run(&mut self, command: &[OsString], numad: Option<&Numad>) -> Result<RunOutput, NoRun> {
+    pub fn run(&mut self, invocation: &Invocation<'_>) -> Result<RunOutput, NoRun> {
+        self.run_with(invocation, None)
+    }
+
+    /// The same, under numad.
+    pub(crate) fn run_with(&mut self, invocation: &Invocation<'_>, numad: Option<&Numad>) -> Result<RunOutput, NoRun> {
+        let command = invocation.command;
         let (program, arguments) = command.split_first().map_or((OsStr::new(""), command), |(p, a)| (p.as_os_str(), a));
         let stream = |name| memfd_create(name, MemfdFlags::CLOEXEC).map(File::from).map_err(io::Error::from);
         let [mut output, mut error] = [
@@ -97,6 +131,12 @@ impl Runner {
         let copy = |file: &File| file.try_clone().map(Stdio::from).map_err(system("make a file in memory"));
         let mut start = Command::new(program);
         start.args(arguments).stdin(Stdio::null()).stdout(copy(&output)?).stderr(copy(&error)?);
+        for (name, value) in invocation.environment {
+            match value {
+                Some(value) => start.env(name, value),
+                None => start.env_remove(name),
+            };
+        }
         // Ctrl-C is for nearside, which ends the program.
         start.process_group(0).die_with_parent();
         let mut counts = Vec::new();
@@ -105,7 +145,7 @@ impl Runner {
         let began_ns = monotonic_ns();
         let mut child = start.spawn().map_err(system("start the program"))?;
         let told = numad.map_or(Ok(()), |numad| numad.add(Pid(child.id()))).map_err(NoRun::Numad);
-        let ended = told.and_then(|()| self.wait(&mut child, &mut counts));
+        let ended = told.and_then(|()| self.wait(&mut child, invocation.timeout, &mut counts));
         let ended_ns = monotonic_ns();
         let status = match ended {
             Ok(status) => status,
@@ -131,7 +171,13 @@ impl Runner {
     }
 
     /// Waits for its end, and reads counters while it runs.
-    fn wait(&mut self, child: &mut Child, counts: &mut Vec<LabCount>) -> Result<ExitStatus, NoRun> {
+    fn wait(
+        &mut self,
+        child: &mut Child,
+        timeout: Option<Duration>,
+        counts: &mut Vec<LabCount>,
+    ) -> Result<ExitStatus, NoRun> {
+        let began = Instant::now();
         let pid = rustix::process::Pid::from_raw(child.id().cast_signed());
         // Without the descriptor (before Linux 5.3) its end is noticed a little later.
         let ended = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
@@ -146,6 +192,9 @@ impl Runner {
             }
             if self.is_interrupted() {
                 return Err(NoRun::Interrupted);
+            }
+            if let Some(timeout) = timeout.filter(|timeout| began.elapsed() >= *timeout) {
+                return Err(NoRun::Late(timeout));
             }
             counts.extend(self.counters.as_mut().and_then(LabCounters::news));
             if counts.len() > MOST_COUNTS {
@@ -198,12 +247,18 @@ fn pages_moved() -> Option<u64> {
 impl RunOutput {
     /// What the machine's memory did in a part of the run, from `began_ns` on for `seconds`; or in all of it.
     pub fn memory(&self, part: Option<(u64, f64)>) -> Option<MemoryCounts> {
+        let (before, after) = self.counted(part)?;
+        MemoryCounts::between(&before, &after)
+    }
+
+    /// The lab's counters at the start and the end of a part of the run, or of all of it.
+    pub fn counted(&self, part: Option<(u64, f64)>) -> Option<(Measured, Measured)> {
         let (from, until) = part.map_or((self.began_ns, self.ended_ns), |(began_ns, seconds)| {
             (began_ns, began_ns.saturating_add((seconds * 1e9) as u64))
         });
         let before = self.counts.iter().rfind(|count| count.time_ns <= from).or(self.counts.first())?;
         let after = self.counts.iter().find(|count| count.time_ns >= until).or(self.counts.last())?;
-        MemoryCounts::between(&before.measured()?, &after.measured()?)
+        Some((before.measured()?, after.measured()?))
     }
 
     /// Why the run failed; `None` if its status is 0.

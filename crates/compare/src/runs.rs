@@ -7,7 +7,7 @@ use crate::oracle::{Binding, bindings};
 use crate::page_cache::PageCache;
 use crate::placed::{self, Placed};
 use crate::request::{Host, Request};
-use crate::run_once::{NoRun, RunOutput, Runner};
+use crate::run_once::{Invocation, NoRun, RunOutput, Runner};
 use agent::PlaceReport;
 use linux::{NodeSet, NodeState, Switch, SwitchGuard};
 use machine::chain;
@@ -121,11 +121,13 @@ impl Runs<'_> {
             // The reason was reported before.
             let _ = page_cache.settle();
         }
-        let output = runner.run(&prepared.command, prepared.numad.as_ref()).map_err(|error| match error {
-            NoRun::Interrupted => Stop::Interrupted,
-            NoRun::Numad(why) => Stop::LeftOut(why),
-            error @ NoRun::System { .. } => Stop::Failed(chain(&error), String::new()),
-        })?;
+        let output = runner.run_with(&Invocation::plain(&prepared.command), prepared.numad.as_ref()).map_err(
+            |error| match error {
+                NoRun::Interrupted => Stop::Interrupted,
+                NoRun::Numad(why) => Stop::LeftOut(why),
+                error @ (NoRun::System { .. } | NoRun::Late(_)) => Stop::Failed(chain(&error), String::new()),
+            },
+        )?;
         if let Some(why) = output.failure() {
             let refused = prepared
                 .placed
@@ -282,7 +284,7 @@ impl Runs<'_> {
                 return Ok(());
             }
         };
-        runner.run(self.request.command, None)?;
+        runner.run(&Invocation::plain(self.request.command))?;
         page_cache.add(opened.end());
         (self.say)("unmeasured run, to see which files the program reads: done");
         Ok(())
@@ -290,7 +292,7 @@ impl Runs<'_> {
 }
 
 /// Switches the kernel's NUMA balancing on or off until the guard is dropped; does nothing if it is already so.
-fn balance(on: bool) -> Result<Option<SwitchGuard>, String> {
+pub fn balance(on: bool) -> Result<Option<SwitchGuard>, String> {
     let switch = Switch::numa_balancing();
     let wanted = if on { "1" } else { "0" };
     let value = match switch.value() {

@@ -336,6 +336,9 @@ fn pointer(field: &'static str, text: &str, words: &mut Words<'_>) -> Result<Str
     }
 }
 
+/// What a word is that has no value.
+const UNKNOWN: &str = "neither in [fragments] nor in the row of `each`";
+
 /// The values of `{word}`.
 struct Words<'a> {
     fragments: &'a BTreeMap<String, String>,
@@ -347,13 +350,13 @@ impl Words<'_> {
     /// Replaces the words in a text, fragments first: they may contain words of the row.
     fn fill(&mut self, field: &'static str, text: &str) -> Result<String, Broken> {
         let used = &mut self.used;
-        let with_fragments = replaced(text, |word| {
+        let with_fragments = replaced(text, UNKNOWN, |word| {
             let fragment = self.fragments.get(word);
             used.extend(fragment.map(|_| word.to_owned()));
             fragment.cloned().or_else(|| self.row.contains_key(word).then(|| format!("{{{word}}}")))
         });
         let filled = with_fragments.and_then(|text| {
-            replaced(&text, |word| {
+            replaced(&text, UNKNOWN, |word| {
                 used.insert(word.to_owned());
                 self.row.get(word).map(|word| match word {
                     Word::Text(text) => text.clone(),
@@ -365,13 +368,16 @@ impl Words<'_> {
     }
 }
 
-/// Replaces every `{word}` in a text.
-fn replaced(text: &str, mut by: impl FnMut(&str) -> Option<String>) -> Result<String, String> {
+/// A text with each `{word}` replaced. `unknown` says where words come from, in the error about one that is unknown.
+pub(crate) fn replaced(
+    text: &str,
+    unknown: &str,
+    mut by: impl FnMut(&str) -> Option<String>,
+) -> Result<String, String> {
     let (mut out, mut rest) = (String::new(), text);
     while let Some((before, after)) = rest.split_once('{') {
         let (word, after) = after.split_once('}').ok_or("a { starts a word, but no } follows")?;
-        let filled =
-            by(word).ok_or_else(|| format!("{{{word}}} is neither in [fragments] nor in the row of `each`"))?;
+        let filled = by(word).ok_or_else(|| format!("{{{word}}} is {unknown}"))?;
         out.push_str(before);
         out.push_str(&filled);
         rest = after;

@@ -169,3 +169,15 @@ proptest! {
         let _ = read(&format!("{}{byte}{}", &GOOD[..at], &GOOD[end..]));
     }
 }
+
+/// The campaigns of the repository are read, and their claims compare cells that they have.
+#[test]
+fn the_campaigns_are_good() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/campaigns");
+    for (name, cells, effects) in [("gachod", 84, 7), ("npb", 84, 3)] {
+        let campaign = explore::Campaign::load(&folder.join(format!("{name}.toml")), "1").unwrap();
+        assert_eq!(campaign.cells.len(), cells, "{name}");
+        let found = explore::effects(&campaign, &explore::Results::default());
+        assert!(found.len() == effects && found.iter().all(|effect| !effect.pairs.is_empty()), "{found:?}");
+    }
+}

@@ -1,7 +1,9 @@
 //! Files and words of users.
 
 use agent::Configuration;
+use explore::Campaign;
 use machine::{CpuSet, Machine, NodeId, NodeSet, Selection};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Machine files: writing a machine and reading it back gives the same machine.
@@ -19,6 +21,18 @@ pub(crate) fn agent_toml(bytes: &[u8]) {
     if let Ok(configuration) = Configuration::from_toml(text, Path::new("fuzz.toml")) {
         let again = toml::to_string(&configuration).unwrap();
         assert_eq!(Configuration::from_toml(&again, Path::new("again.toml")).unwrap(), configuration);
+    }
+}
+
+/// Campaign files: cells have different names and ids, and are found by their labels.
+pub(crate) fn campaign_toml(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    if let Ok(campaign) = Campaign::from_toml(text, Path::new("fuzz.toml"), "1") {
+        assert!(
+            campaign.cells.iter().all(|cell| campaign.cell(&cell.labels) == Some(cell) && !cell.command.is_empty())
+        );
+        let names: BTreeSet<&str> = campaign.cells.iter().map(|cell| cell.name.as_str()).collect();
+        assert_eq!(names.len(), campaign.cells.len());
     }
 }
 

@@ -1,5 +1,6 @@
 //! The command line: parses arguments and calls the crates.
 
+mod explore;
 mod interrupt;
 mod open_trace;
 mod options;

@@ -7,6 +7,7 @@ mod columns;
 mod compare;
 mod doctor;
 mod escape;
+mod explore;
 mod family;
 mod flamegraph;
 mod html;
@@ -34,6 +35,8 @@ mod table;
 mod top;
 
 pub use self::agent::{ExplanationText, PlaceText, StatusMetrics, StatusText, prometheus};
+pub use self::explore::table::RunTable;
+pub use self::explore::{CampaignReport, CellReport, RankingReport};
 pub use self::measure::{MeasureText, measure_svg};
 pub use self::profile::{
     AdviceRow, By, Change, Column, Compared, Controller, Detail as ProfileDetail, DetailReport, DiffReport,
@@ -50,7 +53,7 @@ pub use compare::{
 pub use doctor::{DoctorReport, Finding};
 pub use family::Family;
 pub use flamegraph::{FlameGraphError, RemoteCost};
-pub use html::{comparison_to_html, profile_to_html};
+pub use html::{campaign_to_html, comparison_to_html, profile_to_html};
 pub use lab::{LabReport, Samples};
 pub use memory::{CgroupReport, MemoryReport, NodeMemory, NodeUses, ProcessMemory, Rates, Use, is_numa_event};
 pub use memory_text::{History, MemoryText};

@@ -3,6 +3,7 @@
 mod act_speed;
 mod agent_idle;
 mod busy;
+mod campaign_speed;
 mod clock;
 mod cold_build;
 mod host_time;
@@ -61,6 +62,8 @@ enum Part {
     Profile,
     /// Decisions of policies
     Placement,
+    /// Lists of campaigns
+    Campaign,
     /// The library that reports objects
     Preload,
     /// Traces, and perf.data files
@@ -95,6 +98,7 @@ fn measure(arguments: &Arguments) -> Result<Vec<Row>, Error> {
             Part::Agent => agent_idle::measure()?,
             Part::Profile => profile_speed::measure()?,
             Part::Placement => placement_speed::measure()?,
+            Part::Campaign => campaign_speed::measure()?,
             Part::Preload => preload_speed::measure()?,
             Part::Trace => trace_speed::measure()?,
             Part::Record => record_speed::measure()?,

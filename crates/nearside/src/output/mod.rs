@@ -35,6 +35,19 @@ pub fn write_to(text: &str, file: &Path) -> Result<(), OutputError> {
     write_private(text, Some(file).filter(|file| *file != Path::new("-")))
 }
 
+/// Replaces a file by a new one, once that is complete.
+pub fn replace(
+    path: &Path,
+    contents: impl FnOnce(&mut (dyn Write + Send)) -> io::Result<()>,
+) -> Result<(), OutputError> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let written = tempfile::NamedTempFile::new_in(folder).and_then(|mut file| {
+        contents(file.as_file_mut())?;
+        Ok(file.persist(path)?)
+    });
+    written.map(drop).map_err(|source| OutputError { path: Some(path.to_owned()), source })
+}
+
 /// The mode of a new file that other users may read, less the umask: nothing about processes is in it, but root's agent
 /// may be configured with it, so no umask lets others write.
 const PUBLIC: u32 = 0o644;

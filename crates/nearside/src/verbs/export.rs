@@ -7,8 +7,8 @@ use crate::output::pictures::is_output;
 use clap::Args;
 use profile::{Access, CodeId, Profile};
 use std::error::Error;
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use trace::{JoinedSample, write_joined_samples};
@@ -58,19 +58,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         write_joined_samples(io::stdout(), samples)
             .map_err(|error| format!("cannot write to standard output: {error}"))?;
     } else {
-        write(parquet, |file| write_joined_samples(file, samples))?;
+        output::replace(parquet, |file| write_joined_samples(file, samples))?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Replaces a file by a new one, once that is complete.
-fn write(path: &Path, contents: impl FnOnce(&mut (dyn Write + Send)) -> io::Result<()>) -> Result<(), String> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let written = tempfile::NamedTempFile::new_in(folder).and_then(|mut file| {
-        contents(file.as_file_mut())?;
-        Ok(file.persist(path)?)
-    });
-    written.map(drop).map_err(|error| format!("cannot write to {}: {error}", path.display()))
 }
 
 /// What is known of a code location.

@@ -6,6 +6,7 @@ mod bind;
 mod compare;
 mod diff;
 mod doctor;
+mod explore;
 mod export;
 pub mod lab;
 mod manual;
@@ -43,6 +44,7 @@ pub enum Verb {
     Bind(bind::Arguments),
     Record(record::Arguments),
     Compare(Box<compare::Arguments>),
+    Explore(Box<explore::Arguments>),
     Doctor(doctor::Arguments),
     Report(Box<report::Arguments>),
     Diff(Box<diff::Arguments>),
@@ -72,6 +74,7 @@ impl Verb {
             Self::Bind(arguments) => bind::run(arguments),
             Self::Record(arguments) => Ok(record::run(arguments)),
             Self::Compare(arguments) => compare::run(arguments),
+            Self::Explore(arguments) => explore::run(arguments),
             Self::Doctor(arguments) => doctor::run(arguments),
             Self::Report(arguments) => report::run(arguments),
             Self::Diff(arguments) => diff::run(arguments),

@@ -7,6 +7,7 @@ mod assertions;
 mod bounds;
 mod documents;
 mod elf_bombs;
+mod explore;
 mod export;
 mod manual;
 mod measure;

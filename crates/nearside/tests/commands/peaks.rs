@@ -8,11 +8,12 @@ use std::process::{Command, Stdio};
 
 const MIB: u64 = 1 << 20;
 /// Commands that read a file, up to where it is named.
-const READERS: [&str; 18] = [
+const READERS: [&str; 19] = [
     "topology --from",
     "agent --config",
     "agent status --socket",
     "replay",
+    "explore",
     "report",
     "diff /dev/zero",
     "assert --local 1",
@@ -29,7 +30,7 @@ const READERS: [&str; 18] = [
     "bind 1 --trace",
 ];
 /// Options with a file that is written, is a control group or is mapped as memory.
-const OTHERS: [&str; 16] = [
+const OTHERS: [&str; 18] = [
     "--json",
     "--log",
     "--html",
@@ -46,6 +47,8 @@ const OTHERS: [&str; 16] = [
     "--junit",
     "--markdown",
     "--parquet",
+    "--csv",
+    "--into",
 ];
 /// Words that end the command lines of those that run a program.
 const RUNNERS: [&str; 4] = ["lab run", "lab record", "place", "compare"];

@@ -6,6 +6,7 @@ mod calls;
 mod clock;
 mod compare;
 mod counters;
+mod explore;
 mod failures;
 mod files;
 mod interrupts;

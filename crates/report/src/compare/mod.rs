@@ -1,16 +1,15 @@
 //! Compares one program under several policies: results of each run, a summary per policy, and the fastest policy, as
 //! far as it is statistically significant.
 
-mod estimate;
 mod memory_counts;
 pub(crate) mod text;
 mod verdict;
 
-pub use estimate::Estimate;
+pub use explore::Estimate;
 pub use memory_counts::MemoryCounts;
 pub use verdict::Verdict;
 
-use estimate::mean;
+use explore::mean;
 use model::Mechanism;
 use serde::{Deserialize, Serialize};
 

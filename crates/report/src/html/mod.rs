@@ -7,6 +7,7 @@
 
 mod access_map;
 mod axis;
+mod campaign;
 mod compare;
 mod heat;
 mod latency_chart;
@@ -16,6 +17,7 @@ mod objects;
 mod tables;
 mod timeline;
 
+pub use campaign::campaign_to_html;
 pub use compare::comparison_to_html;
 
 use crate::ProfileReport;

@@ -1,6 +1,7 @@
 //! All integration tests of this crate: one binary, as each takes its time to link.
 
 mod compare;
+mod explore;
 mod flamegraph;
 mod html;
 mod perfetto;

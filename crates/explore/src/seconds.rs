@@ -1,4 +1,4 @@
-//! The time that a program prints as its own run time.
+//! Numbers that a program prints: its own run time, and others.
 
 use std::str::FromStr;
 
@@ -43,21 +43,26 @@ impl std::fmt::Display for Seconds {
 impl Seconds {
     /// The time in a program's output; `None` if there is no positive number.
     pub fn find_in(&self, printed: &str) -> Option<f64> {
+        self.number_in(printed).filter(|seconds| *seconds > 0.0 && *seconds < LONGEST_S)
+    }
+
+    /// The number in a program's output, be it a time or not.
+    pub fn number_in(&self, printed: &str) -> Option<f64> {
         let found = match self {
-            Self::Json(pointer) => explore::numbers(printed, pointer).pop(),
+            Self::Json(pointer) => crate::extract::numbers(printed, pointer).pop(),
             Self::Between(before, after) => {
                 let within = |line| places(line).rev().find_map(|at| number(at, before, after));
                 printed.lines().rev().find_map(within)
             }
         };
-        found.filter(|seconds| *seconds > 0.0 && *seconds < LONGEST_S)
+        found.filter(|number| number.is_finite())
     }
 
     /// Start of the measured part, ns of `CLOCK_MONOTONIC`, where the same JSON has it as `began_ns`.
     pub fn began_ns(&self, printed: &str) -> Option<u64> {
         let Self::Json(pointer) = self else { return None };
         let (folder, _) = pointer.rsplit_once('/')?;
-        explore::numbers(printed, &format!("{folder}/began_ns")).pop().map(|ns| ns as u64)
+        crate::extract::numbers(printed, &format!("{folder}/began_ns")).pop().map(|ns| ns as u64)
     }
 }
 

@@ -29,8 +29,8 @@ impl Sums {
     }
 }
 
-/// None if there are no values.
-pub(super) fn mean(values: &[f64]) -> Option<f64> {
+/// The mean; none if there are no values.
+pub fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
@@ -63,9 +63,34 @@ impl Estimate {
         })
     }
 
+    /// The geometric mean of ratios of two times, one for each pair of times. Its interval follows from those of the
+    /// runs: the pairs are all that there are, and no sample of a larger population.
+    pub fn mean_ratio(pairs: &[(&[f64], &[f64])]) -> Option<Self> {
+        let ratios: Option<Vec<Self>> = pairs.iter().map(|(long, short)| Self::ratio(long, short)).collect();
+        let ratios = ratios.filter(|ratios| !ratios.is_empty() && ratios.iter().all(|ratio| ratio.mean > 0.0))?;
+        if let [one] = ratios[..] {
+            return Some(one);
+        }
+        let count = ratios.len() as f64;
+        let mean = (ratios.iter().map(|ratio| ratio.mean.ln()).sum::<f64>() / count).exp();
+        // Half intervals of independent logarithms add as their squares do.
+        let squares: Option<f64> =
+            ratios.iter().map(|ratio| ratio.interval.map(|(low, high)| ((high / low).ln() / 2.0).powi(2))).sum();
+        let interval = squares.map(|squares| {
+            let far = (squares.sqrt() / count).exp();
+            (mean / far, mean * far)
+        });
+        Some(Self { mean, interval })
+    }
+
     /// Whether the whole interval is above a value.
     pub fn is_above(&self, value: f64) -> bool {
         self.interval.is_some_and(|(low, _)| low > value)
+    }
+
+    /// Whether the whole interval is below a value.
+    pub fn is_below(&self, value: f64) -> bool {
+        self.interval.is_some_and(|(_, high)| high < value)
     }
 
     /// Half of the interval, relative to the mean.
@@ -131,6 +156,23 @@ mod tests {
         assert!(Estimate::ratio(&[2.0, 2.0], &[1.0, 1.0]).unwrap().is_above(1.99));
         assert_eq!(Estimate::ratio(&slow, &[]), None);
         assert_eq!(Estimate::ratio(&slow, &[0.0]), None);
+    }
+
+    #[test]
+    fn ratios_of_several_pairs_have_a_narrower_interval() {
+        let (slow, fast) = ([200.0, 204.0, 196.0], [100.0, 102.0, 98.0]);
+        let one = Estimate::mean_ratio(&[(&slow, &fast)]).unwrap();
+        assert_eq!(Some(one), Estimate::ratio(&slow, &fast));
+        let four = Estimate::mean_ratio(&[(&slow[..], &fast[..]); 4]).unwrap();
+        assert!((four.mean - 2.0).abs() < 1e-12);
+        let width = |estimate: Estimate| estimate.interval.map(|(low, high)| (high / low).ln()).unwrap();
+        assert!((width(one) / width(four) - 2.0).abs() < 1e-9, "{one:?} {four:?}");
+        // Twice as slow and twice as fast are as slow on average.
+        let both = Estimate::mean_ratio(&[(&slow, &fast), (&fast, &slow)]).unwrap();
+        assert!((both.mean - 1.0).abs() < 1e-12 && !both.is_above(1.0) && !both.is_below(1.0));
+        assert!(Estimate::mean_ratio(&[(&fast, &slow)]).unwrap().is_below(0.6));
+        assert_eq!(Estimate::mean_ratio(&[]), None);
+        assert_eq!(Estimate::mean_ratio(&[(&slow, &fast), (&[1.0], &[1.0])]).unwrap().interval, None);
     }
 
     proptest! {

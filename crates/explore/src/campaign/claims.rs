@@ -1,0 +1,238 @@
+//! What the results say: ratios to a baseline, published claims, and correlations with the time.
+
+use super::cell::Cell;
+use super::file::Campaign;
+use super::read::{Correlation, Effect, Expect};
+use super::results::{Results, SECONDS};
+use super::selector::Selector;
+use crate::statistics::{Estimate, fisher_interval, pearson, spearman};
+use serde::Serialize;
+use std::collections::BTreeSet;
+
+/// How a claim fares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::IntoStaticStr)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "lowercase")]
+pub enum Claim {
+    /// The number is as claimed, and that is not chance.
+    Met,
+    /// The number is as claimed, but its interval allows that there is no effect.
+    Unclear,
+    /// The number is not as claimed.
+    Missed,
+    /// Too few runs.
+    #[strum(serialize = "no data")]
+    NoData,
+}
+
+/// Two cells that an effect compares.
+#[derive(Clone, Debug, Serialize)]
+pub struct Pair {
+    /// The cell that the claim is about.
+    pub of: String,
+    /// The cell that it is compared with.
+    pub against: String,
+    /// The ratio of their metrics.
+    pub ratio: Option<Estimate>,
+}
+
+/// The result of a claim about a ratio.
+#[derive(Clone, Debug, Serialize)]
+pub struct EffectResult {
+    /// The claim's name.
+    pub name: String,
+    /// Where it was published.
+    pub source: String,
+    /// The metric.
+    pub metric: String,
+    /// The claim in words.
+    pub expected: String,
+    /// The geometric mean of the pairs' ratios, where all pairs have one.
+    pub ratio: Option<Estimate>,
+    /// How it fares.
+    pub claim: Claim,
+    /// All pairs.
+    pub pairs: Vec<Pair>,
+}
+
+/// All claims about ratios.
+pub type Effects = Vec<EffectResult>;
+
+/// A metric's correlation with the time.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Correlated {
+    /// Pearson's correlation.
+    pub r: f64,
+    /// Its 95 % interval, by Fisher's transformation.
+    pub interval: Option<(f64, f64)>,
+    /// Spearman's correlation.
+    pub rho: Option<f64>,
+    /// Number of runs.
+    pub runs: usize,
+}
+
+/// The result of a claim about a correlation.
+#[derive(Clone, Debug, Serialize)]
+pub struct CorrelationResult {
+    /// The claim's name.
+    pub name: String,
+    /// Where it was published.
+    pub source: String,
+    /// The metric.
+    pub metric: String,
+    /// The claim in words.
+    pub expected: String,
+    /// The correlation, where there is one.
+    pub found: Option<Correlated>,
+    /// How it fares.
+    pub claim: Claim,
+}
+
+/// A metric in a ranking.
+#[derive(Clone, Debug, Serialize)]
+pub struct Ranked {
+    /// Its name.
+    pub metric: String,
+    /// Its correlation with the time.
+    #[serde(flatten)]
+    pub found: Correlated,
+}
+
+/// The results of all claims about ratios.
+pub fn effects(campaign: &Campaign, results: &Results) -> Effects {
+    campaign.effects.iter().map(|effect| effect_result(campaign, results, effect)).collect()
+}
+
+fn effect_result(campaign: &Campaign, results: &Results, effect: &Effect) -> EffectResult {
+    let values = |cell: &Cell| results.values(&cell.id, &effect.metric);
+    let of = campaign.cells.iter().filter(|cell| effect.of.chooses(&cell.labels));
+    let pairs: Vec<(&Cell, &Cell)> = of
+        .filter_map(|cell| {
+            let other = campaign.cell(&effect.against.substitute(&cell.labels)?)?;
+            (other != cell).then_some((cell, other))
+        })
+        .collect();
+    let runs: Vec<(Vec<f64>, Vec<f64>)> = pairs.iter().map(|(of, against)| (values(of), values(against))).collect();
+    let slices: Vec<(&[f64], &[f64])> = runs.iter().map(|(of, against)| (of.as_slice(), against.as_slice())).collect();
+    let ratio = Estimate::mean_ratio(&slices);
+    let pair = |((of, against), (a, b)): (&(&Cell, &Cell), &(&[f64], &[f64]))| Pair {
+        of: of.name.clone(),
+        against: against.name.clone(),
+        ratio: Estimate::ratio(a, b),
+    };
+    EffectResult {
+        name: effect.name.clone(),
+        source: effect.source.clone(),
+        metric: effect.metric.clone(),
+        expected: effect.expect.to_string(),
+        claim: ratio.as_ref().map_or(Claim::NoData, |ratio| effect.expect.ratio(ratio)),
+        ratio,
+        pairs: pairs.iter().zip(&slices).map(pair).collect(),
+    }
+}
+
+impl Expect {
+    fn ratio(self, ratio: &Estimate) -> Claim {
+        let (as_claimed, is_certain) = match self {
+            Self::Increase(share) => (ratio.mean >= 1.0 + share && ratio.mean > 1.0, ratio.is_above(1.0)),
+            Self::Decrease(share) => (ratio.mean <= 1.0 - share && ratio.mean < 1.0, ratio.is_below(1.0)),
+            Self::Same(share) => {
+                let is_inside = ratio.is_above(1.0 - share) && ratio.is_below(1.0 + share);
+                ((ratio.mean - 1.0).abs() <= share, is_inside)
+            }
+            Self::AtMost(value) => (ratio.mean <= value, true),
+            Self::AtLeast(value) => (ratio.mean >= value, true),
+        };
+        Claim::new(as_claimed, is_certain)
+    }
+
+    fn correlation(self, found: &Correlated) -> Claim {
+        let is_claimed = match self {
+            Self::AtMost(value) => found.r <= value,
+            Self::AtLeast(value) => found.r >= value,
+            Self::Increase(_) | Self::Decrease(_) | Self::Same(_) => false,
+        };
+        Claim::new(is_claimed, found.interval.is_some_and(|(low, high)| low > 0.0 || high < 0.0))
+    }
+}
+
+/// The claim in words.
+impl std::fmt::Display for Expect {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let percent = |share: f64| format!("{} %", (share * 1e6).round() / 1e4);
+        match self {
+            Self::Increase(0.0) => f.write_str("more"),
+            Self::Decrease(0.0) => f.write_str("less"),
+            Self::Increase(share) => write!(f, "at least {} more", percent(*share)),
+            Self::Decrease(share) => write!(f, "at least {} less", percent(*share)),
+            Self::Same(share) => write!(f, "the same within {}", percent(*share)),
+            Self::AtMost(value) => write!(f, "at most {value}"),
+            Self::AtLeast(value) => write!(f, "at least {value}"),
+        }
+    }
+}
+
+impl Claim {
+    fn new(as_claimed: bool, is_certain: bool) -> Self {
+        match (as_claimed, is_certain) {
+            (true, true) => Self::Met,
+            (true, false) => Self::Unclear,
+            (false, _) => Self::Missed,
+        }
+    }
+
+    /// In words.
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+}
+
+/// The results of all claims about correlations.
+pub fn correlations(campaign: &Campaign, results: &Results) -> Vec<CorrelationResult> {
+    let result = |claim: &Correlation| {
+        let found = correlated(&cells(campaign, &claim.over), results, &claim.metric);
+        CorrelationResult {
+            name: claim.name.clone(),
+            source: claim.source.clone(),
+            metric: claim.metric.clone(),
+            expected: claim.expect.to_string(),
+            claim: found.as_ref().map_or(Claim::NoData, |found| claim.expect.correlation(found)),
+            found,
+        }
+    };
+    campaign.correlations.iter().map(result).collect()
+}
+
+/// All metrics of these cells' runs, those first that are most closely related to the time.
+pub fn ranking(campaign: &Campaign, results: &Results, over: &Selector) -> Vec<Ranked> {
+    let cells = cells(campaign, over);
+    let measured = cells.iter().flat_map(|cell| results.measured(&cell.id));
+    let metrics: BTreeSet<&String> = measured.flat_map(|measured| measured.metrics.keys()).collect();
+    let ranked = |metric: &String| Some(Ranked { metric: metric.clone(), found: correlated(&cells, results, metric)? });
+    let mut ranking: Vec<Ranked> = metrics.into_iter().filter_map(ranked).collect();
+    ranking.sort_by(|a, b| b.found.r.abs().total_cmp(&a.found.r.abs()));
+    ranking
+}
+
+fn cells<'a>(campaign: &'a Campaign, over: &Selector) -> Vec<&'a Cell> {
+    campaign.cells.iter().filter(|cell| over.chooses(&cell.labels)).collect()
+}
+
+fn correlated(cells: &[&Cell], results: &Results, metric: &str) -> Option<Correlated> {
+    let measured = cells.iter().flat_map(|cell| results.measured(&cell.id));
+    let pairs: Vec<(f64, f64)> = measured.filter_map(|run| Some((run.metric(metric)?, run.metric(SECONDS)?))).collect();
+    let r = pearson(&pairs)?;
+    Some(Correlated { r, interval: fisher_interval(r, pairs.len()), rho: spearman(&pairs), runs: pairs.len() })
+}
+
+/// The time of each cell over that of its baseline, for cells that have one other than themselves.
+pub fn relative_means<'a>(
+    campaign: &'a Campaign,
+    results: &'a Results,
+) -> impl Fn(&Cell) -> Option<Estimate> + use<'a> {
+    move |cell| {
+        let labels = campaign.baseline.substitute(&cell.labels).filter(|_| !campaign.baseline.is_empty())?;
+        let baseline = campaign.cell(&labels).filter(|baseline| *baseline != cell)?;
+        Estimate::ratio(&results.values(&cell.id, SECONDS), &results.values(&baseline.id, SECONDS))
+    }
+}

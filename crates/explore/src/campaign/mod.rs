@@ -1,0 +1,21 @@
+//! Campaigns: a grid of programs, machines and settings, run until each mean is known well enough.
+
+mod cell;
+mod claims;
+mod file;
+mod progress;
+mod read;
+mod results;
+mod selector;
+mod store;
+
+pub use cell::{Cell, LabMachine, Place};
+pub use claims::{
+    Claim, Correlated, CorrelationResult, EffectResult, Pair, Ranked, correlations, effects, ranking, relative_means,
+};
+pub use file::{Campaign, CampaignError};
+pub use progress::Progress;
+pub use read::{Axis, Correlation, Effect, Expect, Lab, Runs};
+pub use results::{Measured, Outcome, Results, Unit};
+pub use selector::Selector;
+pub use store::{Store, StoreError, StoreLock};

@@ -1,0 +1,143 @@
+//! The folder of a campaign's results: one file a run, which is complete or not there.
+
+use super::results::Unit;
+use machine::bounded;
+use rustix::fs::{FlockOperation, flock};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// The folder of results. Nothing but the files in it is state.
+#[derive(Clone, Debug)]
+pub struct Store {
+    folder: PathBuf,
+}
+
+/// Holds off other runs of a campaign into this folder, until it is dropped or the process ends.
+#[derive(Debug)]
+pub struct StoreLock {
+    _files: Vec<File>,
+}
+
+/// Why results cannot be kept or read.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The system refused.
+    #[error("cannot {what} {}", path.display())]
+    File {
+        /// What was tried.
+        what: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// Another process runs a campaign into this folder.
+    #[error("another nearside explore is running into {}: end it first, or use another folder", .0.display())]
+    Busy(PathBuf),
+}
+
+/// The lock's file.
+const LOCK: &str = "lock";
+/// The folder of results, with a folder for each cell.
+const CELLS: &str = "cells";
+
+impl Store {
+    /// The folder, which is created if missing.
+    pub fn open(folder: &Path) -> Result<Self, StoreError> {
+        fs::create_dir_all(folder.join(CELLS)).map_err(failed("make the folder", folder))?;
+        Ok(Self { folder: folder.to_owned() })
+    }
+
+    /// Excludes other processes that run campaigns. Those that run parts of one only exclude each other if they run the
+    /// same part.
+    pub fn lock(&self, part: Option<&str>) -> Result<StoreLock, StoreError> {
+        let Some(part) = part else {
+            return Ok(StoreLock { _files: vec![self.locked(LOCK, FlockOperation::NonBlockingLockExclusive)?] });
+        };
+        let all = self.locked(LOCK, FlockOperation::NonBlockingLockShared)?;
+        let own = self.locked(&format!("{LOCK}.{part}"), FlockOperation::NonBlockingLockExclusive)?;
+        Ok(StoreLock { _files: vec![all, own] })
+    }
+
+    fn locked(&self, name: &str, how: FlockOperation) -> Result<File, StoreError> {
+        let path = self.folder.join(name);
+        let file = File::options().create(true).append(true).open(&path).map_err(failed("open", &path))?;
+        match flock(&file, how) {
+            Ok(()) => Ok(file),
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(StoreError::Busy(self.folder.clone())),
+            Err(error) => Err(failed("lock", &path)(error.into())),
+        }
+    }
+
+    /// The file of a run.
+    pub fn file(&self, id: &str, round: u32) -> PathBuf {
+        self.folder.join(CELLS).join(id).join(format!("{round}.json"))
+    }
+
+    /// Keeps the result of a run. It is written beside its place and renamed, so that a kill or a full disk leaves no part
+    /// of a file.
+    pub fn keep(&self, unit: &Unit) -> Result<(), StoreError> {
+        let path = self.file(&unit.id, unit.round);
+        let folder = path.parent().unwrap_or(&self.folder);
+        fs::create_dir_all(folder).map_err(failed("make the folder", folder))?;
+        let write = || {
+            let mut new = tempfile::NamedTempFile::new_in(folder)?;
+            serde_json::to_writer_pretty(&mut new, unit)?;
+            new.write_all(b"\n")?;
+            new.as_file().sync_all()?;
+            new.persist(&path)?;
+            Ok(())
+        };
+        write().map_err(failed("write", &path))
+    }
+
+    /// Removes a failed run, so that it is run again.
+    pub fn forget(&self, unit: &Unit) -> Result<(), StoreError> {
+        let path = self.file(&unit.id, unit.round);
+        fs::remove_file(&path).map_err(failed("remove", &path))
+    }
+
+    /// All results, and a note on each file that is none.
+    pub fn read(&self) -> Result<(Vec<Unit>, Vec<String>), StoreError> {
+        let (mut units, mut notes) = (Vec::new(), Vec::new());
+        for folder in list(&self.folder.join(CELLS))? {
+            for path in list(&folder)? {
+                if path.extension().is_none_or(|extension| extension != "json") {
+                    // What a killed process was about to rename.
+                    continue;
+                }
+                match read_unit(&path) {
+                    Ok(unit) if self.file(&unit.id, unit.round) == path => units.push(unit),
+                    Ok(_) => notes.push(format!("{} is the result of another run, and is not used", path.display())),
+                    Err(error) => notes.push(format!("{} is no result, and is not used: {error}", path.display())),
+                }
+            }
+        }
+        Ok((units, notes))
+    }
+}
+
+fn read_unit(path: &Path) -> Result<Unit, String> {
+    let text = bounded::text(path).map_err(|error| error.to_string())?;
+    serde_json::from_str(&text).map_err(|error| error.to_string())
+}
+
+/// The paths in a folder, sorted; none if there is no folder.
+fn list(folder: &Path) -> Result<Vec<PathBuf>, StoreError> {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(Vec::new());
+        }
+        Err(error) => return Err(failed("list", folder)(error)),
+    };
+    let paths: io::Result<Vec<PathBuf>> = entries.map(|entry| entry.map(|entry| entry.path())).collect();
+    let mut paths = paths.map_err(failed("list", folder))?;
+    paths.sort();
+    Ok(paths)
+}
+
+fn failed(what: &'static str, path: &Path) -> impl Fn(io::Error) -> StoreError {
+    move |source| StoreError::File { what, path: path.to_owned(), source }
+}

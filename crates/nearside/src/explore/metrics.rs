@@ -1,0 +1,131 @@
+//! Numbers of a run that no program prints: what the kernel and, in the lab, the virtual PMU counted.
+
+use linux::system_events;
+use machine::{CpuId, Machine};
+use model::{Measured, MeasuredCpu};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// The kernel's counters that are kept with each run, of all programs.
+const EVENTS: [&str; 8] = [
+    "numa_hint_faults",
+    "numa_hint_faults_local",
+    "numa_pages_migrated",
+    "pgfault",
+    "pgmigrate_success",
+    "thp_collapse_alloc",
+    "thp_fault_alloc",
+    "thp_split_page",
+];
+
+/// The kernel's counters at one time.
+pub struct Events(BTreeMap<&'static str, u64>);
+
+impl Events {
+    pub fn now() -> Self {
+        let counted = system_events(Path::new("/proc")).unwrap_or_default();
+        Self(EVENTS.iter().filter_map(|name| Some((*name, *counted.get(*name)?))).collect())
+    }
+
+    /// What was counted since then.
+    pub fn since(&self, before: &Self) -> BTreeMap<String, f64> {
+        let more = |(name, now): (&&'static str, &u64)| {
+            let before = before.0.get(name)?;
+            Some((format!("vmstat.{name}"), now.saturating_sub(*before) as f64))
+        };
+        self.0.iter().filter_map(more).collect()
+    }
+}
+
+/// Where accesses beyond a CPU's own caches were served, as the study has it (Gachod 2024, 5.3.2): A local memory, B
+/// remote memory, C modified lines of other caches, D clean ones.
+const SOURCES: [&str; 4] = ["A", "B", "C", "D"];
+
+/// A CPU counts if it has at least this share of the accesses of the busiest: others only ran the kernel.
+const LEAST: f64 = 0.01;
+
+/// The mean and the extremes over the CPUs of A to D between two readings.
+pub fn sources(machine: &Machine, before: &Measured, after: &Measured) -> BTreeMap<String, f64> {
+    let cpus = machine.cpus();
+    let counted = cpus.iter().zip(before.per_cpu.iter().zip(&after.per_cpu));
+    let more = |(cpu, (before, after)): (CpuId, (&MeasuredCpu, &MeasuredCpu))| {
+        let (before, after) = (served(machine, cpu, before), served(machine, cpu, after));
+        [0, 1, 2, 3].map(|source| after[source].saturating_sub(before[source]))
+    };
+    let counts: Vec<[u64; 4]> = counted.map(more).collect();
+    let sum = |counts: &[u64; 4]| counts.iter().sum::<u64>() as f64;
+    let busiest = counts.iter().map(sum).fold(0.0, f64::max);
+    let busy = counts.iter().filter(|counts| sum(counts) > 0.0 && sum(counts) >= LEAST * busiest);
+    let shares: Vec<[f64; 4]> = busy.map(|counts| counts.map(|count| count as f64 / sum(counts))).collect();
+    let mut metrics = BTreeMap::new();
+    for (source, name) in SOURCES.iter().enumerate() {
+        let shares: Vec<f64> = shares.iter().map(|shares| shares[source]).collect();
+        let Some(mean) = explore::mean(&shares) else { continue };
+        metrics.insert(format!("mean({name})"), mean);
+        metrics.insert(format!("min({name})"), shares.iter().copied().fold(f64::INFINITY, f64::min));
+        metrics.insert(format!("max({name})"), shares.iter().copied().fold(0.0, f64::max));
+    }
+    metrics
+}
+
+/// A CPU's accesses by source.
+fn served(machine: &Machine, cpu: CpuId, counted: &MeasuredCpu) -> [u64; 4] {
+    let counters = &counted.counters;
+    let own = machine.nodes.iter().position(|node| node.cpus.contains(cpu));
+    let local = own.and_then(|own| counters.dram_accesses_by_node.get(own)).copied().unwrap_or(0);
+    let all = counters.dram_accesses_by_node.iter().fold(0, |sum: u64, count| sum.saturating_add(*count));
+    [local, all - local, counters.peer_modified_hits, counters.peer_clean_hits]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use machine::presets;
+
+    fn measured(cpus: &[[u64; 4]]) -> Measured {
+        let machine = presets::find("small-2x2").unwrap();
+        let per_cpu: Vec<_> = machine
+            .cpus()
+            .iter()
+            .zip(cpus)
+            .map(|(cpu, [local, remote, modified, clean])| {
+                let own = machine.nodes[0].cpus.contains(cpu);
+                serde_json::json!({
+                    "instructions": 0, "cpu_time_s": 0.0, "memory_wait_s": 0.0, "l1_hits": 0, "l2_hits": 0, "l3_hits": 0,
+                    "peer_clean_hits": clean, "peer_modified_hits": modified,
+                    "dram_accesses_by_node": if own { [local, remote] } else { [remote, local] },
+                })
+            })
+            .collect();
+        serde_json::from_value(serde_json::json!({
+            "instructions": 0, "cpu_time_s": 0.0, "memory_wait_s": 0.0, "per_cpu": per_cpu, "time_s": 0.0, "loads": 0,
+            "stores": 0, "instruction_fetches": 0, "l1_hits": 0, "l2_hits": 0, "l3_hits": 0, "stream_misses": 0,
+            "dram_accesses": 0, "peer_hits": 0, "page_walks": 0, "write_backs": 0, "dram_latency_mean_ns": null,
+            "local_access_ratio": null, "imbalance": null, "nodes": [0, 1], "dram_accesses_by_node": [], "controllers": [],
+            "links": [],
+        }))
+        .unwrap()
+    }
+
+    /// T16 (Gachod 2024, 5.3.2): the four shares are all there is, with remote memory in the denominator.
+    #[test]
+    fn the_four_sources_add_up_to_one() {
+        let machine = presets::find("small-2x2").unwrap();
+        let before = measured(&[[10, 10, 10, 10]; 4]);
+        let after = measured(&[[910, 60, 30, 40], [10, 10, 10, 11], [510, 510, 10, 10], [10, 10, 10, 10]]);
+        let found = sources(&machine, &before, &after);
+        let sum: f64 = SOURCES.iter().map(|name| found[&format!("mean({name})")]).sum();
+        assert!((sum - 1.0).abs() < 1e-12, "{found:?}");
+        // The second and fourth CPU hardly ran.
+        assert!((found["mean(A)"] - (0.9 + 0.5) / 2.0).abs() < 1e-12, "{found:?}");
+        assert_eq!((found["max(B)"], found["min(A)"], found["max(C)"]), (0.5, 0.5, 0.02));
+        assert!(sources(&machine, &before, &before).is_empty());
+    }
+
+    #[test]
+    fn events_are_those_since_then() {
+        let before = Events::now();
+        let more = Events::now().since(&before);
+        assert!(more.contains_key("vmstat.pgfault") && more.values().all(|count| *count >= 0.0));
+    }
+}

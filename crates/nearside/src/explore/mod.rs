@@ -1,0 +1,11 @@
+//! Runs of campaigns: what [`explore`](::explore) decides, carried out on this machine and in the lab.
+
+mod boots;
+mod metrics;
+mod run_unit;
+mod session;
+mod slurm;
+
+pub use boots::Boots;
+pub use session::Session;
+pub use slurm::script as slurm_script;

@@ -1,0 +1,230 @@
+//! One run of a cell: settings, environment, numbers.
+
+use super::metrics::{Events, sources};
+use super::session::load;
+use crate::options::machine_source;
+use compare::{Invocation, NoRun, RunOutput, Runner, balance};
+use explore::{Campaign, Cell, Measured, Place, Seconds, Thp, Unit, UnitOutcome};
+use linux::{Switch, SwitchGuard};
+use machine::{CpuSet, Machine, Pinning, Places, Tid, chain};
+use observe::LabCounters;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Lines kept of the output of a program that failed.
+const LINES: usize = 20;
+
+/// This machine, real or the lab's.
+pub struct Machines {
+    machine: Machine,
+    pub simulated: bool,
+    allowed: CpuSet,
+    nearside: PathBuf,
+}
+
+impl Machines {
+    pub fn here() -> Result<Self, String> {
+        let (machine, simulated) = machine_source::running().map_err(|error| chain(&error))?;
+        let allowed = linux::affinity(Tid::CALLER).map_err(|error| format!("cannot read the allowed CPUs: {error}"))?;
+        let nearside = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
+        Ok(Self { machine, simulated, allowed, nearside })
+    }
+}
+
+/// Runs cells, one at a time.
+pub struct UnitRunner<'a> {
+    campaign: &'a Campaign,
+    here: Machines,
+    runner: Runner,
+    /// The cells that have had their unmeasured runs.
+    warm: BTreeSet<String>,
+}
+
+/// Settings of a run, held until it has ended.
+#[derive(Default)]
+struct Settings {
+    guards: Vec<SwitchGuard>,
+    /// Options of `nearside run`, in the place of settings that may not be changed.
+    options: Vec<&'static str>,
+    notes: Vec<String>,
+}
+
+impl<'a> UnitRunner<'a> {
+    pub fn new(campaign: &'a Campaign, here: Machines, interrupted: Arc<AtomicBool>) -> Self {
+        let counters = LabCounters::find().ok().flatten();
+        Self { campaign, here, runner: Runner::new(counters, interrupted), warm: BTreeSet::new() }
+    }
+
+    /// Runs a cell once, after its unmeasured runs if it is the first time.
+    pub fn run(&mut self, cell: &Cell, round: u32) -> Result<Unit, NoRun> {
+        let places = cell.pinning.and_then(|pinning| pinning.places(&self.here.machine, &self.here.allowed));
+        let mut unit = self.unit(cell, round, places.as_ref());
+        let environment = cell.pinning.map(|pinning| self.environment(pinning, places.as_ref())).unwrap_or_default();
+        let settings = match self.settings(cell) {
+            Ok(settings) => settings,
+            Err(why) => {
+                unit.outcome = UnitOutcome::Failed { why, output: String::new() };
+                return Ok(unit);
+            }
+        };
+        unit.notes.clone_from(&settings.notes);
+        let mut command: Vec<OsString> = Vec::new();
+        if !settings.options.is_empty() {
+            command.extend([self.here.nearside.clone().into(), "run".into()]);
+            command.extend(settings.options.iter().map(Into::into));
+            command.push("--".into());
+        }
+        command.extend(cell.command.iter().map(Into::into));
+        let invocation = Invocation { command: &command, environment: &environment, timeout: self.campaign.timeout };
+        if self.warm.insert(cell.id.clone()) {
+            for _ in 0..self.campaign.warmups {
+                let (outcome, _) = self.once(&invocation)?;
+                if let UnitOutcome::Failed { why, output } = outcome {
+                    unit.outcome = UnitOutcome::Failed { why: format!("in an unmeasured run: {why}"), output };
+                    return Ok(unit);
+                }
+            }
+        }
+        let (outcome, events) = self.once(&invocation)?;
+        unit.outcome = outcome;
+        if let UnitOutcome::Measured(measured) = &mut unit.outcome {
+            // What the program prints has precedence.
+            events.into_iter().for_each(|(name, value)| _ = measured.metrics.entry(name).or_insert(value));
+        }
+        Ok(unit)
+    }
+
+    fn unit(&self, cell: &Cell, round: u32, places: Option<&Places>) -> Unit {
+        let labels = self.campaign.labels(cell);
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        Unit {
+            cell: cell.name.clone(),
+            id: cell.id.clone(),
+            round,
+            labels: labels.map(|(axis, label)| (axis.to_owned(), label.to_owned())).collect(),
+            command: cell.command.clone(),
+            places: places.map(ToString::to_string),
+            campaign: self.campaign.hash.clone(),
+            nearside: env!("CARGO_PKG_VERSION").to_owned(),
+            model: self.here.simulated.then(|| model::VERSION.to_owned()),
+            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+            began_s: since.map_or(0.0, |since| since.as_secs_f64()),
+            load: load().filter(|_| !self.here.simulated),
+            notes: Vec::new(),
+            outcome: UnitOutcome::Failed { why: String::new(), output: String::new() },
+        }
+    }
+
+    /// What OpenMP programs, and the workloads, read. The number of threads is the user's if there is one.
+    fn environment(&self, pinning: Pinning, places: Option<&Places>) -> Vec<(&'static str, Option<String>)> {
+        let bind = if places.is_some() { "close" } else { "false" };
+        let mut all = vec![
+            ("OMP_PLACES", places.map(ToString::to_string)),
+            ("GOMP_CPU_AFFINITY", places.and_then(Places::gomp_cpu_affinity)),
+            ("OMP_PROC_BIND", Some(bind.to_owned())),
+        ];
+        if std::env::var_os("OMP_NUM_THREADS").is_none() {
+            let pinning = if pinning == Pinning::None { Pinning::Sockorder } else { pinning };
+            let cores = pinning.places(&self.here.machine, &self.here.allowed).map_or(1, |places| places.cpus());
+            all.push(("OMP_NUM_THREADS", Some(cores.to_string())));
+        }
+        all
+    }
+
+    /// Changes the machine as the cell has it. In the lab, it was started so.
+    fn settings(&self, cell: &Cell) -> Result<Settings, String> {
+        let mut settings = Settings::default();
+        if matches!(cell.place, Place::Lab(_)) {
+            return Ok(settings);
+        }
+        if let Some(on) = cell.balancing {
+            match balance(on) {
+                Ok(guard) => settings.guards.extend(guard),
+                Err(why) if on => return Err(why),
+                Err(why) => {
+                    let instead = "it was run with --localalloc, which the kernel does not balance";
+                    settings.notes.push(format!("{why}; {instead}"));
+                    settings.options.push("--localalloc");
+                }
+            }
+        }
+        if let Some(huge_pages) = cell.huge_pages {
+            match set_huge_pages(huge_pages) {
+                Ok(guard) => settings.guards.extend(guard),
+                Err(why) if huge_pages == Thp::Never => {
+                    settings.notes.push(format!("{why}; it was run with --huge never"));
+                    settings.options.extend(["--huge", "never"]);
+                }
+                Err(why) => return Err(why),
+            }
+        }
+        Ok(settings)
+    }
+
+    /// One run, and what the kernel and the lab counted.
+    fn once(&mut self, invocation: &Invocation<'_>) -> Result<(UnitOutcome, BTreeMap<String, f64>), NoRun> {
+        let failed = |why: String, output: String| (UnitOutcome::Failed { why, output }, BTreeMap::new());
+        let before = Events::now();
+        let output = match self.runner.run(invocation) {
+            Ok(output) => output,
+            Err(NoRun::Interrupted) => return Err(NoRun::Interrupted),
+            Err(error) => return Ok(failed(chain(&error), String::new())),
+        };
+        let mut metrics = Events::now().since(&before);
+        if let Some(why) = output.failure() {
+            // Ctrl-C reaches programs that run in a terminal of their own, too.
+            if self.runner.is_interrupted() {
+                return Err(NoRun::Interrupted);
+            }
+            return Ok(failed(why, output.last_lines(LINES)));
+        }
+        let measured = match self.numbers(&output) {
+            Ok(measured) => measured,
+            Err(why) => return Ok(failed(why, output.last_lines(LINES))),
+        };
+        let began = self.campaign.seconds.as_ref().and_then(|pattern| pattern.began_ns(&output.printed));
+        let part = began.map(|began| (began, measured.seconds));
+        if let Some((before, after)) = output.counted(part) {
+            metrics.extend(sources(&self.here.machine, &before, &after));
+        }
+        if let Some(memory) = output.memory(part) {
+            metrics.extend(memory.latency_mean_ns.map(|latency| ("memory.latency_ns".to_owned(), latency)));
+            metrics.extend(memory.local_access_ratio().map(|share| ("memory.local".to_owned(), share)));
+            metrics.extend(memory.imbalance().map(|imbalance| ("memory.imbalance".to_owned(), imbalance)));
+        }
+        Ok((UnitOutcome::Measured(measured), metrics))
+    }
+
+    /// What the program printed.
+    fn numbers(&self, output: &RunOutput) -> Result<Measured, String> {
+        let either = |find: &dyn Fn(&str) -> Option<f64>| find(&output.printed).or_else(|| find(&output.complained));
+        let seconds = match &self.campaign.seconds {
+            Some(pattern) => either(&|text| pattern.find_in(text))
+                .ok_or_else(|| format!("it printed no time that matches `seconds = {:?}`", pattern.to_string()))?,
+            None => output.wall_seconds,
+        };
+        let metric = |(name, pattern): &(String, Seconds)| {
+            let number = either(&|text| pattern.number_in(text));
+            let number = number.ok_or_else(|| format!("it printed no number for the metric {name} ({pattern})"))?;
+            Ok((name.clone(), number))
+        };
+        let metrics = self.campaign.metrics.iter().map(metric).collect::<Result<_, String>>()?;
+        Ok(Measured { seconds, wall_seconds: output.wall_seconds, metrics })
+    }
+}
+
+/// Sets when memory gets huge pages until the guard is dropped; does nothing if it is already so.
+fn set_huge_pages(huge_pages: Thp) -> Result<Option<SwitchGuard>, String> {
+    let switch = Switch::huge_pages();
+    match switch.value() {
+        Ok(value) if value == huge_pages.name() => Ok(None),
+        // The kernel has none.
+        Err(_) if huge_pages == Thp::Never => Ok(None),
+        Err(error) => Err(chain(&error)),
+        Ok(_) => switch.set_for_now(huge_pages.name()).map(Some).map_err(|error| chain(&error)),
+    }
+}

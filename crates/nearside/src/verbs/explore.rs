@@ -1,0 +1,335 @@
+//! `nearside explore`: a campaign of runs over a grid of programs, machines and settings.
+
+use crate::explore::{Boots, Session, slurm_script};
+use crate::interrupt::interrupted;
+use crate::options::usage_error::UsageError;
+use crate::output;
+use clap::Args;
+use explore::{Campaign, Cell, Place, Progress, Results, Selector, Store, Unit, UnitOutcome};
+use report::{CampaignReport, RunTable, Table, campaign_to_html};
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::str::FromStr;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread::available_parallelism;
+
+/// Run a grid of programs, machines and settings, and test published claims on it
+///
+/// The file describes the campaign: docs/explore.md has its format. Every combination of the grid is a cell. Cells run
+/// in rounds, each in another order, until the 95 % interval of each mean is narrow enough. Every run leaves one file
+/// below the --into folder, which is complete or missing, so a campaign that was interrupted continues where it was:
+/// give the same command again. A cell whose program fails, runs too long or prints no number has failed, which is a
+/// result as well.
+///
+/// Cells run on this machine, or in the lab where the file has an axis `machine`; there, the cells of one machine and
+/// one state of its kernel share a boot. On this machine, the axes `balancing` and `huge_pages` change the kernel's
+/// settings for the time of a run, which needs root; without it, `balancing = "off"` and `huge_pages = "never"` are
+/// done for the program alone, and a note says so.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  nearside explore campaign.toml --list
+  nearside explore campaign.toml --into results --only app=cg,pinning='sequential|sockorder'
+  nearside explore campaign.toml --into results --shard 3/16
+  nearside explore campaign.toml --into results --slurm 16
+  nearside explore campaign.toml --into results --collect --parquet runs.parquet --html page.html
+
+Exit codes: 0 all cells have their runs; 3 they have, and a claim of the file was missed; 1 a cell failed or has runs left, or the \
+system refused; 2 the command line or the file is wrong. Ctrl-C ends the program that runs, restores everything, and reports the runs \
+so far.
+
+Environment: OMP_NUM_THREADS, if set, is kept for programs under an axis `pinning`; as of `nearside lab run` for cells in the lab.")]
+pub struct Arguments {
+    /// The campaign: a TOML file
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    /// Keep results below this folder, which is created if missing [default: the file's name with .results]
+    #[arg(long, value_name = "DIR")]
+    into: Option<PathBuf>,
+
+    /// Only cells with these labels: AXIS=LABEL, separated by commas; a|b for any of several labels
+    #[arg(long, value_name = "AXIS=LABEL,…")]
+    only: Vec<String>,
+
+    /// Print the cells and what they have, and run nothing
+    #[arg(long, conflicts_with = "collect")]
+    list: bool,
+
+    /// Print the results so far, and run nothing
+    #[arg(long)]
+    collect: bool,
+
+    /// Run cells that failed once more
+    #[arg(long)]
+    retry: bool,
+
+    /// Only part I of K parts, from 0/K on: cells are dealt to them in turn
+    #[arg(long, value_name = "I/K")]
+    shard: Option<Shard>,
+
+    /// Run the campaign as a job array of Slurm with this number of tasks, each a part: write its script into the folder of
+    /// results, submit it with sbatch, and end. Give --collect once it has run; submitting it again runs what is left
+    #[arg(long, value_name = "TASKS", conflicts_with_all = ["shard", "collect", "list"])]
+    slurm: Option<std::num::NonZeroU16>,
+
+    /// Boot up to N virtual machines at the same time [default: half of the CPUs]
+    #[arg(long, value_name = "N")]
+    jobs: Option<usize>,
+
+    /// Write the results as JSON to this file; - is standard output, in place of the tables
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// Write a row for each run to this file, as CSV
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+
+    /// Write a row for each run to this file, as Parquet
+    #[arg(long, value_name = "FILE")]
+    parquet: Option<PathBuf>,
+
+    /// Write a page with tables and pictures to this file: self-contained, in light and dark
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+
+    /// Print nothing as each run ends
+    #[arg(long, short)]
+    quiet: bool,
+
+    /// In the lab: run these cells, of the campaign with this hash.
+    #[arg(long, hide = true, value_name = "HASH")]
+    inside: Option<String>,
+
+    /// In the lab: the cells.
+    #[arg(long, hide = true, value_delimiter = ',')]
+    cells: Vec<String>,
+}
+
+/// Part `index` of `count`.
+#[derive(Clone, Copy, Debug)]
+struct Shard {
+    index: usize,
+    count: usize,
+}
+
+impl FromStr for Shard {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let numbers = text.split_once('/').and_then(|(index, count)| Some((index.parse().ok()?, count.parse().ok()?)));
+        let shard = numbers.map(|(index, count)| Self { index, count }).filter(|shard| shard.index < shard.count);
+        shard.ok_or_else(|| format!("`{text}` is not I/K, such as 0/4 to 3/4"))
+    }
+}
+
+/// Exit code if a claim was missed.
+const CONTRADICTED: u8 = 3;
+
+pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    let campaign =
+        Campaign::load(&arguments.file, model::VERSION).map_err(|error| UsageError::boxed(machine::chain(&error)))?;
+    let cells = arguments.chosen(&campaign)?;
+    let into = arguments.into.clone().unwrap_or_else(|| arguments.file.with_extension("results"));
+    for file in [&arguments.json, &arguments.csv, &arguments.parquet, &arguments.html].into_iter().flatten() {
+        output::check(file)?;
+    }
+    if let Some(hash) = &arguments.inside {
+        return arguments.inside(&campaign, hash, &into, &cells);
+    }
+    let store = Store::open(&into)?;
+    if arguments.list {
+        let (results, _) = read(&campaign, &store)?;
+        return list(&campaign, &results, &cells);
+    }
+    if let Some(tasks) = arguments.slurm {
+        return arguments.submit(&into, usize::from(tasks.get()));
+    }
+    let mut boots_failed = Vec::new();
+    let mut was_interrupted = false;
+    if !arguments.collect {
+        (boots_failed, was_interrupted) = arguments.run_all(&campaign, &store, &into, &cells)?;
+    }
+    // What the runs in the lab left is only in the folder.
+    let (results, mut notes) = read(&campaign, &store)?;
+    notes.extend(boots_failed);
+    if was_interrupted {
+        notes.push("Interrupted: these are the runs that had ended.".to_owned());
+    }
+    arguments.report(&campaign, &results, &cells, notes)
+}
+
+impl Arguments {
+    /// The cells that the options leave.
+    fn chosen<'a>(&self, campaign: &'a Campaign) -> Result<Vec<&'a Cell>, Box<dyn Error>> {
+        let selectors = self.only.iter().map(|text| Selector::parse(text, &campaign.axes));
+        let selectors: Vec<Selector> = selectors.collect::<Result<_, _>>().map_err(UsageError::boxed)?;
+        let named: BTreeSet<&str> = self.cells.iter().map(String::as_str).collect();
+        let is_named = |cell: &Cell| self.inside.is_none() || named.contains(cell.id.as_str());
+        let cells = campaign.cells.iter().filter(|cell| is_named(cell));
+        let cells = cells.filter(|cell| selectors.iter().all(|selector| selector.chooses(&cell.labels)));
+        let Shard { index, count } = self.shard.unwrap_or(Shard { index: 0, count: 1 });
+        let cells: Vec<&Cell> = cells.skip(index).step_by(count).collect();
+        if cells.is_empty() && self.shard.is_none() {
+            return Err(UsageError::boxed("no cell has these labels".to_owned()));
+        }
+        Ok(cells)
+    }
+
+    /// Runs what is left, here and in the lab. Returns what failed in the lab, and whether the user interrupted.
+    fn run_all(
+        &self,
+        campaign: &Campaign,
+        store: &Store,
+        into: &Path,
+        cells: &[&Cell],
+    ) -> Result<(Vec<String>, bool), Box<dyn Error>> {
+        let part = self.shard.map(|Shard { index, count }| format!("{index}-{count}"));
+        let _lock = store.lock(part.as_deref())?;
+        let mut results = read(campaign, store)?.0;
+        if self.retry {
+            let failed = |cell: &&Cell| results.units(&cell.id).iter().filter(|unit| is_failed(unit));
+            cells.iter().flat_map(failed).try_for_each(|unit| store.forget(unit))?;
+            results = read(campaign, store)?.0;
+        }
+        let interrupted = interrupted()?;
+        let here: Vec<&Cell> = cells.iter().copied().filter(|cell| cell.place == Place::Here).collect();
+        let say = |text: &str| self.say(text);
+        let session = Session { campaign, store, interrupted: interrupted.clone(), say: &say };
+        if session.run(&here, &mut results)? {
+            return Ok((Vec::new(), true));
+        }
+        let progress = Progress { campaign };
+        let is_in_lab = |cell: &&&Cell| cell.place != Place::Here && !progress.is_over(&results, cell);
+        let in_lab: Vec<&Cell> = cells.iter().filter(is_in_lab).copied().collect();
+        let jobs = self.jobs()?;
+        let boots = Boots { campaign, file: &self.file, into, jobs, quiet: self.quiet, interrupted: &interrupted };
+        let failed = boots.run(&in_lab)?;
+        Ok((failed, interrupted.load(Relaxed)))
+    }
+
+    /// Writes and submits the job array. Each task has the options that choose cells.
+    fn submit(&self, into: &Path, tasks: usize) -> Result<ExitCode, Box<dyn Error>> {
+        let only = self.only.iter().flat_map(|labels| ["--only", labels]);
+        let options: Vec<OsString> = only.chain(self.retry.then_some("--retry")).map(OsString::from).collect();
+        let (file, folder) = (fs::canonicalize(&self.file)?, fs::canonicalize(into)?);
+        let script = slurm_script(&std::env::current_exe()?, &file, &folder, &options, tasks)?;
+        let path = folder.join("campaign.sbatch");
+        output::write_to(&script, &path)?;
+        let submitted = Command::new("sbatch").arg(&path).status();
+        let status = submitted
+            .map_err(|error| format!("cannot submit {} (sbatch: {error}): is Slurm installed here?", path.display()))?;
+        Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// Virtual machines at the same time: their simulated time makes parallel runs fair, but each needs a core.
+    fn jobs(&self) -> Result<usize, Box<dyn Error>> {
+        let cores = available_parallelism().map_or(1, usize::from);
+        match self.jobs {
+            Some(0) => Err(UsageError::boxed("--jobs 0 runs nothing".to_owned())),
+            Some(jobs) if jobs > cores => {
+                Err(UsageError::boxed(format!("--jobs {jobs} is more than this host's {cores} CPUs")))
+            }
+            jobs => Ok(jobs.unwrap_or((cores / 2).max(1))),
+        }
+    }
+
+    /// In the lab: runs cells as a host does, in a folder that is locked by the host's nearside.
+    fn inside(
+        &self,
+        campaign: &Campaign,
+        hash: &str,
+        into: &Path,
+        cells: &[&Cell],
+    ) -> Result<ExitCode, Box<dyn Error>> {
+        if campaign.hash != hash {
+            return Err(format!("{} has changed since the campaign began: run it again", self.file.display()).into());
+        }
+        let store = Store::open(into)?;
+        let mut results = read(campaign, &store)?.0;
+        let say = |text: &str| self.say(text);
+        let session = Session { campaign, store: &store, interrupted: interrupted()?, say: &say };
+        let was_interrupted = session.run(cells, &mut results)?;
+        Ok(if was_interrupted { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+
+    fn say(&self, text: &str) {
+        if !self.quiet {
+            // With standard error closed there is nowhere to report this.
+            let _ = writeln!(std::io::stderr(), "nearside: {text}");
+        }
+    }
+
+    fn report(
+        &self,
+        campaign: &Campaign,
+        results: &Results,
+        cells: &[&Cell],
+        notes: Vec<String>,
+    ) -> Result<ExitCode, Box<dyn Error>> {
+        let report = CampaignReport::new(campaign, results, cells, notes);
+        let table = RunTable::new(campaign, results, cells);
+        if let Some(file) = &self.csv {
+            output::write_to(&table.to_csv(), file)?;
+        }
+        if let Some(file) = &self.parquet {
+            output::replace(file, |to| table.write_parquet(to).map_err(std::io::Error::other))?;
+        }
+        if let Some(file) = &self.html {
+            output::write_to(&campaign_to_html(&report)?, file)?;
+        }
+        if let Some(file) = &self.json {
+            output::write_to(&(serde_json::to_string_pretty(&report)? + "\n"), file)?;
+        }
+        if self.json.as_deref() != Some(Path::new("-")) {
+            output::write(&report.to_string(), None)?;
+        }
+        Ok(match (report.is_complete(), report.is_contradicted()) {
+            (false, _) => ExitCode::FAILURE,
+            (true, true) => ExitCode::from(CONTRADICTED),
+            (true, false) => ExitCode::SUCCESS,
+        })
+    }
+}
+
+fn is_failed(unit: &Unit) -> bool {
+    matches!(unit.outcome, UnitOutcome::Failed { .. })
+}
+
+/// The results in the folder, and notes about the rest of it.
+fn read(campaign: &Campaign, store: &Store) -> Result<(Results, Vec<String>), Box<dyn Error>> {
+    let (units, mut notes) = store.read()?;
+    let older = units.iter().filter(|unit| unit.campaign != campaign.hash).count();
+    let (results, others) = Results::of(campaign, units);
+    if others > 0 {
+        notes.push(format!(
+            "{others} results in the folder are of cells that this file does not have: it has changed, or it is another one"
+        ));
+    }
+    if older > others {
+        notes.push(format!("{} results are of an earlier state of the file, with the same cells", older - others));
+    }
+    Ok((results, notes))
+}
+
+fn list(campaign: &Campaign, results: &Results, cells: &[&Cell]) -> Result<ExitCode, Box<dyn Error>> {
+    let progress = Progress { campaign };
+    let mut table = Table::new(["cell", "id", "runs", "state"]);
+    for cell in cells {
+        let state = match results.failure(&cell.id) {
+            Some((why, _)) => why,
+            None if progress.is_over(results, cell) => "done",
+            None => "to run",
+        };
+        table.row([cell.name.as_str(), &cell.id, &results.measured(&cell.id).count().to_string(), state]);
+    }
+    let (least, most) = progress.left(results, cells);
+    let runs = if least == most { least.to_string() } else { format!("{least} to {most}") };
+    output::write(&format!("{table}\n{} cells, {runs} runs left\n", cells.len()), None)?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,57 @@
+//! `nearside explore` in the lab.
+
+use crate::support::Lab;
+use serde_json::Value;
+use std::fs;
+
+const CAMPAIGN: &str = r#"
+title = "pinnings in the lab"
+seconds = "/seconds"
+timeout_s = 20
+runs = { min = 2, max = 2 }
+[grid]
+app = { cg = "WORKLOADS cg --size 2M --json", hang = "sleep 1000", places = "sh -c 'echo {q}\"$OMP_PLACES\"; exit 3'" }
+machine = ["small-2x2"]
+pinning = ["sockorder", "sequential"]
+balancing = ["off"]
+q = [1]
+[[exclude]]
+app = ["hang", "places"]
+pinning = "sockorder"
+[lab]
+memory_per_node = "512M"
+"#;
+
+#[test]
+fn cells_of_one_machine_share_a_boot_and_leave_their_results() {
+    let lab = Lab::new();
+    let workloads = lab.path("nearside-workloads");
+    fs::write(lab.path("work/c.toml"), CAMPAIGN.replace("WORKLOADS", workloads.to_str().unwrap())).unwrap();
+    let explore = |options: &[&str]| {
+        let mut command = lab.nearside();
+        command.args(["explore", "c.toml", "--into", "results"]).args(options);
+        lab.run(command, b"")
+    };
+    let ran = explore(&["--json", "report.json"]);
+    ran.failed(
+        1,
+        &["cg-small-2x2-sequential-off-1, run 2: ", "hang-small-2x2-sequential-off-1, run 1: it was ended after 20 s"],
+    );
+    let report: Value = lab.json("work/report.json");
+    let cells = report["cells"].as_array().unwrap();
+    assert_eq!(cells.len(), 4, "{report:#}");
+    for cell in &cells[..2] {
+        assert_eq!(cell["runs"].as_array().unwrap().len(), 2, "{cell:#}");
+        let share = |name: &str| cell["metrics"][format!("mean({name})")].as_f64().unwrap();
+        let sum = ["A", "B", "C", "D"].map(share).iter().sum::<f64>();
+        assert!((sum - 1.0).abs() < 1e-9 && share("A") > 0.1, "{cell:#}");
+    }
+    assert!(cells[3]["output"].as_str().unwrap().contains("1{0},{2},{1},{3}"), "{:#}", cells[3]);
+    let unit = lab.path("work/results/cells").join(cells[0]["id"].as_str().unwrap()).join("0.json");
+    let unit: Value = serde_json::from_str(&fs::read_to_string(unit).unwrap()).unwrap();
+    assert!(unit["model"].is_string() && unit["places"] == "{0},{1},{2},{3}", "{unit:#}");
+    // Nothing is left: no machine boots.
+    let again = explore(&[]);
+    again.failed(1, &[]);
+    assert!(!again.error.contains(", run "), "{}", again.error);
+}

@@ -1,0 +1,153 @@
+//! The results of a campaign: cells, claims and correlations.
+
+pub mod table;
+pub(crate) mod text;
+
+use explore::{
+    Campaign, Cell, Claim, Correlation, CorrelationResult, EffectResult, Estimate, Progress, Ranked, Results, Selector,
+    correlations, effects, mean, ranking, relative_means,
+};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A campaign and its results so far.
+#[derive(Clone, Debug, Serialize)]
+pub struct CampaignReport {
+    /// What it is about.
+    pub title: String,
+    /// The hash of the campaign's file.
+    pub hash: String,
+    /// The names of the axes.
+    pub axes: Vec<String>,
+    /// The cells, in the order of the grid.
+    pub cells: Vec<CellReport>,
+    /// Claims about ratios.
+    pub effects: Vec<EffectResult>,
+    /// Claims about correlations.
+    pub correlations: Vec<CorrelationResult>,
+    /// Metrics by how closely they are related to the time.
+    pub rankings: Vec<RankingReport>,
+    /// Runs left, at least.
+    pub left: usize,
+    /// What else is to be known.
+    pub notes: Vec<String>,
+}
+
+/// A cell and its results.
+#[derive(Clone, Debug, Serialize)]
+pub struct CellReport {
+    /// Its name.
+    pub name: String,
+    /// Its hash.
+    pub id: String,
+    /// Its labels, in the order of the axes.
+    pub labels: Vec<String>,
+    /// The times of its runs, s.
+    pub runs: Vec<f64>,
+    /// The mean time, s.
+    pub seconds: Option<Estimate>,
+    /// The time over that of the baseline.
+    pub relative: Option<Estimate>,
+    /// The means of its metrics.
+    pub metrics: BTreeMap<String, f64>,
+    /// Whether it needs more runs.
+    pub is_over: bool,
+    /// Why it failed.
+    pub failed: Option<String>,
+    /// The last lines of the output of a run that failed.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub output: String,
+    /// What was done in another way than the file says.
+    pub notes: BTreeSet<String>,
+}
+
+/// A ranking of metrics.
+#[derive(Clone, Debug, Serialize)]
+pub struct RankingReport {
+    /// The cells whose runs it is about.
+    pub over: String,
+    /// The metrics, the most closely related first.
+    pub metrics: Vec<Ranked>,
+    /// The claim's metric and the time of each run.
+    pub points: Vec<(f64, f64)>,
+    /// The claim's metric.
+    pub metric: String,
+}
+
+impl CampaignReport {
+    /// The report on some cells of a campaign.
+    pub fn new(campaign: &Campaign, results: &Results, cells: &[&Cell], notes: Vec<String>) -> Self {
+        let progress = Progress { campaign };
+        let relative = relative_means(campaign, results);
+        let cell = |cell: &&Cell| {
+            let seconds = results.values(&cell.id, "seconds");
+            let failure = results.failure(&cell.id);
+            CellReport {
+                name: cell.name.clone(),
+                id: cell.id.clone(),
+                labels: campaign.labels(cell).map(|(_, label)| label.to_owned()).collect(),
+                seconds: Estimate::from_values(&seconds),
+                runs: seconds,
+                relative: relative(cell),
+                metrics: means(results, cell),
+                is_over: progress.is_over(results, cell),
+                failed: failure.map(|(why, _)| why.to_owned()),
+                output: failure.map(|(_, output)| output.to_owned()).unwrap_or_default(),
+                notes: results.units(&cell.id).iter().flat_map(|unit| unit.notes.iter().cloned()).collect(),
+            }
+        };
+        Self {
+            title: campaign.title.clone(),
+            hash: campaign.hash.clone(),
+            axes: campaign.axes.iter().map(|axis| axis.name.clone()).collect(),
+            cells: cells.iter().map(cell).collect(),
+            effects: effects(campaign, results),
+            correlations: correlations(campaign, results),
+            rankings: rankings(campaign, results),
+            left: progress.left(results, cells).0,
+            notes,
+        }
+    }
+
+    /// Whether every cell has its runs, and none failed.
+    pub fn is_complete(&self) -> bool {
+        self.cells.iter().all(|cell| cell.is_over && cell.failed.is_none())
+    }
+
+    /// Whether a claim was missed.
+    pub fn is_contradicted(&self) -> bool {
+        let claims = self.effects.iter().map(|effect| effect.claim);
+        claims.chain(self.correlations.iter().map(|correlation| correlation.claim)).any(|claim| claim == Claim::Missed)
+    }
+}
+
+fn means(results: &Results, cell: &Cell) -> BTreeMap<String, f64> {
+    let names: BTreeSet<&String> = results.measured(&cell.id).flat_map(|run| run.metrics.keys()).collect();
+    let mean = |name: &String| Some((name.clone(), mean(&results.values(&cell.id, name))?));
+    names.into_iter().filter_map(mean).collect()
+}
+
+/// A ranking for the cells of each claim about a correlation.
+fn rankings(campaign: &Campaign, results: &Results) -> Vec<RankingReport> {
+    let mut known: Vec<&Selector> = Vec::new();
+    let mut rankings = Vec::new();
+    for claim in &campaign.correlations {
+        if known.contains(&&claim.over) {
+            continue;
+        }
+        known.push(&claim.over);
+        let metrics = ranking(campaign, results, &claim.over);
+        if !metrics.is_empty() {
+            let points = points(campaign, results, claim);
+            let over = claim.over.describe(&campaign.axes);
+            rankings.push(RankingReport { over, metrics, points, metric: claim.metric.clone() });
+        }
+    }
+    rankings
+}
+
+fn points(campaign: &Campaign, results: &Results, claim: &Correlation) -> Vec<(f64, f64)> {
+    let cells = campaign.cells.iter().filter(|cell| claim.over.chooses(&cell.labels));
+    let runs = cells.flat_map(|cell| results.measured(&cell.id));
+    runs.filter_map(|run| Some((run.metric(&claim.metric)?, run.seconds))).collect()
+}
