@@ -3,6 +3,7 @@
 use crate::evidence::{Action, Evidence, RuledOut};
 use crate::flow::Flow;
 use crate::gain::{Gain, Placement, gain};
+use crate::huge_pages::HugePage;
 use crate::ids::{ObjectId, ProcessId, SiteId};
 use crate::object::ObjectKind;
 use crate::pattern::Pattern;
@@ -12,8 +13,9 @@ use crate::statistics::{Confidence, Share};
 use crate::symbols::File;
 use crate::tally::{Counts, Tally};
 use crate::view::View;
-use machine::NodeId;
+use machine::{HUGE_PAGE, NodeId};
 use queueing::Distances;
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::thread;
@@ -105,12 +107,23 @@ impl View<'_> {
         let pattern = Pattern::new(flow, distances);
         let kind = profile.site(site).map_or(ObjectKind::Unknown, |site| site.kind);
         let situation = Situation { kind, machine: profile.machine(), factor: distances.saturated_factor(), all, flow };
-        let Decision { mut action, evidence, confidence, mut ruled_out } = decide(&pattern, &situation);
+        let Decision { mut action, evidence, confidence, mut ruled_out, huge_pages } = decide(&pattern, &situation);
         let nodes = process_nodes(&pattern, all, profile);
         let placed = |access: &Access| profile.site_of(access.object) == Some(site);
         let is_spread = |action| action == Action::PinThreads && pattern.processes.len() > 1;
         let mut gain = match action {
             Action::LeaveAlone => None,
+            // What others use of a part stays where it is.
+            Action::SplitHugePages => {
+                let of = |page: &HugePage| (page.process, page.address / HUGE_PAGE);
+                let pages: FxHashMap<_, &HugePage> = huge_pages.iter().map(|page| (of(page), page)).collect();
+                let owned = |access: &Access| {
+                    let process = profile.threads()[access.thread.index()].process;
+                    let page = pages.get(&(process, access.address / HUGE_PAGE));
+                    placed(access) && page.is_some_and(|page| page.owner_of(access.address) == access.from)
+                };
+                gain(self, flow, distances, owned, &Placement::Local)
+            }
             Action::Interleave => gain(self, flow, distances, placed, &Placement::Interleaved),
             // Pinning a process moves everything that it uses.
             Action::PinThreads if is_spread(action) => {
