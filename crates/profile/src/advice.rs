@@ -3,7 +3,7 @@
 use crate::evidence::{Action, Evidence, RuledOut};
 use crate::flow::Flow;
 use crate::gain::{Gain, Placement, gain};
-use crate::huge_pages::HugePage;
+use crate::huge_pages::owned;
 use crate::ids::{ObjectId, ProcessId, SiteId};
 use crate::object::ObjectKind;
 use crate::pattern::Pattern;
@@ -13,9 +13,8 @@ use crate::statistics::{Confidence, Share};
 use crate::symbols::File;
 use crate::tally::{Counts, Tally};
 use crate::view::View;
-use machine::{HUGE_PAGE, NodeId};
+use machine::NodeId;
 use queueing::Distances;
-use rustc_hash::FxHashMap;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::thread;
@@ -113,16 +112,9 @@ impl View<'_> {
         let is_spread = |action| action == Action::PinThreads && pattern.processes.len() > 1;
         let mut gain = match action {
             Action::LeaveAlone => None,
-            // What others use of a part stays where it is.
             Action::SplitHugePages => {
-                let of = |page: &HugePage| (page.process, page.address / HUGE_PAGE);
-                let pages: FxHashMap<_, &HugePage> = huge_pages.iter().map(|page| (of(page), page)).collect();
-                let owned = |access: &Access| {
-                    let process = profile.threads()[access.thread.index()].process;
-                    let page = pages.get(&(process, access.address / HUGE_PAGE));
-                    placed(access) && page.is_some_and(|page| page.owner_of(access.address) == access.from)
-                };
-                gain(self, flow, distances, owned, &Placement::Local)
+                let owned = owned(profile, huge_pages.iter());
+                gain(self, flow, distances, |access| placed(access) && owned(access), &Placement::Local)
             }
             Action::Interleave => gain(self, flow, distances, placed, &Placement::Interleaved),
             // Pinning a process moves everything that it uses.

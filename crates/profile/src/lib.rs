@@ -128,7 +128,9 @@ pub use filter::{Filter, Predicate};
 pub use flow::Flow;
 pub use gain::Gain;
 pub use home::{MemoryHome, ThreadHome};
-pub use huge_pages::{ENOUGH_OF_BLOCK, FEWEST_OF_BLOCK, HugePage, Owner, Saving, Sharing};
+pub use huge_pages::{
+    ENOUGH_OF_BLOCK, FEWEST_OF_BLOCK, HugePage, ObjectHugePages, Owner, Saving, Sharing, SharingCounts,
+};
 pub use ids::{ChainId, CodeId, FileId, ObjectId, ProcessId, SiteId, ThreadId};
 pub use latency::{LatencyPart, Saturation, saturations};
 pub use measurements::Measurements;

@@ -7,6 +7,7 @@ mod compare;
 mod diff;
 mod doctor;
 mod export;
+mod hugepages;
 pub mod lab;
 mod manual;
 mod measure;
@@ -42,6 +43,7 @@ pub enum Verb {
     Compare(Box<compare::Arguments>),
     Doctor(doctor::Arguments),
     Report(Box<report::Arguments>),
+    Hugepages(hugepages::Arguments),
     Diff(Box<diff::Arguments>),
     Assert(Box<assert::Arguments>),
     Export(Box<export::Arguments>),
@@ -71,6 +73,7 @@ impl Verb {
             Self::Compare(arguments) => compare::run(arguments),
             Self::Doctor(arguments) => doctor::run(arguments),
             Self::Report(arguments) => report::run(arguments),
+            Self::Hugepages(arguments) => Ok(hugepages::run(arguments)),
             Self::Diff(arguments) => diff::run(arguments),
             Self::Assert(arguments) => Ok(assert::run(arguments)),
             Self::Export(arguments) => export::run(arguments),

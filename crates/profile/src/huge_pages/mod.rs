@@ -5,6 +5,7 @@
 //! pages would save against what they cost. Successive accesses are no evidence: threads sweep their parts in bursts,
 //! so that most successions within a falsely shared page are of one node.
 
+mod by_object;
 mod fine_grain;
 mod layout;
 mod saving;
@@ -12,6 +13,8 @@ mod segments;
 mod significance;
 mod verdict;
 
+pub(crate) use by_object::owned;
+pub use by_object::{ObjectHugePages, SharingCounts};
 pub(crate) use layout::may_have_huge_pages;
 pub use saving::Saving;
 pub use verdict::{Owner, Sharing};
@@ -62,7 +65,7 @@ pub struct HugePage {
     pub held: f64,
     /// The parts, by first page.
     pub owners: Vec<Owner>,
-    /// Sampled small pages that lie on another node than their owner's.
+    /// Small pages that lie on another node than their owner's, as far as the sampled ones show.
     pub misplaced_pages: u64,
     /// The nodes that its memory was seen on.
     pub lies_on: Vec<NodeId>,

@@ -1,13 +1,13 @@
 //! What small pages on their owners' nodes would save, and what they cost.
 
 use super::layout::Block;
-use super::verdict::{Judged, Sharing};
 use super::PAGES;
+use super::verdict::{Judged, Part, Sharing};
 use crate::statistics::wilson;
 use machine::{HUGE_PAGE, LINE_BYTES};
 use queueing::Distances;
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 /// Standard deviations that exclude 5 %.
 const Z_95: f64 = 1.960;
@@ -17,7 +17,9 @@ const WALK_NS: f64 = 20.0;
 /// What small pages on their owners' nodes would save.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Saving {
-    /// Remote accesses that would be local.
+    /// Samples of remote accesses that would be local.
+    pub avoidable_samples: u64,
+    /// The accesses that they stand for.
     pub avoidable_accesses: f64,
     /// Local accesses of others that would be remote.
     pub lost_accesses: f64,
@@ -36,6 +38,7 @@ impl Saving {
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
+            avoidable_samples: self.avoidable_samples + other.avoidable_samples,
             avoidable_accesses: self.avoidable_accesses + other.avoidable_accesses,
             lost_accesses: self.lost_accesses + other.lost_accesses,
             ns: self.ns + other.ns,
@@ -93,6 +96,7 @@ pub(crate) fn saving(block: &Block, judged: &Judged, distances: &Distances) -> O
     let all = block.uses.len() as u64;
     let (won_ns, lost_ns) = (won.interval_ns(all), lost.interval_ns(all));
     Some(Saving {
+        avoidable_samples: won.samples,
         avoidable_accesses: won.accesses,
         lost_accesses: lost.accesses,
         ns: won.ns - lost.ns - walks_ns,
@@ -102,9 +106,14 @@ pub(crate) fn saving(block: &Block, judged: &Judged, distances: &Distances) -> O
     })
 }
 
-/// Sampled small pages that lie elsewhere than with their owner.
+/// Small pages that lie elsewhere than with their owner: of each part as many as of its sampled pages.
 pub(crate) fn misplaced(block: &Block, judged: &Judged) -> u64 {
-    let is_elsewhere = |page: usize, lies: usize| judged.owner_of(page).is_some_and(|owner| usize::from(owner) != lies);
-    let pages = block.uses.iter().filter_map(|used| Some((used.page(), used.lies()?)));
-    pages.filter(|(page, lies)| is_elsewhere(*page, *lies)).map(|(page, _)| page).collect::<BTreeSet<_>>().len() as u64
+    let mut lie: BTreeMap<usize, usize> = BTreeMap::new();
+    lie.extend(block.uses.iter().filter_map(|used| Some((used.page(), used.lies()?))));
+    let of_part = |part: &Part| {
+        let seen = || lie.range(part.first_page..part.first_page + part.pages);
+        let elsewhere = seen().filter(|(_, lies)| **lies != usize::from(part.node)).count();
+        (elsewhere * part.pages).checked_div(seen().count()).unwrap_or(0) as u64
+    };
+    judged.parts.iter().map(of_part).sum()
 }

@@ -1,0 +1,27 @@
+//! `nearside hugepages`: huge pages that nodes share falsely.
+
+mod find;
+
+use clap::{Args, Subcommand};
+use std::process::ExitCode;
+
+/// Find huge pages of which different nodes use different parts
+///
+/// A huge page lies on one node as a whole. Where nodes use different parts of one, most of them wait for remote memory,
+/// although small pages could be local to all: the page is falsely shared.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Find(Box<find::Arguments>),
+}
+
+pub fn run(arguments: &Arguments) -> ExitCode {
+    match &arguments.command {
+        Command::Find(arguments) => find::run(arguments),
+    }
+}
