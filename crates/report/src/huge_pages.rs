@@ -5,9 +5,7 @@ use crate::profile::advice::{kind_words, place};
 use crate::profile::site_key::source_of;
 use crate::{Table, bytes, count, percent};
 use machine::NodeId;
-use profile::{
-    FEWEST_OF_BLOCK, Gain, HugePage, ObjectHugePages, ObjectSummary, Sharing, SharingCounts, View, wilson,
-};
+use profile::{FEWEST_OF_BLOCK, Gain, HugePage, ObjectHugePages, ObjectSummary, Sharing, SharingCounts, View, wilson};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

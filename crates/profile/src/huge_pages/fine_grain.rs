@@ -1,6 +1,7 @@
 //! Owners that alternate below the resolution of segments: pairs of samples in the same small page, or the same line,
 //! agree in their node more than the block's shares predict. Pairs are pooled over an object's blocks.
 
+use super::ENOUGH_OF_BLOCK;
 use super::layout::{Block, Use};
 use super::significance::Agreement;
 use super::verdict::{Judged, Part, Sharing};
@@ -27,13 +28,16 @@ struct Pairs {
 pub(crate) fn refine(blocks: &[Block], judged: &mut [Judged]) {
     let mut pairs: BTreeMap<(ProcessId, ObjectId), Pairs> = BTreeMap::new();
     let key = |block: &Block| Some((block.process, *block.objects.first()?));
-    let is_open = |judged: &Judged| judged.sharing == Sharing::TrulyShared;
-    for (block, _) in blocks.iter().zip(judged.iter()).filter(|(_, judged)| is_open(judged)) {
+    // Of fewer samples, larger parts may have been missed, too.
+    let is_open = |block: &Block, judged: &Judged| {
+        judged.sharing == Sharing::TrulyShared && block.uses.len() as u64 >= ENOUGH_OF_BLOCK
+    };
+    for (block, _) in blocks.iter().zip(judged.iter()).filter(|(block, judged)| is_open(block, judged)) {
         if let Some(key) = key(block) {
             pairs.entry(key).or_default().add(&block.uses);
         }
     }
-    for (block, judged) in blocks.iter().zip(judged).filter(|(_, judged)| is_open(judged)) {
+    for (block, judged) in blocks.iter().zip(judged).filter(|(block, judged)| is_open(block, judged)) {
         let Some(pairs) = key(block).and_then(|key| pairs.get(&key)) else { continue };
         if is_clear(&pairs.pages) {
             judged.parts = owners_of_pages(&block.uses);

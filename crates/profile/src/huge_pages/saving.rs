@@ -1,7 +1,7 @@
 //! What small pages on their owners' nodes would save, and what they cost.
 
-use super::layout::Block;
 use super::PAGES;
+use super::layout::Block;
 use super::verdict::{Judged, Part, Sharing};
 use crate::statistics::wilson;
 use machine::{HUGE_PAGE, LINE_BYTES};

@@ -24,20 +24,33 @@ const FALSE_QUARTER: Users = |page, _| u32::from(page < PAGES / 4);
 const FALSE_HALF: Users = |page, _| u32::from(page >= PAGES / 2);
 const FALSE_FOUR: Users = |page, _| (page * 4 / PAGES) as u32;
 
+/// `SplitMix64`: of a linear generator, every n-th number is too regular for rates of errors.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ mixed >> 31) % most
+    }
+}
+
 /// Verdicts on blocks with samples of these users in random order, all on node 0, 2 % of them of another node.
 fn judged(samples: u64, users: &[Users], blocks_each: u64) -> Vec<HugePage> {
     let mut trace = Trace::new(&[1]);
     let blocks = users.len() as u64 * blocks_each;
     trace.allocate((1, 1, 0), START, blocks * HUGE, "table_new");
+    let mut random = Random(samples);
     for _ in 0..samples {
         for block in 0..blocks {
-            let (page, chance, noise) = (trace.random(PAGES), trace.random(1000), trace.random(1000));
+            let (page, chance, noise) = (random.below(PAGES), random.below(1000), random.below(1000));
             let mut node = users[(block / blocks_each) as usize](page, chance);
             if noise < 20 {
                 node = (node + 1) % 4;
             }
-            let cpu = 2 * node + trace.random(2) as u32;
-            let address = START + block * HUGE + page * 4096 + trace.random(64) * 64;
+            let (cpu, line) = (2 * node + random.below(2) as u32, random.below(64));
+            let address = START + block * HUGE + page * 4096 + line * 64;
             trace.access((1, 10 + cpu, cpu), address, 0, AccessKind::Load);
         }
     }
@@ -107,9 +120,8 @@ fn of_truly_shared_and_private_data_at_most_one_percent_is_found() {
 
 #[test]
 fn t31_fewer_samples_find_less() {
-    let shares: Vec<f64> = [100, 48, 24, 16, 12]
-        .map(|samples| found(&judged(samples, &[FALSE_QUARTER, PRIVATE], 300)[..300]))
-        .to_vec();
+    let shares: Vec<f64> =
+        [100, 48, 24, 16, 12].map(|samples| found(&judged(samples, &[FALSE_QUARTER, PRIVATE], 300)[..300])).to_vec();
     assert!(shares.windows(2).all(|pair| pair[0] >= pair[1]), "{shares:?}");
     assert!(shares[0] > 0.99 && shares[3] < 0.9 && shares[4] == 0.0, "{shares:?}");
     let few = judged(15, &[FALSE_HALF], 1).remove(0);
@@ -169,7 +181,8 @@ fn blocks_whose_users_change_drift_and_partly_shared_ones_are_mixed() {
     for number in 0..400 {
         let page = trace.random(PAGES);
         let cpu = 2 * u32::from((page < 200) == (number < 200));
-        trace.access((1, 10 + cpu, cpu), START + page * 4096 + trace.random(64) * 64, 0, AccessKind::Load);
+        let address = START + page * 4096 + trace.random(64) * 64;
+        trace.access((1, 10 + cpu, cpu), address, 0, AccessKind::Load);
     }
     let page = trace.profile().view(&Filter::default()).flow().huge_pages().remove(0);
     assert_eq!((page.sharing, page.is_huge), (Sharing::Drifting, false));

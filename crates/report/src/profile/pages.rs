@@ -100,7 +100,11 @@ impl fmt::Display for ObjectPages {
         for page in falsely_shared {
             let of = if page.is_huge { "the huge page" } else { "2 MiB" };
             let share = 100.0 * page.held;
-            writeln!(f, "  {of} at {:x}: nodes use parts of their own ({share:.0} % of {})", page.address, page.samples)?;
+            writeln!(
+                f,
+                "  {of} at {:x}: nodes use parts of their own ({share:.0} % of {})",
+                page.address, page.samples
+            )?;
         }
         let mut table = Table::new(["  page", "samples", "remote", "writes", "threads", "from nodes", "moves"]);
         for page in first {

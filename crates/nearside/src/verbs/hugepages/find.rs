@@ -96,7 +96,9 @@ fn find(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let folder = arguments.recording.output.clone().unwrap_or_else(|| scratch.path().join("trace"));
     let options = RecordOptions { output: Some(folder.clone()), ..arguments.recording.clone() };
     match (arguments.pid, &arguments.machine) {
-        (Some(_), Some(_)) => Err(UsageError::boxed("--machine runs a program in the lab, where no process of this host is")),
+        (Some(_), Some(_)) => {
+            Err(UsageError::boxed("--machine runs a program in the lab, where no process of this host is"))
+        }
         (Some(pid), None) => arguments.tell(&arguments.watch(pid, &options, scratch.path())?),
         (None, Some(lab)) => {
             let recording = LabRecordArguments::new(lab.clone(), options, arguments.command.clone());
