@@ -7,6 +7,7 @@ mod assertions;
 mod bounds;
 mod documents;
 mod export;
+mod hugepages;
 mod manual;
 mod measure;
 mod memory;

@@ -8,6 +8,7 @@ mod compare;
 mod counters;
 mod failures;
 mod files;
+mod hugepages;
 mod interrupts;
 mod look;
 mod machine;
