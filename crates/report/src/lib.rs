@@ -5,6 +5,7 @@ mod assertions;
 mod bind;
 mod columns;
 mod compare;
+mod cure;
 mod doctor;
 mod escape;
 mod family;
@@ -48,6 +49,7 @@ pub use compare::{
     CompareReport, Comparison, Estimate, FailedRun, MemoryCounts, OneRun, PolicyRuns, PolicySummary, Simulation,
     Verdict,
 };
+pub use cure::CureReport;
 pub use doctor::{DoctorReport, Finding};
 pub use family::Family;
 pub use flamegraph::{FlameGraphError, RemoteCost};

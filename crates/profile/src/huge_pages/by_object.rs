@@ -129,7 +129,7 @@ impl View<'_> {
             huge_pages: counts,
             misplaced_pages,
             saving,
-            gain: self.gain_of_splitting(&falsely),
+            gain: if falsely.is_empty() { None } else { self.gain_of_splitting(&falsely) },
             cost_ns,
             pays_after_s: saved_ns.map(|saved_ns| cost_ns / saved_ns * span_ns / 1e9),
         }

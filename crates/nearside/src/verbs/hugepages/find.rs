@@ -32,6 +32,8 @@ const ENOUGH: f64 = 0.9;
 /// repeated with twice the length, up to 80 seconds, until the pages with 90 % of the samples have a verdict.
 #[derive(Debug, Args)]
 #[command(
+    mut_arg("machine", |machine| machine.required(false).help("Record on this machine of the lab: a preset or a file; or the machine \
+        that a trace was recorded on")),
     mut_arg("output", |output| output.help("Keep the trace in this folder [default: it is removed]").conflicts_with("trace")),
     mut_arg("quiet", |quiet| quiet.help("Print nothing about the recording")),
     after_help = "\
@@ -65,7 +67,6 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
-    /// Record on a machine of the lab; or the machine that a trace was recorded on
     #[command(flatten)]
     machine: Option<MachineOptions>,
 

@@ -1,11 +1,12 @@
 //! `nearside hugepages`: huge pages that nodes share falsely.
 
+mod cure;
 mod find;
 
 use clap::{Args, Subcommand};
 use std::process::ExitCode;
 
-/// Find huge pages of which different nodes use different parts
+/// Find and cure huge pages of which different nodes use different parts
 ///
 /// A huge page lies on one node as a whole. Where nodes use different parts of one, most of them wait for remote memory,
 /// although small pages could be local to all: the page is falsely shared.
@@ -18,10 +19,12 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Find(Box<find::Arguments>),
+    Cure(Box<cure::Arguments>),
 }
 
 pub fn run(arguments: &Arguments) -> ExitCode {
     match &arguments.command {
         Command::Find(arguments) => find::run(arguments),
+        Command::Cure(arguments) => cure::run(arguments),
     }
 }

@@ -136,7 +136,7 @@ pub fn record_processes(arguments: &Arguments) -> Result<u8, Box<dyn Error>> {
 }
 
 /// Opens all sources and begins the trace.
-fn begin(arguments: &Arguments, target: &Target) -> Result<(Recorder, Option<PathBuf>), Box<dyn Error>> {
+pub fn begin(arguments: &Arguments, target: &Target) -> Result<(Recorder, Option<PathBuf>), Box<dyn Error>> {
     let Arguments { options, command, json, .. } = arguments;
     json.as_deref().map_or(Ok(()), output::check)?;
     let folder = options.output.clone().unwrap_or_else(|| folder::unused(Path::new("")));
