@@ -1,9 +1,10 @@
-//! `nearside hugepages` on virtual machines: a program whose threads use parts of its huge pages.
+//! `nearside hugepages` on virtual machines: a program whose threads use parts of its huge pages is found and cured.
 
 use crate::support::Lab;
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
+use test_tools::Checks;
 
 /// Four parts of 5.25 MiB: their three borders are within huge pages.
 const PARTS: &str = "5.25";
@@ -31,12 +32,14 @@ fn huge_pages_at_borders_of_parts_are_found_with_their_owners() {
     let misplaced: i64 = counted.split(' ').next().unwrap().parse().unwrap();
     let found: Value = lab.json("work/found.json");
     let counts = &found["huge_pages"];
-    assert_eq!((counts["all"].as_u64(), counts["falsely_shared"].as_u64()), (Some(11), Some(3)), "{counts:#}");
+    // The last block is half used, and may be of small pages.
+    assert!((10..=11).contains(&counts["all"].as_u64().unwrap()), "{counts:#}");
+    assert_eq!(counts["falsely_shared"], 3, "{counts:#}");
     let told = found["objects"][0]["pages"]["misplaced_pages"].as_i64().unwrap();
     assert!((told - misplaced).abs() <= 24, "{told} are not the {misplaced} that the program counts");
     assert!(found["gain"]["speedup"].as_f64() > Some(1.01) && found["found"] == true, "{:#}", found["gain"]);
     let text = ran.text();
-    assert!(text.contains("3 of 11 huge pages are falsely shared: with small pages there"), "{text}");
+    assert!(text.contains(" huge pages are falsely shared: with small pages there"), "{text}");
     lab.assert_nothing_left();
 }
 
@@ -52,4 +55,47 @@ fn huge_pages_of_one_owner_each_are_not_found() {
     let counts = &lab.json("work/found.json")["huge_pages"];
     assert_eq!((counts["all"].as_u64(), counts["local_owner"].as_u64()), (Some(12), Some(12)), "{counts:#}");
     assert!(ran.text().contains("none of 12 huge pages is falsely shared"), "{}", ran.text());
+}
+
+/// Small pages on another node than their part's thread, as the program counts them at its end.
+fn misplaced(said: &str) -> u64 {
+    let counted = said.lines().find_map(|line| line.strip_prefix("misplaced ")).unwrap_or_else(|| panic!("{said}"));
+    counted.split(' ').next().unwrap().parse().unwrap()
+}
+
+/// A user without any right cures its own program, the split pages stay split under a busy khugepaged, running processes
+/// need CAP_SYS_NICE, and neither the end nor SIGKILL of nearside leaves a switch or harms the program.
+#[test]
+fn falsely_shared_huge_pages_are_split_by_their_own_program_and_stay_small() {
+    let lab = Lab::new();
+    compile(&lab);
+    let script = include_str!("programs/hugepages_cure.sh");
+    let options = ["--quiet", "--numa-balancing", "off", "--time-scale", "1000"];
+    let ran = lab.script("small-4x2", &options, script).succeeded();
+    let json = |section: &str| -> Value { serde_json::from_str(ran.section(section)).unwrap() };
+    let checks = Checks::new();
+    checks.part("user", || {
+        let (said, told) = (ran.section("user"), json("user.json"));
+        assert!(said.ends_with("status 0\n") && misplaced(said) <= 16, "{said}\n{told:#}");
+        assert_eq!((&told["split"], &told["kept_small"]), (&3.into(), &3.into()), "{told:#}");
+        assert!(told["pages_moved"].as_u64() > Some(500) && told["failed"] == serde_json::json!({}), "{told:#}");
+    });
+    checks
+        .part("joined", || assert!(misplaced(ran.section("joined")) > 200, "khugepaged joins what is not kept small"));
+    checks.part("plain", || {
+        let (said, told) = (ran.section("plain"), json("plain.json"));
+        assert!(said.contains("status 0\n") && misplaced(said) > 500 && told["split"] == 0, "{said}\n{told:#}");
+        assert!(told["failed"].to_string().contains("needs CAP_SYS_NICE"), "{told:#}");
+    });
+    checks.part("nice", || {
+        let told = json("nice.json");
+        assert_eq!(
+            (ran.section("nice"), &told["split"], &told["kept_small"]),
+            ("ended\n", &3.into(), &0.into()),
+            "{told:#}"
+        );
+        assert!(told["failed"].to_string().contains("the kernel may join it again"), "{told:#}");
+    });
+    checks.part("killed", || assert_eq!(ran.section("killed"), "status 137\nthe program ended as always\n"));
+    checks.part("switches", || assert_eq!(ran.section("switches"), "same\n"));
 }
