@@ -153,8 +153,8 @@ pub fn cure(
             match route.keep_small(&block) {
                 Ok(()) => cured.kept_small += 1,
                 Err(error) if error.kind() == io::ErrorKind::Unsupported => cured.note(
-                    "the kernel may join it again: only a program that was started by nearside hugepages cure can be \
-                     told to keep it small",
+                    "the kernel may join it again: only a program that was started by nearside hugepages cure keeps \
+                     it small",
                 ),
                 Err(error) => cured.note(format!("it is not kept small: {error}")),
             }
@@ -189,7 +189,9 @@ impl Cured {
         let elsewhere: Vec<_> =
             batch.outcomes().filter(is_elsewhere).map(|(address, node, _)| (address, node)).collect();
         batch.clear();
-        elsewhere.iter().for_each(|(address, node)| batch.push(*address, Some(*node)));
+        for (address, node) in &elsewhere {
+            batch.push(*address, Some(*node));
+        }
         if batch.is_empty() {
             return Ok(());
         }
