@@ -6,8 +6,9 @@ use std::path::Path;
 use std::process::Command;
 use test_tools::Checks;
 
-/// Four parts of 1.25 MiB: their three borders are within the first two huge pages.
-const PARTS: &str = "1.25";
+/// Four parts of 3.25 MiB, on the nodes 0, 1, 0 and 1: their three borders are within huge pages.
+const PARTS: [&str; 2] = ["3.25", "40"];
+const CPUS: [&str; 4] = ["0", "2", "1", "3"];
 
 /// Compiles the program into the folder that the guest works in.
 fn compile(lab: &Lab) {
@@ -17,14 +18,15 @@ fn compile(lab: &Lab) {
     assert!(compiler.status().unwrap().success());
 }
 
-/// Neighbouring parts are of threads on different nodes: the huge pages at borders are found, with their owners, and the misplaced pages are those that the program counts.
+/// Neighbouring parts are of threads on different nodes: the huge pages at borders are found, with their owners, and the
+/// misplaced pages are those that the program counts.
 #[test]
 fn huge_pages_at_borders_of_parts_are_found_with_their_owners() {
     let lab = Lab::new();
     compile(&lab);
     let mut find = lab.nearside();
     find.args(["hugepages", "find", "--machine", "small-4x2", "--numa-balancing", "off", "--quiet"]);
-    find.args(["--timeout", "300", "--json", "found.json", "--", "./parts", PARTS, "60", "0", "2", "4", "6"]);
+    find.args(["--timeout", "300", "--json", "found.json", "--", "./parts"]).args(PARTS).args(CPUS);
     let ran = lab.run(find, b"");
     assert_eq!(ran.status, 3, "{}\n{}", ran.text(), ran.error);
     let counted = ran.text().lines().find_map(|line| line.strip_prefix("misplaced ")).unwrap();
@@ -32,8 +34,8 @@ fn huge_pages_at_borders_of_parts_are_found_with_their_owners() {
     let found: Value = lab.json("work/found.json");
     let counts = &found["huge_pages"];
     // The last block is half used, and may be of small pages.
-    assert!((2..=3).contains(&counts["all"].as_u64().unwrap()), "{counts:#}");
-    assert_eq!(counts["falsely_shared"], 2, "{counts:#}");
+    assert!((6..=7).contains(&counts["all"].as_u64().unwrap()), "{counts:#}");
+    assert_eq!(counts["falsely_shared"], 3, "{counts:#}");
     let told = found["objects"][0]["pages"]["misplaced_pages"].as_i64().unwrap();
     assert!((told - misplaced).abs() <= 24, "{told} are not the {misplaced} that the program counts");
     assert!(found["gain"]["speedup"].as_f64() > Some(1.01) && found["found"] == true, "{:#}", found["gain"]);
@@ -49,11 +51,11 @@ fn huge_pages_of_one_owner_each_are_not_found() {
     compile(&lab);
     let mut find = lab.nearside();
     find.args(["hugepages", "find", "--machine", "small-4x2", "--numa-balancing", "off", "--quiet"]);
-    find.args(["--timeout", "300", "--json", "found.json", "--", "./parts", "2", "40", "0", "2", "4", "6"]);
+    find.args(["--timeout", "300", "--json", "found.json", "--", "./parts", "4", "40"]).args(CPUS);
     let ran = lab.run(find, b"").succeeded();
     let counts = &lab.json("work/found.json")["huge_pages"];
-    assert_eq!((counts["all"].as_u64(), counts["local_owner"].as_u64()), (Some(4), Some(4)), "{counts:#}");
-    assert!(ran.text().contains("none of 4 huge pages is falsely shared"), "{}", ran.text());
+    assert_eq!((counts["all"].as_u64(), counts["local_owner"].as_u64()), (Some(8), Some(8)), "{counts:#}");
+    assert!(ran.text().contains("none of 8 huge pages is falsely shared"), "{}", ran.text());
 }
 
 /// Small pages on another node than their part's thread, as the program counts them at its end.
@@ -76,7 +78,7 @@ fn falsely_shared_huge_pages_are_split_by_their_own_program_and_stay_small() {
     checks.part("user", || {
         let (said, told) = (ran.section("user"), json("user.json"));
         assert!(said.ends_with("status 0\n") && misplaced(said) <= 16, "{said}\n{told:#}");
-        assert_eq!((&told["split"], &told["kept_small"]), (&2.into(), &2.into()), "{told:#}");
+        assert_eq!((&told["split"], &told["kept_small"]), (&3.into(), &3.into()), "{told:#}");
         assert!(told["pages_moved"].as_u64() > Some(500) && told["failed"] == serde_json::json!({}), "{told:#}");
     });
     checks
@@ -90,7 +92,7 @@ fn falsely_shared_huge_pages_are_split_by_their_own_program_and_stay_small() {
         let told = json("nice.json");
         assert_eq!(
             (ran.section("nice"), &told["split"], &told["kept_small"]),
-            ("ended\n", &2.into(), &0.into()),
+            ("ended\n", &3.into(), &0.into()),
             "{told:#}"
         );
         assert!(told["failed"].to_string().contains("the kernel may join it again"), "{told:#}");
