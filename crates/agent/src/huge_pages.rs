@@ -177,7 +177,19 @@ fn why_not_split(error: &io::Error) -> String {
 }
 
 impl Cured {
-    fn note(&mut self, why: impl Into<String>) {
+    /// Adds another process's.
+    pub fn add(&mut self, other: Self) {
+        self.split += other.split;
+        self.kept_small += other.kept_small;
+        self.moved += other.moved;
+        self.stayed += other.stayed;
+        for (why, number) in other.failed {
+            *self.failed.entry(why).or_default() += number;
+        }
+    }
+
+    /// Adds a failure.
+    pub fn note(&mut self, why: impl Into<String>) {
         *self.failed.entry(why.into()).or_default() += 1;
     }
 

@@ -3,7 +3,7 @@
 
 use crate::process::symbols;
 use core::ffi::c_void;
-use core::ptr::{null, null_mut};
+use core::ptr::null_mut;
 use rings::{ADVICE_BYTES, ADVICE_VARIABLE, AdviceRequest, AdvisedTo};
 
 /// Longest path of a socket, with its end.
@@ -73,7 +73,7 @@ unsafe fn start(socket: i32) -> bool {
         libc::pthread_attr_setdetachstate(&raw mut attributes, libc::PTHREAD_CREATE_DETACHED);
         libc::pthread_attr_setstacksize(&raw mut attributes, STACK_BYTES);
         let mut thread: libc::pthread_t = 0;
-        let argument = socket as usize as *mut c_void;
+        let argument = socket.cast_unsigned() as usize as *mut c_void;
         let started =
             (symbols.pthread_create)((&raw mut thread).cast(), (&raw const attributes).cast(), serve, argument);
         libc::pthread_attr_destroy(&raw mut attributes);
@@ -99,7 +99,7 @@ extern "C-unwind" fn serve(socket: *mut c_void) -> *mut c_void {
         }
         libc::close(socket);
     }
-    null::<c_void>().cast_mut()
+    null_mut()
 }
 
 /// Gives the advice, and returns the error number or 0.

@@ -10,10 +10,14 @@ use trace::{AccessKind, What};
 const HUGE: u64 = 2 << 20;
 const START: u64 = 0x6000_0000;
 
-/// Exit code, standard output and standard error.
 fn find(arguments: &[&str]) -> (i32, String, String) {
+    hugepages("find", arguments)
+}
+
+/// Exit code, standard output and standard error.
+fn hugepages(verb: &str, arguments: &[&str]) -> (i32, String, String) {
     let mut command = Command::cargo_bin("nearside").unwrap();
-    let output = command.args(["hugepages", "find"]).args(arguments).output().unwrap();
+    let output = command.args(["hugepages", verb]).args(arguments).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
@@ -66,4 +70,19 @@ fn other_traces_have_none_and_mistakes_have_codes_of_their_own() {
     assert_eq!(find(&[]).0, 2);
     assert_eq!(find(&[&trace, "--", "true"]).0, 2);
     assert_eq!(find(&["--pid", "1", "--machine", "small-2x2"]).0, 2);
+}
+
+#[test]
+fn a_program_without_such_pages_runs_as_it_is() {
+    let cure = |arguments: &[&str]| hugepages("cure", arguments);
+    let (code, text, error) = cure(&["--source", "none", "--json", "-", "--", "sh", "-c", "exit 7"]);
+    assert!(code == 7 && error.contains("nearside: no huge page was seen\n"), "{code} {error}");
+    let told: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((&told["chosen"], &told["split"], &told["ended"]), (&0.into(), &0.into(), &true.into()));
+    // The variable that makes a program listen is its starter's.
+    let (code, text, _) = cure(&["--source", "none", "--quiet", "--", "sh", "-c", "echo $NEARSIDE_ADVICE"]);
+    assert!(code == 0 && text.ends_with("/advice\n"), "{text}");
+    assert_eq!(cure(&["--source", "none", "--", "/no/such/program"]).0, 127);
+    assert_eq!(cure(&["--no-objects", "--", "true"]).0, 2);
+    assert_eq!(cure(&[]).0, 2);
 }

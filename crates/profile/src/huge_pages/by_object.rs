@@ -116,7 +116,9 @@ impl View<'_> {
 
     fn object_row(&self, object: ObjectId, pages: &[&HugePage]) -> ObjectHugePages {
         let mut counts = SharingCounts::default();
-        pages.iter().for_each(|page| counts.add(page));
+        for page in pages {
+            counts.add(page);
+        }
         let falsely: Vec<&HugePage> = pages.iter().copied().filter(|page| page.is_falsely_shared()).collect();
         let savings: Option<Vec<Saving>> = falsely.iter().map(|page| page.saving).collect();
         let saving = savings.map(|all| all.into_iter().fold(Saving::default(), Saving::plus));

@@ -57,7 +57,9 @@ fn is_clear(pairs: &Agreement) -> bool {
 impl Pairs {
     fn add(&mut self, uses: &[Use]) {
         let mut counts: BTreeMap<u16, u32> = BTreeMap::new();
-        uses.iter().for_each(|used| *counts.entry(used.from).or_default() += 1);
+        for used in uses {
+            *counts.entry(used.from).or_default() += 1;
+        }
         let power = |exponent: i32| {
             counts.values().map(|&count| (f64::from(count) / uses.len() as f64).powi(exponent)).sum::<f64>()
         };

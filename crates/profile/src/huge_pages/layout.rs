@@ -134,7 +134,7 @@ fn collect(flow: &Flow) -> (Vec<Found>, FramesOfBlocks) {
         let Some(from) = index(access.from).filter(|_| is_left(number.into(), left_out)) else { continue };
         // A line from another cache says where that cache is, not where the page lies.
         let lies = index(access.to).filter(|_| access.served != Some(Served::Peer)).unwrap_or(NOWHERE);
-        let used = Use {
+        let one = Use {
             time_ns: access.time_ns,
             thread: access.thread.0,
             object: access.object,
@@ -143,7 +143,7 @@ fn collect(flow: &Flow) -> (Vec<Found>, FramesOfBlocks) {
             from,
             lies,
         };
-        uses.push((process, block, used));
+        uses.push((process, block, one));
         if uses.len() > MOST_USES {
             left_out = left_out << 1 | 1;
             stands_for *= 2.0;
@@ -172,7 +172,9 @@ impl Block {
     /// A block with all its accesses, of which those that show how it is used are kept.
     pub fn new(process: ProcessId, address: u64, is_huge: bool, mut uses: Vec<Use>) -> Self {
         let mut objects: FxHashMap<ObjectId, u64> = FxHashMap::default();
-        uses.iter().for_each(|used| *objects.entry(used.object).or_default() += 1);
+        for used in &uses {
+            *objects.entry(used.object).or_default() += 1;
+        }
         let mut objects: Vec<(ObjectId, u64)> = objects.into_iter().collect();
         objects.sort_unstable_by_key(|(object, count)| (std::cmp::Reverse(*count), *object));
         let all = uses.len();

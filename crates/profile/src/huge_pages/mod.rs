@@ -95,10 +95,10 @@ impl Flow<'_> {
         let mut judged = verdict::judge(&blocks);
         fine_grain::refine(&blocks, &mut judged);
         let distances = Distances::new(self.profile().machine());
-        blocks.iter().zip(judged).map(|(block, judged)| self.huge_page(block, judged, &distances)).collect()
+        blocks.iter().zip(&judged).map(|(block, judged)| self.huge_page(block, judged, &distances)).collect()
     }
 
-    fn huge_page(&self, block: &Block, judged: Judged, distances: &Distances) -> HugePage {
+    fn huge_page(&self, block: &Block, judged: &Judged, distances: &Distances) -> HugePage {
         let nodes = &self.profile().machine().nodes;
         let is_judged = judged.sharing != Sharing::Unknown;
         let mut lies_on: Vec<NodeId> = block.uses.iter().filter_map(|used| Some(nodes.get(used.lies()?)?.id)).collect();
@@ -113,13 +113,13 @@ impl Flow<'_> {
             remote_samples: block.remote_samples,
             contended_line_samples: block.contended_line_samples,
             sharing: judged.sharing,
-            confidence: judged.confidence(block.uses.len() as u64),
+            confidence: verdict::confidence(block.uses.len() as u64),
             p_value: judged.p_value,
             held: judged.held,
             owners: judged.parts.iter().filter_map(|part| part.owner(nodes)).collect(),
-            misplaced_pages: saving::misplaced(block, &judged),
+            misplaced_pages: saving::misplaced(block, judged),
             lies_on,
-            saving: is_judged.then(|| saving::saving(block, &judged, distances)).flatten(),
+            saving: is_judged.then(|| saving::saving(block, judged, distances)).flatten(),
         }
     }
 }

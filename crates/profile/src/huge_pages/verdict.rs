@@ -89,19 +89,20 @@ pub(crate) struct Judged {
 }
 
 impl Judged {
-    pub fn confidence(&self, samples: u64) -> Confidence {
-        match samples {
-            0..FEWEST_OF_BLOCK => Confidence::Low,
-            FEWEST_OF_BLOCK..ENOUGH_OF_BLOCK => Confidence::Medium,
-            _ => Confidence::High,
-        }
-    }
-
     /// The node that a small page belongs on.
     pub fn owner_of(&self, page: usize) -> Option<u16> {
         let after = self.parts.partition_point(|part| part.first_page <= page);
         let part = after.checked_sub(1).and_then(|at| self.parts.get(at))?;
         (page < part.first_page + part.pages).then_some(part.node)
+    }
+}
+
+/// The confidence in a verdict from this number of samples.
+pub(crate) fn confidence(samples: u64) -> Confidence {
+    match samples {
+        0..FEWEST_OF_BLOCK => Confidence::Low,
+        FEWEST_OF_BLOCK..ENOUGH_OF_BLOCK => Confidence::Medium,
+        _ => Confidence::High,
     }
 }
 
@@ -176,7 +177,7 @@ fn cut(uses: &[Use], entropies: &Entropies) -> Cut {
     // Each cut adds a distribution, and a position that was chosen among all.
     let places = (cells.len().max(2) - 1) as f64;
     let chance = chi_squared_tail(found.statistic, found.cuts.len() * nodes.len());
-    let p_value = (chance * places.powi(found.cuts.len() as i32)).min(1.0);
+    let p_value = (chance * places.powf(found.cuts.len() as f64)).min(1.0);
     Cut { pages: found.cuts.iter().map(page).collect(), p_value }
 }
 

@@ -12,6 +12,7 @@ use observe::{Followed, Target};
 use placement::{Cure, CureLimits, FalselyShared, cures};
 use profile::{Confidence, Filter, HugePage, Profile};
 use report::{CureReport, HugePagesReport};
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::ffi::OsString;
 use std::io::Write;
@@ -31,8 +32,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Records the program for some seconds, as `nearside hugepages find` does. Then each falsely shared huge page that saves
 /// more time than its cure takes is split, kept small (otherwise the kernel joins it again), and each of its small pages
 /// moves to the node that uses it; all others stay huge. With CMD this needs no rights: the program does it to itself,
-/// through the library that reports its objects. With --pid it needs CAP_SYS_NICE, and pages cannot be kept small.
-/// Nothing else of the system is changed, and nothing is left when the program ends.
+/// through the library that reports its objects. With --pid it needs a capability, `CAP_SYS_NICE`, and the kernel may join
+/// the pages again. Nothing else of the system is changed, and nothing is left when the program ends.
 #[derive(Debug, Args)]
 #[command(
     mut_arg("output", |output| output.help("Keep the trace in this folder [default: it is removed]")),
@@ -135,22 +136,21 @@ impl Arguments {
                 return Err(error.into());
             }
         };
-        let pid = program.pid();
-        recorder.add_process(pid);
-        let recorded = recorder.follow(&mut program, options.duration).map_err(Into::into);
-        let done = recorded.and_then(|recorded| {
+        recorder.add_process(program.pid());
+        let followed = recorder.follow(&mut program, options.duration).map_err(Box::<dyn Error>::from);
+        let done = followed.and_then(|trace| {
             let is_over = program.is_over();
-            self.cure(&recorded.folder, pid, if is_over { None } else { Some(&mut advisers) }, is_over)
+            self.cure(&trace.folder, if is_over { None } else { Some(&mut advisers) }, is_over)
         });
         // A failure must not end the program.
-        if let Err(error) = done {
+        if let Err(error) = &done {
             crate::print_error(error.as_ref());
         }
         while !program.is_over() {
             program.wait(PATIENCE);
         }
         program.status()?;
-        Ok(program.exit_code())
+        Ok(if done.is_ok() { program.exit_code() } else { FAILED })
     }
 
     fn cure_process(&self, pid: u32) -> Result<u8, Box<dyn Error>> {
@@ -158,48 +158,57 @@ impl Arguments {
         let options = self.options(scratch.path());
         let folder = options.output.clone().unwrap_or_default();
         record::record_processes(&record::Arguments::of_process(RecordOptions { quiet: true, ..options }, pid))?;
-        self.cure(&folder, Pid(pid), None, false)?;
+        self.cure(&folder, None, false)?;
         Ok(0)
     }
 
-    /// Judges the trace and cures the process.
-    fn cure(
-        &self,
-        trace: &Path,
-        pid: Pid,
-        advisers: Option<&mut Advisers>,
-        is_over: bool,
-    ) -> Result<(), Box<dyn Error>> {
-        let recorded = Reading::default().read(trace)?;
-        let view = recorded.profile.view(&Filter::default());
-        let found = HugePagesReport::new(&view, recorded.facts, 0);
-        let pages: Vec<FalselyShared> = found
-            .blocks
-            .iter()
-            .filter(|page| is_of(page, pid, &recorded.profile) && page.confidence >= Confidence::Medium)
-            .map(|page| falsely_shared(page, &recorded.profile))
-            .collect();
-        let limits = CureLimits { horizon_s: self.duration().as_secs_f64(), budget_bytes: self.budget };
-        let chosen = cures(&pages, &limits);
-        let split: Vec<&FalselyShared> =
-            pages.iter().zip(&chosen).filter(|(_, cure)| **cure == Cure::Split).map(|(page, _)| page).collect();
+    /// Cures these processes. One that has ended meanwhile is no failure of the others.
+    fn act(&self, split: &BTreeMap<Pid, Vec<&FalselyShared>>, mut advisers: Option<&mut Advisers>) -> Cured {
         let on = |switch| switch == Switch::On;
         let steps =
             CureSteps { split: on(self.split), keep_small: on(self.keep_small), move_pages: on(self.move_pages) };
-        let cured = if self.dry_run || is_over || split.is_empty() {
-            Cured::default()
-        } else {
-            cure(pid, &split, steps, advisers)?
-        };
+        let mut all = Cured::default();
+        for (pid, pages) in split {
+            match cure(*pid, pages, steps, advisers.as_deref_mut()) {
+                Ok(cured) => all.add(cured),
+                Err(error) => all.note(format!("process {pid} cannot be cured: {error}")),
+            }
+        }
+        all
+    }
+
+    /// Judges the trace and cures its processes.
+    fn cure(&self, trace: &Path, advisers: Option<&mut Advisers>, is_over: bool) -> Result<(), Box<dyn Error>> {
+        let recorded = Reading::default().read(trace)?;
+        let view = recorded.profile.view(&Filter::default());
+        let found = HugePagesReport::new(&view, recorded.facts, 0);
+        let pages: Vec<(Pid, FalselyShared)> = found
+            .blocks
+            .iter()
+            .filter(|page| page.is_huge && page.is_falsely_shared() && page.confidence >= Confidence::Medium)
+            .filter_map(|page| {
+                let process = recorded.profile.processes().get(page.process.0 as usize)?;
+                Some((process.pid, falsely_shared(page, &recorded.profile)))
+            })
+            .collect();
+        let limits = CureLimits { horizon_s: self.duration().as_secs_f64(), budget_bytes: self.budget };
+        let all: Vec<FalselyShared> = pages.iter().map(|(_, page)| page.clone()).collect();
+        let chosen = cures(&all, &limits);
+        let mut split: BTreeMap<Pid, Vec<&FalselyShared>> = BTreeMap::new();
+        for ((pid, page), _) in pages.iter().zip(&chosen).filter(|(_, cure)| **cure == Cure::Split) {
+            split.entry(*pid).or_default().push(page);
+        }
+        let cured = if self.dry_run || is_over { Cured::default() } else { self.act(&split, advisers) };
+        let split = || split.values().flatten();
         let count = |what: Cure| chosen.iter().filter(|cure| **cure == what).count() as u64;
         let report = CureReport {
             verdict: found.verdict,
             dry_run: self.dry_run,
             ended: is_over,
-            chosen: split.len() as u64,
+            chosen: split().count() as u64,
             not_worth_it: count(Cure::NotWorthIt),
             over_budget: count(Cure::OverBudget),
-            misplaced_pages: split.iter().map(|page| page.misplaced_pages).sum(),
+            misplaced_pages: split().map(|page| page.misplaced_pages).sum(),
             split: cured.split,
             kept_small: cured.kept_small,
             pages_moved: cured.moved,
@@ -215,12 +224,6 @@ impl Arguments {
         }
         Ok(())
     }
-}
-
-/// Whether a page is a falsely shared huge page of this process.
-fn is_of(page: &HugePage, pid: Pid, profile: &Profile) -> bool {
-    let process = profile.processes().get(page.process.0 as usize);
-    page.is_huge && page.is_falsely_shared() && process.is_some_and(|process| process.pid == pid)
 }
 
 /// What the cure needs to know of it.
