@@ -41,6 +41,7 @@ mod decision_log;
 mod done;
 mod error;
 mod huge;
+mod huge_pages;
 pub mod journal;
 mod ledger;
 mod lifecycle;
@@ -70,6 +71,7 @@ pub use configuration::{
 };
 pub use decision_log::LogError;
 pub use error::AgentError;
+pub use huge_pages::{Advisers, CureSteps, Cured, cure};
 pub use journal::{Journal, JournalError, PutBack};
 pub use options::Options;
 pub use scope::{NoSuchUser, ProcessAttributes, ProcessSelection, Scope};

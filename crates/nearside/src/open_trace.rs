@@ -87,6 +87,11 @@ impl Reading {
         Self { max_memory, ..Self::default() }
     }
 
+    /// Of a trace that was recorded on this machine, if one is named.
+    pub fn of_machine(machine: Option<String>) -> Self {
+        Self { machine, ..Self::default() }
+    }
+
     /// Reads a trace of nearside or a perf.data file.
     pub fn read(&self, path: &Path) -> Result<OpenTrace, Box<dyn Error>> {
         let most_bytes = self.max_memory.unwrap_or_else(|| default_bytes(path));

@@ -96,6 +96,7 @@ mod carrefour;
 mod costs;
 mod credit;
 mod decision_log;
+mod huge_pages;
 mod memory;
 mod metrics;
 mod name;
@@ -115,6 +116,7 @@ mod trial;
 pub use action::{Action, AddressRange, Decision, PageTarget, Sampling, Step};
 pub use costs::Costs;
 pub use decision_log::{Again, LogLine, Replay};
+pub use huge_pages::{Cure, CureLimits, FalselyShared, cures};
 pub use metrics::Metrics;
 pub use name::{MemoryPlacement, NameError, POLICIES, PolicyName, ThreadPolicy};
 pub use observation::{

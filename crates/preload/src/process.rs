@@ -177,6 +177,7 @@ static CONSTRUCTOR: extern "C" fn() = {
         decide();
         // Record an event now, so that the process is known even if it never allocates.
         drop(thread::enter(NOTHING));
+        crate::advice::serve_if_asked();
         drop(errno);
     }
     constructor

@@ -3,6 +3,7 @@
 use crate::evidence::{Action, Evidence, RuledOut};
 use crate::flow::Flow;
 use crate::gain::{Gain, Placement, gain};
+use crate::huge_pages::owned;
 use crate::ids::{ObjectId, ProcessId, SiteId};
 use crate::object::ObjectKind;
 use crate::pattern::Pattern;
@@ -105,12 +106,16 @@ impl View<'_> {
         let pattern = Pattern::new(flow, distances);
         let kind = profile.site(site).map_or(ObjectKind::Unknown, |site| site.kind);
         let situation = Situation { kind, machine: profile.machine(), factor: distances.saturated_factor(), all, flow };
-        let Decision { mut action, evidence, confidence, mut ruled_out } = decide(&pattern, &situation);
+        let Decision { mut action, evidence, confidence, mut ruled_out, huge_pages } = decide(&pattern, &situation);
         let nodes = process_nodes(&pattern, all, profile);
         let placed = |access: &Access| profile.site_of(access.object) == Some(site);
         let is_spread = |action| action == Action::PinThreads && pattern.processes.len() > 1;
         let mut gain = match action {
             Action::LeaveAlone => None,
+            Action::SplitHugePages => {
+                let owned = owned(profile, huge_pages.iter());
+                gain(self, flow, distances, |access| placed(access) && owned(access), &Placement::Local)
+            }
             Action::Interleave => gain(self, flow, distances, placed, &Placement::Interleaved),
             // Pinning a process moves everything that it uses.
             Action::PinThreads if is_spread(action) => {

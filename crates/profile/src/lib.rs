@@ -95,6 +95,7 @@ mod flow;
 mod gain;
 mod groups;
 mod home;
+mod huge_pages;
 mod ids;
 mod label;
 mod latency;
@@ -127,11 +128,14 @@ pub use filter::{Filter, Predicate};
 pub use flow::Flow;
 pub use gain::Gain;
 pub use home::{MemoryHome, ThreadHome};
+pub use huge_pages::{
+    ENOUGH_OF_BLOCK, FEWEST_OF_BLOCK, HugePage, ObjectHugePages, Owner, Saving, Sharing, SharingCounts,
+};
 pub use ids::{ChainId, CodeId, FileId, ObjectId, ProcessId, SiteId, ThreadId};
 pub use latency::{LatencyPart, Saturation, saturations};
 pub use measurements::Measurements;
 pub use object::{Object, ObjectKind, PagePlacement, Process, SmallObjects, Thread};
-pub use pages::{HugePageUse, PageUse};
+pub use pages::PageUse;
 pub use phase::{Phase, Usage};
 pub use profile::{Access, MemoryRange, Profile, Recording};
 pub use samples::leaves_caches;

@@ -2,6 +2,7 @@
 
 use crate::evidence::{Action, Evidence, RuledOut};
 use crate::flow::Flow;
+use crate::huge_pages::{HugePage, may_have_huge_pages};
 use crate::object::ObjectKind;
 use crate::pattern::{Home, MOST_WRITES, PartOf, Pattern, ProcessUse, threads_at_once};
 use crate::statistics::{Confidence, FEWEST, Share};
@@ -37,6 +38,8 @@ pub(crate) struct Decision {
     pub evidence: Vec<Evidence>,
     pub confidence: Confidence,
     pub ruled_out: Vec<RuledOut>,
+    /// For [`Action::SplitHugePages`]: the falsely shared huge pages.
+    pub huge_pages: Vec<HugePage>,
 }
 
 /// The facts tested so far, and their joint confidence.
@@ -65,7 +68,7 @@ impl Case {
 
     fn decide(self, action: Action) -> Decision {
         let Self { evidence, confidence, ruled_out } = self;
-        Decision { action, evidence, confidence, ruled_out }
+        Decision { action, evidence, confidence, ruled_out, huge_pages: Vec::new() }
     }
 }
 
@@ -121,6 +124,10 @@ pub(crate) fn decide(pattern: &Pattern, situation: &Situation) -> Decision {
         }
         return case.decide(Action::AllocateLocally);
     }
+    // Threads sweep their parts of a falsely shared page in bursts, which looks like one user after another.
+    if let Some(huge_pages) = split_huge_pages(&mut case, pattern, situation) {
+        return Decision { huge_pages, ..case.decide(Action::SplitHugePages) };
+    }
     let succession = "successive accesses to one object come from one node";
     let alternates = pattern.from.len() < 2 || case.test("same_node", pattern.same_node, MOSTLY, succession);
     if alternates {
@@ -129,9 +136,6 @@ pub(crate) fn decide(pattern: &Pattern, situation: &Situation) -> Decision {
     }
     let (part, of) = pattern.same_node;
     case.rule_out(Action::Migrate, Share { part, of, threshold: MOSTLY }.evidence("same_node", succession));
-    if split_huge_pages(&mut case, situation) {
-        return case.decide(Action::SplitHugePages);
-    }
     if processes_fit_nodes(&mut case, pattern, situation) {
         return case.decide(Action::PinThreads);
     }
@@ -202,34 +206,29 @@ fn interleave(
     case.decide(if helps { Action::Interleave } else { Action::LeaveAlone })
 }
 
-/// Whether most of the remote accesses are to falsely shared huge pages.
-fn split_huge_pages(case: &mut Case, situation: &Situation) -> bool {
-    if !situation.flow.may_have_huge_pages() {
-        return false;
+/// The falsely shared huge pages, if most of the remote accesses are to them and small pages would save time.
+fn split_huge_pages(case: &mut Case, pattern: &Pattern, situation: &Situation) -> Option<Vec<HugePage>> {
+    if pattern.from.len() < 2 || !may_have_huge_pages(situation.flow) {
+        return None;
     }
-    let pages = situation.flow.some_huge_pages();
-    let shared = pages.iter().filter(|page| page.is_huge && page.is_falsely_shared());
-    let (remote, inside, known) = shared.fold((0, 0, 0), |(remote, inside, known), page| {
-        let Share { part, of, .. } = page.same_node_in_small_pages;
-        (remote + page.remote_samples, inside + part, known + of)
-    });
-    let all: u64 = pages.iter().map(|page| page.remote_samples).sum();
-    if !(Share { part: remote, of: all, threshold: CONCENTRATED }).is_reached() {
-        return false;
+    let mut pages = situation.flow.huge_pages();
+    let remote = |pages: &[HugePage]| pages.iter().map(|page| page.remote_samples).sum::<u64>();
+    let all = remote(&pages);
+    pages.retain(|page| page.is_huge && page.is_falsely_shared());
+    let inside = remote(&pages);
+    let saved_ns: f64 = pages.iter().filter_map(|page| page.saving).map(|saving| saving.low_ns).sum();
+    let helps = saved_ns > 0.0 || pages.iter().all(|page| page.saving.is_none());
+    if !helps || !(Share { part: inside, of: all, threshold: CONCENTRATED }).is_reached() {
+        return None;
     }
-    case.test(
-        "falsely_shared",
-        (remote, all),
-        CONCENTRATED,
-        "remote accesses are in huge pages that several nodes use",
-    );
-    case.test(
-        "same_node_in_small_pages",
-        (inside, known),
-        MOSTLY,
-        "successive accesses to 4 KiB of them come from one node",
-    );
-    true
+    case.test("falsely_shared", (inside, all), CONCENTRATED, "remote accesses are in falsely shared huge pages");
+    let samples: u64 = pages.iter().map(|page| page.samples).sum();
+    let held = pages.iter().map(|page| page.held * page.samples as f64).sum::<f64>().round() as u64;
+    let words = "accesses to them are from the node that uses that part";
+    let evidence = Share { part: held, of: samples, threshold: MOSTLY }.evidence("same_node_in_parts", words);
+    let confidence = pages.iter().map(|page| page.confidence).min().unwrap_or(Confidence::Low);
+    case.note(evidence, confidence);
+    Some(pages)
 }
 
 /// Whether several processes share objects only among their own threads, so that each fits on a node.

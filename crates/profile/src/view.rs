@@ -194,6 +194,12 @@ impl<'a> View<'a> {
         Flow::new(self.profile, self.chosen.clone())
     }
 
+    /// The accesses for which `is_in` holds, as one flow.
+    pub(crate) fn flow_where(&self, is_in: impl Fn(&Access) -> bool) -> Flow<'a> {
+        let chosen = self.positions().filter(|at| is_in(&self.profile.at(*at as usize))).collect();
+        Flow::new(self.profile, Some(chosen))
+    }
+
     fn positions(&self) -> impl Iterator<Item = u32> + '_ {
         let all = if self.chosen.is_none() { 0..self.profile.len() as u32 } else { 0..0 };
         all.chain(self.chosen.iter().flatten().copied())

@@ -5,12 +5,14 @@ mod assertions;
 mod bind;
 mod columns;
 mod compare;
+mod cure;
 mod doctor;
 mod escape;
 mod explore;
 mod family;
 mod flamegraph;
 mod html;
+mod huge_pages;
 mod lab;
 mod measure;
 mod memory;
@@ -50,10 +52,12 @@ pub use compare::{
     CompareReport, Comparison, Estimate, FailedRun, MemoryCounts, OneRun, PolicyRuns, PolicySummary, Simulation,
     Verdict,
 };
+pub use cure::CureReport;
 pub use doctor::{DoctorReport, Finding};
 pub use family::Family;
 pub use flamegraph::{FlameGraphError, RemoteCost};
 pub use html::{campaign_to_html, comparison_to_html, profile_to_html};
+pub use huge_pages::{HugePagesReport, HugePagesRow};
 pub use lab::{LabReport, Samples};
 pub use memory::{CgroupReport, MemoryReport, NodeMemory, NodeUses, ProcessMemory, Rates, Use, is_numa_event};
 pub use memory_text::{History, MemoryText};

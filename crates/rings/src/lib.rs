@@ -6,9 +6,11 @@
 //! [`process`] words, then the rings, each with a page of [`ring`] words and its records. A ring is written by one
 //! thread at a time, and read by the recorder.
 
+mod advice;
 mod record;
 mod settings;
 
+pub use advice::{ADVICE_BYTES, ADVICE_VARIABLE, AdviceRequest, AdvisedTo};
 pub use record::{Head, Kind, NO_CPU, RECORD_BYTES, RECORD_WORDS, mapped_flags, payload_records};
 pub use settings::{Clock, MalformedSettings, Settings};
 

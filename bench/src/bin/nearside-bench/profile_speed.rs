@@ -63,7 +63,42 @@ pub fn measure() -> Result<Vec<Row>, Error> {
         row("50 M samples, 1 M objects", 20.0, long_s, "s"),
         row("50 M samples, 1 M objects, memory", 4.0, long_gib, "GiB"),
         minute()?,
+        huge_pages()?,
     ])
+}
+
+/// Verdicts on 10,000 huge pages, from a million samples.
+fn huge_pages() -> Result<Row, Error> {
+    const BLOCKS: u64 = 10_000;
+    const SAMPLES: u64 = 1_000_000;
+    let mut recording = Recording::new(machine::presets::find(MACHINE)?);
+    recording.add_samples((0..SAMPLES).map(|number| {
+        let (block, chance) = (number % BLOCKS, random(random(number)));
+        let page = chance % 512;
+        // Of every other block, each node has a part.
+        let cpu = if block.is_multiple_of(2) { page * CPUS / 512 } else { chance / 512 % CPUS };
+        let address = LARGE_START + (block << 21) + (page << 12) + chance / 7 % 64 * 64;
+        Sample { address, cpu: CpuId(cpu as u32), ..MUCH.sample(number, cpu) }
+    }));
+    let profile = recording.into_profile(&Stacks::new(), &NoSymbols);
+    let flow = profile.view(&Filter::default()).flow();
+    let mut seconds = Vec::new();
+    for _ in 0..RUNS {
+        let started = processor_time();
+        let found = flow.huge_pages().iter().filter(|page| page.is_falsely_shared()).count() as u64;
+        seconds.push(processor_time().saturating_sub(started).as_secs_f64());
+        if found.abs_diff(BLOCKS / 2) > BLOCKS / 50 {
+            let (figure, said) = ("half of the huge pages".to_owned(), format!("{found} of {BLOCKS}"));
+            return Err(Error::NoFigure { command: "profile::Flow::huge_pages".into(), figure, said });
+        }
+    }
+    Ok(Row {
+        what: "profile: verdicts on 10,000 huge pages, 1 M samples".to_owned(),
+        target: Target::AtMost(1.0),
+        measured: median(seconds),
+        unit: "s",
+        command: "nearside-bench --only profile".to_owned(),
+    })
 }
 
 /// What `work` returns, and the peak memory of this process meanwhile, GiB.

@@ -8,6 +8,7 @@ mod diff;
 mod doctor;
 mod explore;
 mod export;
+mod hugepages;
 pub mod lab;
 mod manual;
 mod measure;
@@ -47,6 +48,7 @@ pub enum Verb {
     Explore(Box<explore::Arguments>),
     Doctor(doctor::Arguments),
     Report(Box<report::Arguments>),
+    Hugepages(hugepages::Arguments),
     Diff(Box<diff::Arguments>),
     Assert(Box<assert::Arguments>),
     Export(Box<export::Arguments>),
@@ -77,6 +79,7 @@ impl Verb {
             Self::Explore(arguments) => explore::run(arguments),
             Self::Doctor(arguments) => doctor::run(arguments),
             Self::Report(arguments) => report::run(arguments),
+            Self::Hugepages(arguments) => Ok(hugepages::run(arguments)),
             Self::Diff(arguments) => diff::run(arguments),
             Self::Assert(arguments) => Ok(assert::run(arguments)),
             Self::Export(arguments) => export::run(arguments),

@@ -9,6 +9,7 @@ mod documents;
 mod elf_bombs;
 mod explore;
 mod export;
+mod hugepages;
 mod manual;
 mod measure;
 mod memory;

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 const MIB: u64 = 1 << 20;
 /// Commands that read a file, up to where it is named.
-const READERS: [&str; 19] = [
+const READERS: [&str; 21] = [
     "topology --from",
     "agent --config",
     "agent status --socket",
@@ -26,6 +26,8 @@ const READERS: [&str; 19] = [
     "memory --cgroup",
     "place --machine",
     "compare --machine",
+    "hugepages find",
+    "hugepages find --machine",
     "migrate 1 --trace",
     "bind 1 --trace",
 ];
@@ -51,7 +53,7 @@ const OTHERS: [&str; 18] = [
     "--into",
 ];
 /// Words that end the command lines of those that run a program.
-const RUNNERS: [&str; 4] = ["lab run", "lab record", "place", "compare"];
+const RUNNERS: [&str; 5] = ["lab run", "lab record", "place", "compare", "hugepages find --machine"];
 
 /// Runs nearside. Returns whether it succeeded, its peak of memory in bytes, and what it complained.
 pub fn peak(words: &[&str]) -> (bool, u64, String) {

@@ -9,6 +9,7 @@ mod counters;
 mod explore;
 mod failures;
 mod files;
+mod hugepages;
 mod interrupts;
 mod look;
 mod machine;

@@ -3,6 +3,7 @@
 mod advice;
 mod attribution;
 mod home;
+mod huge_pages;
 mod output;
 mod properties;
 #[path = "../support/mod.rs"]

@@ -15,7 +15,7 @@ mod overview;
 pub(crate) mod overview_text;
 mod pages;
 mod ranked;
-mod site_key;
+pub(crate) mod site_key;
 pub(crate) mod text;
 mod timeline;
 pub(crate) mod trace_facts;

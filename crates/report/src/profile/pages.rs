@@ -3,7 +3,7 @@
 use super::nodes::MOST_NODES;
 use crate::{Address, Table, count};
 use machine::{NodeId, NodeSet};
-use profile::{Flow, HugePageUse, PageUse, ProcessId};
+use profile::{Flow, HugePage, PageUse, ProcessId};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -24,8 +24,8 @@ pub struct ObjectPages {
     pub by_node: BTreeMap<NodeId, usize>,
     /// Those with the most samples.
     pub first: Vec<PageRow>,
-    /// 2 MiB ranges whose small pages are each used by one node, but by different ones.
-    pub falsely_shared: Vec<HugePageUse>,
+    /// 2 MiB blocks of which different nodes use different parts.
+    pub falsely_shared: Vec<HugePage>,
 }
 
 /// A small page.
@@ -82,7 +82,7 @@ impl ObjectPages {
             moved: pages.iter().filter(|page| page.moves > 0).count(),
             by_node,
             first: first.iter().take(most).map(row).collect(),
-            falsely_shared: flow.huge_pages().into_iter().filter(HugePageUse::is_falsely_shared).collect(),
+            falsely_shared: flow.huge_pages().into_iter().filter(HugePage::is_falsely_shared).collect(),
         }
     }
 }
@@ -99,11 +99,11 @@ impl fmt::Display for ObjectPages {
         writeln!(f, "  {of_one_thread} used by one thread, {from_one_node} by one node; {moved} were moved")?;
         for page in falsely_shared {
             let of = if page.is_huge { "the huge page" } else { "2 MiB" };
-            let share = 100.0 * page.same_node_in_small_pages.value();
+            let share = 100.0 * page.held;
             writeln!(
                 f,
-                "  {of} at {:x}: nodes use small pages of their own ({share:.0} %), all of it together",
-                page.address
+                "  {of} at {:x}: nodes use parts of their own ({share:.0} % of {})",
+                page.address, page.samples
             )?;
         }
         let mut table = Table::new(["  page", "samples", "remote", "writes", "threads", "from nodes", "moves"]);

@@ -82,6 +82,11 @@ pub enum HugePages {
 }
 
 impl MachineOptions {
+    /// The preset or file.
+    pub fn machine(&self) -> &str {
+        &self.machine
+    }
+
     /// The machine, reduced to the chosen size.
     pub fn shape(&self) -> Result<Shape, Box<dyn Error>> {
         let mut preset = presets::load(&self.machine)?;

@@ -9,6 +9,7 @@ mod setup;
 mod terminal;
 
 pub use machine_options::MachineOptions;
+pub use record::{Arguments as LabRecordArguments, run as record_in_lab};
 pub use run::{Arguments as LabArguments, FAILED as LAB_FAILED, Recording, run as run_in_lab};
 
 use clap::{Args, Subcommand};

@@ -46,6 +46,13 @@ pub struct Arguments {
     command: Vec<OsString>,
 }
 
+impl Arguments {
+    /// Records a command on a machine.
+    pub fn new(options: MachineOptions, recording: RecordOptions, command: Vec<OsString>) -> Self {
+        Self { options, recording, json: None, command }
+    }
+}
+
 pub fn run(arguments: &Arguments) -> ExitCode {
     let Arguments { options, recording, json, command } = arguments;
     if let Err(error) = recording.check() {

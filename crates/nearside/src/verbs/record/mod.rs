@@ -86,6 +86,11 @@ impl Arguments {
     pub fn new(options: RecordOptions, command: Vec<OsString>) -> Self {
         Self { options, json: None, pid: Vec::new(), command }
     }
+
+    /// Records a running process.
+    pub fn of_process(options: RecordOptions, pid: u32) -> Self {
+        Self { options, json: None, pid: vec![pid], command: Vec::new() }
+    }
 }
 
 /// Records a program, and returns its exit code.
@@ -120,7 +125,8 @@ pub fn record_program(arguments: &Arguments) -> Result<u8, Box<dyn Error>> {
     Ok(program.exit_code())
 }
 
-fn record_processes(arguments: &Arguments) -> Result<u8, Box<dyn Error>> {
+/// Records running processes.
+pub fn record_processes(arguments: &Arguments) -> Result<u8, Box<dyn Error>> {
     let mut processes = observable::open(&arguments.pid, interrupted()?)?;
     let (mut recorder, _) = begin(arguments, &Target::Pids(processes.pids()))?;
     processes.pids().into_iter().for_each(|pid: Pid| recorder.add_process(pid));
@@ -130,7 +136,7 @@ fn record_processes(arguments: &Arguments) -> Result<u8, Box<dyn Error>> {
 }
 
 /// Opens all sources and begins the trace.
-fn begin(arguments: &Arguments, target: &Target) -> Result<(Recorder, Option<PathBuf>), Box<dyn Error>> {
+pub fn begin(arguments: &Arguments, target: &Target) -> Result<(Recorder, Option<PathBuf>), Box<dyn Error>> {
     let Arguments { options, command, json, .. } = arguments;
     json.as_deref().map_or(Ok(()), output::check)?;
     let folder = options.output.clone().unwrap_or_else(|| folder::unused(Path::new("")));

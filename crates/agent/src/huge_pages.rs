@@ -1,0 +1,216 @@
+//! Cures falsely shared huge pages: splits them, keeps them small, and moves each small page to the node that uses it.
+//!
+//! Splitting is a side effect of `MADV_COLD` on one small page of a huge one. A program does that to itself without any
+//! right, if the library in it is asked to ([`Advisers`]); for other processes it needs `CAP_SYS_NICE`, or debugfs and
+//! root. Marking memory so that the kernel does not join it again (`MADV_NOHUGEPAGE`) is only possible from inside.
+//! Nothing is left in the system: marks end with the program, and split pages hold what they held.
+
+use linux::{Advice, AdvisedProcess, PageBatch, PresentPages, Process, Whose, peer, split_huge_pages};
+use machine::{HUGE_PAGE, Pid, SMALL_PAGE};
+use placement::FalselyShared;
+use rings::{ADVICE_BYTES, AdviceRequest, AdvisedTo};
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::ops::Range;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long a program may take to follow an advice.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Which steps are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CureSteps {
+    /// Split the huge pages.
+    pub split: bool,
+    /// Mark them, so that the kernel does not join them again.
+    pub keep_small: bool,
+    /// Move their small pages.
+    pub move_pages: bool,
+}
+
+/// The result of a cure.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cured {
+    /// Huge pages that were split.
+    pub split: u64,
+    /// Huge pages that the kernel does not join again.
+    pub kept_small: u64,
+    /// Small pages that are where they belong now and were not before.
+    pub moved: u64,
+    /// Those that stayed.
+    pub stayed: u64,
+    /// Failures by cause, with their numbers.
+    pub failed: BTreeMap<String, u64>,
+}
+
+/// Programs that advise their own memory on request, through the library in them.
+#[derive(Debug)]
+pub struct Advisers {
+    listener: UnixListener,
+    path: PathBuf,
+    programs: BTreeMap<Pid, UnixStream>,
+}
+
+impl Advisers {
+    /// Listens on a socket in a folder that only its user can enter.
+    pub fn listen(folder: &Path) -> io::Result<Self> {
+        let path = folder.join("advice");
+        let listener = UnixListener::bind(&path)?;
+        listener.set_nonblocking(true)?;
+        Ok(Self { listener, path, programs: BTreeMap::new() })
+    }
+
+    /// The environment variable that makes programs connect.
+    pub fn variable(&self) -> (&'static str, &Path) {
+        (rings::ADVICE_VARIABLE, &self.path)
+    }
+
+    /// The connection of a process, if it has the library.
+    fn of(&mut self, pid: Pid) -> Option<&mut UnixStream> {
+        while let Ok((stream, _)) = self.listener.accept() {
+            let prepared = stream.set_nonblocking(false).and_then(|()| stream.set_read_timeout(Some(PATIENCE)));
+            if let (Ok(()), Ok(peer)) = (prepared, peer(&stream)) {
+                self.programs.insert(peer.pid, stream);
+            }
+        }
+        self.programs.get_mut(&pid)
+    }
+}
+
+/// How a process's memory is advised.
+enum Route<'a> {
+    Inside(&'a mut UnixStream),
+    Outside(AdvisedProcess),
+}
+
+impl Route<'_> {
+    fn split(&mut self, pid: Pid, block: &Range<u64>) -> io::Result<()> {
+        let page = block.start..block.start + SMALL_PAGE;
+        match self {
+            Self::Inside(stream) => ask(stream, &page, AdvisedTo::Split),
+            Self::Outside(process) => {
+                let range = page.start as usize..page.end as usize;
+                let cold = process.advise(&[range], Advice::Cold).map(drop);
+                cold.or_else(|error| split_huge_pages(pid, block).map_err(|_| error))
+            }
+        }
+    }
+
+    fn keep_small(&mut self, block: &Range<u64>) -> io::Result<()> {
+        match self {
+            Self::Inside(stream) => ask(stream, block, AdvisedTo::StaySmall),
+            Self::Outside(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+}
+
+/// Asks a program to advise its memory.
+fn ask(stream: &mut UnixStream, range: &Range<u64>, to: AdvisedTo) -> io::Result<()> {
+    let request = AdviceRequest { start: range.start, bytes: range.end - range.start, to };
+    stream.write_all(&request.to_bytes())?;
+    let mut answer = [0; ADVICE_BYTES];
+    stream.read_exact(&mut answer)?;
+    match i32::from_ne_bytes([answer[0], answer[1], answer[2], answer[3]]) {
+        0 => Ok(()),
+        errno => Err(io::Error::from_raw_os_error(errno)),
+    }
+}
+
+/// Cures huge pages of a process.
+pub fn cure(
+    pid: Pid,
+    pages: &[&FalselyShared],
+    steps: CureSteps,
+    advisers: Option<&mut Advisers>,
+) -> io::Result<Cured> {
+    let mut route = match advisers.and_then(|advisers| advisers.of(pid)) {
+        Some(stream) => Route::Inside(stream),
+        None => Route::Outside(AdvisedProcess::open(pid)?),
+    };
+    let mut cured = Cured::default();
+    let process = Process::open(pid).map_err(io::Error::other)?;
+    let mut present = PresentPages::new(&process).map_err(io::Error::other)?;
+    let mut is_huge = |block: &Range<u64>| {
+        let mut found = Vec::new();
+        let looked = present.find(block, &mut found);
+        looked.is_ok() && found.iter().any(|extent| extent.page_bytes == HUGE_PAGE)
+    };
+    for page in pages {
+        let block = page.address..page.address + HUGE_PAGE;
+        let was_huge = is_huge(&block);
+        if steps.split && was_huge {
+            let split = route.split(pid, &block);
+            match split {
+                Ok(()) if is_huge(&block) => cured.note("the kernel did not split it"),
+                Ok(()) => cured.split += 1,
+                Err(error) => cured.note(why_not_split(&error)),
+            }
+        }
+        let is_small = !is_huge(&block);
+        if steps.keep_small && is_small {
+            match route.keep_small(&block) {
+                Ok(()) => cured.kept_small += 1,
+                Err(error) if error.kind() == io::ErrorKind::Unsupported => cured.note(
+                    "the kernel may join it again: only a program that was started by nearside hugepages cure keeps \
+                     it small",
+                ),
+                Err(error) => cured.note(format!("it is not kept small: {error}")),
+            }
+        }
+        // Any page of a huge one moves all of it.
+        if steps.move_pages && is_small {
+            cured.move_pages(pid, page)?;
+        }
+    }
+    Ok(cured)
+}
+
+fn why_not_split(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "splitting huge pages of another process needs CAP_SYS_NICE (process_madvise), or root".to_owned()
+        }
+        _ => format!("it cannot be split: {error}"),
+    }
+}
+
+impl Cured {
+    /// Adds another process's.
+    pub fn add(&mut self, other: Self) {
+        self.split += other.split;
+        self.kept_small += other.kept_small;
+        self.moved += other.moved;
+        self.stayed += other.stayed;
+        for (why, number) in other.failed {
+            *self.failed.entry(why).or_default() += number;
+        }
+    }
+
+    /// Adds a failure.
+    pub fn note(&mut self, why: impl Into<String>) {
+        *self.failed.entry(why.into()).or_default() += 1;
+    }
+
+    fn move_pages(&mut self, pid: Pid, page: &FalselyShared) -> io::Result<()> {
+        let mut batch = PageBatch::default();
+        page.pages().for_each(|(address, node)| batch.push(address, Some(node)));
+        batch.locate(pid)?;
+        let is_elsewhere = |(_, node, status): &(u64, _, linux::PageStatus)| status.node() != Ok(*node);
+        let elsewhere: Vec<_> =
+            batch.outcomes().filter(is_elsewhere).map(|(address, node, _)| (address, node)).collect();
+        batch.clear();
+        for (address, node) in &elsewhere {
+            batch.push(*address, Some(*node));
+        }
+        if batch.is_empty() {
+            return Ok(());
+        }
+        batch.move_pages(pid, Whose::Private)?;
+        let stayed = batch.outcomes().filter(is_elsewhere).count() as u64;
+        self.stayed += stayed;
+        self.moved += elsewhere.len() as u64 - stayed;
+        Ok(())
+    }
+}

@@ -1,0 +1,242 @@
+//! `nearside hugepages cure`: splits falsely shared huge pages of a program while it runs.
+
+use crate::open_trace::Reading;
+use crate::options::usage_error::UsageError;
+use crate::output;
+use crate::verbs::record::{self, RecordOptions, program::Program};
+use agent::{Advisers, CureSteps, Cured, cure};
+use clap::{Args, ValueEnum};
+use linux::Pid;
+use machine::{SMALL_PAGE, size};
+use observe::{Followed, Target};
+use placement::{Cure, CureLimits, FalselyShared, cures};
+use profile::{Confidence, Filter, HugePage, Profile};
+use report::{CureReport, HugePagesReport};
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Exit code of failures that are not the program's own.
+const FAILED: u8 = 125;
+/// How long a program is recorded by default.
+const RECORDED: Duration = Duration::from_secs(5);
+/// Interval between two checks of a program that is no longer recorded.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Split falsely shared huge pages of a program, and move their parts to the nodes that use them
+///
+/// Records the program for some seconds, as `nearside hugepages find` does. Then each falsely shared huge page that saves
+/// more time than its cure takes is split, kept small (otherwise the kernel joins it again), and each of its small pages
+/// moves to the node that uses it; all others stay huge. With CMD this needs no rights: the program does it to itself,
+/// through the library that reports its objects. With --pid it needs a capability, `CAP_SYS_NICE`, and the kernel may join
+/// the pages again. Nothing else of the system is changed, and nothing is left when the program ends.
+#[derive(Debug, Args)]
+#[command(
+    mut_arg("output", |output| output.help("Keep the trace in this folder [default: it is removed]")),
+    mut_arg("duration", |duration| duration.help("Record for this many seconds before the cure [default: 5]")),
+    mut_arg("quiet", |quiet| quiet.help("Print nothing unless something fails")),
+    mut_arg("no_objects", |switch| switch.hide(true)),
+    after_help = "\
+Examples:
+  nearside hugepages cure -- ./program --its-options
+  nearside hugepages cure --duration 20 --dry-run -- ./program
+  sudo nearside hugepages cure --pid 4711
+
+Exit codes: the program's own, or 0 with --pid; 125 the recording or the cure failed, 126 the program cannot be run, 127 there is \
+no such program, 2 the command line is wrong.")]
+pub struct Arguments {
+    /// Cure a running process
+    #[arg(long, short, value_name = "PID", conflicts_with = "command")]
+    pid: Option<u32>,
+
+    /// Split huge pages
+    #[arg(long, value_enum, default_value = "on")]
+    split: Switch,
+
+    /// Keep what was split small
+    #[arg(long, value_enum, default_value = "on")]
+    keep_small: Switch,
+
+    /// Move small pages to the nodes that use them
+    #[arg(long = "move", value_enum, default_value = "on")]
+    move_pages: Switch,
+
+    /// Only show what would be done
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Most memory that is moved, such as 200M [default: no limit]
+    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
+    budget: Option<u64>,
+
+    /// Write the result as JSON to this file (see docs/huge-pages.md); - is standard output
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    #[command(flatten)]
+    recording: RecordOptions,
+
+    /// The program and its arguments
+    #[arg(last = true, value_name = "CMD", required_unless_present = "pid")]
+    command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Switch {
+    On,
+    Off,
+}
+
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let status = arguments.check().and_then(|()| match arguments.pid {
+        Some(pid) => arguments.cure_process(pid),
+        None => arguments.cure_program(),
+    });
+    ExitCode::from(status.unwrap_or_else(|error| record::failed(error.as_ref(), FAILED)))
+}
+
+impl Arguments {
+    fn check(&self) -> Result<(), Box<dyn Error>> {
+        if self.recording.no_objects {
+            return Err(UsageError::boxed("a cure needs the library that reports objects: leave out --no-objects"));
+        }
+        self.recording.check()?;
+        Ok(self.json.as_deref().map_or(Ok(()), output::check)?)
+    }
+
+    fn duration(&self) -> Duration {
+        self.recording.duration.unwrap_or(RECORDED)
+    }
+
+    fn options(&self, scratch: &Path) -> RecordOptions {
+        let folder = self.recording.output.clone().unwrap_or_else(|| scratch.join("trace"));
+        RecordOptions { output: Some(folder), duration: Some(self.duration()), ..self.recording.clone() }
+    }
+
+    /// Starts a program, records and cures it, and waits for its end.
+    fn cure_program(&self) -> Result<u8, Box<dyn Error>> {
+        let scratch = tempfile::tempdir()?;
+        let mut advisers = Advisers::listen(scratch.path())?;
+        let options = self.options(scratch.path());
+        let recording = record::Arguments::new(options.clone(), self.command.clone());
+        let (mut recorder, library) = record::begin(&recording, &Target::Program)?;
+        let variables = recorder.environment(library.as_deref());
+        let (name, path) = advisers.variable();
+        let started = Program::start(&self.command, |command| {
+            command.envs(variables).env(name, path);
+        });
+        let mut program = match started {
+            Ok(program) => program,
+            Err(error) => {
+                recorder.take_back()?;
+                return Err(error.into());
+            }
+        };
+        recorder.add_process(program.pid());
+        let followed = recorder.follow(&mut program, options.duration).map_err(Box::<dyn Error>::from);
+        let done = followed.and_then(|trace| {
+            let is_over = program.is_over();
+            self.cure(&trace.folder, if is_over { None } else { Some(&mut advisers) }, is_over)
+        });
+        // A failure must not end the program.
+        if let Err(error) = &done {
+            crate::print_error(error.as_ref());
+        }
+        while !program.is_over() {
+            program.wait(PATIENCE);
+        }
+        program.status()?;
+        Ok(if done.is_ok() { program.exit_code() } else { FAILED })
+    }
+
+    fn cure_process(&self, pid: u32) -> Result<u8, Box<dyn Error>> {
+        let scratch = tempfile::tempdir()?;
+        let options = self.options(scratch.path());
+        let folder = options.output.clone().unwrap_or_default();
+        record::record_processes(&record::Arguments::of_process(RecordOptions { quiet: true, ..options }, pid))?;
+        self.cure(&folder, None, false)?;
+        Ok(0)
+    }
+
+    /// Cures these processes. One that has ended meanwhile is no failure of the others.
+    fn act(&self, split: &BTreeMap<Pid, Vec<&FalselyShared>>, mut advisers: Option<&mut Advisers>) -> Cured {
+        let on = |switch| switch == Switch::On;
+        let steps =
+            CureSteps { split: on(self.split), keep_small: on(self.keep_small), move_pages: on(self.move_pages) };
+        let mut all = Cured::default();
+        for (pid, pages) in split {
+            match cure(*pid, pages, steps, advisers.as_deref_mut()) {
+                Ok(cured) => all.add(cured),
+                Err(error) => all.note(format!("process {pid} cannot be cured: {error}")),
+            }
+        }
+        all
+    }
+
+    /// Judges the trace and cures its processes.
+    fn cure(&self, trace: &Path, advisers: Option<&mut Advisers>, is_over: bool) -> Result<(), Box<dyn Error>> {
+        let recorded = Reading::default().read(trace)?;
+        let view = recorded.profile.view(&Filter::default());
+        let found = HugePagesReport::new(&view, recorded.facts, 0);
+        let pages: Vec<(Pid, FalselyShared)> = found
+            .blocks
+            .iter()
+            .filter(|page| page.is_huge && page.is_falsely_shared() && page.confidence >= Confidence::Medium)
+            .filter_map(|page| {
+                let process = recorded.profile.processes().get(page.process.0 as usize)?;
+                Some((process.pid, falsely_shared(page, &recorded.profile)))
+            })
+            .collect();
+        let limits = CureLimits { horizon_s: self.duration().as_secs_f64(), budget_bytes: self.budget };
+        let all: Vec<FalselyShared> = pages.iter().map(|(_, page)| page.clone()).collect();
+        let chosen = cures(&all, &limits);
+        let mut split: BTreeMap<Pid, Vec<&FalselyShared>> = BTreeMap::new();
+        for ((pid, page), _) in pages.iter().zip(&chosen).filter(|(_, cure)| **cure == Cure::Split) {
+            split.entry(*pid).or_default().push(page);
+        }
+        let cured = if self.dry_run || is_over { Cured::default() } else { self.act(&split, advisers) };
+        let split = || split.values().flatten();
+        let count = |what: Cure| chosen.iter().filter(|cure| **cure == what).count() as u64;
+        let report = CureReport {
+            verdict: found.verdict,
+            dry_run: self.dry_run,
+            ended: is_over,
+            chosen: split().count() as u64,
+            not_worth_it: count(Cure::NotWorthIt),
+            over_budget: count(Cure::OverBudget),
+            misplaced_pages: split().map(|page| page.misplaced_pages).sum(),
+            split: cured.split,
+            kept_small: cured.kept_small,
+            pages_moved: cured.moved,
+            pages_stayed: cured.stayed,
+            failed: cured.failed,
+        };
+        if !self.recording.quiet {
+            // With standard error closed there is nowhere to report this.
+            let _ = write!(std::io::stderr(), "{report}");
+        }
+        if let Some(json) = &self.json {
+            output::write_to(&(serde_json::to_string_pretty(&report)? + "\n"), json)?;
+        }
+        Ok(())
+    }
+}
+
+/// What the cure needs to know of it.
+fn falsely_shared(page: &HugePage, profile: &Profile) -> FalselyShared {
+    let owner = |owner: &profile::Owner| {
+        let start = page.address + owner.first_page * SMALL_PAGE;
+        (start..start + owner.pages * SMALL_PAGE, owner.node)
+    };
+    let seconds = profile.span_ns().map_or(0.0, |(first, last)| (last - first).max(1) as f64 / 1e9);
+    FalselyShared {
+        address: page.address,
+        owners: page.owners.iter().map(owner).collect(),
+        misplaced_pages: page.misplaced_pages,
+        saved_ns_per_s: page.saving.map(|saving| saving.low_ns / seconds),
+    }
+}

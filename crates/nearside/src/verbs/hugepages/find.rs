@@ -1,0 +1,154 @@
+//! `nearside hugepages find`: records a program and shows its falsely shared huge pages.
+
+use crate::open_trace::Reading;
+use crate::options::usage_error::UsageError;
+use crate::output;
+use crate::verbs::lab::{LabRecordArguments, MachineOptions, record_in_lab};
+use crate::verbs::record::{self, RecordOptions};
+use clap::Args;
+use profile::Filter;
+use report::HugePagesReport;
+use std::error::Error;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Exit code if something is found.
+const FOUND: u8 = 3;
+/// Exit code of failures that are not the program's own.
+const FAILED: u8 = 125;
+/// How long running processes are recorded, and at most, if too few samples are known by then.
+const FIRST: Duration = Duration::from_secs(5);
+const LONGEST: Duration = Duration::from_secs(80);
+/// The share of the samples in huge pages from which on enough huge pages have a verdict.
+const ENOUGH: f64 = 0.9;
+
+/// Show which huge pages are falsely shared, by whom, and what small pages would gain
+///
+/// Reads a trace, or records a program (here, or with --machine in the lab) or a running process. The first line is the
+/// verdict; then follow the objects with their huge pages, and the falsely shared ones with the owner of each part. A
+/// page needs 16 samples for a verdict, and 32 for a sure one; with --pid and without --duration, the recording is
+/// repeated with twice the length, up to 80 seconds, until the pages with 90 % of the samples have a verdict.
+#[derive(Debug, Args)]
+#[command(
+    mut_arg("machine", |machine| machine.required(false).help("Record on this machine of the lab: a preset or a file; or the machine \
+        that a trace was recorded on")),
+    mut_arg("output", |output| output.help("Keep the trace in this folder [default: it is removed]").conflicts_with("trace")),
+    mut_arg("quiet", |quiet| quiet.help("Print nothing about the recording")),
+    after_help = "\
+Examples:
+  nearside hugepages find -- ./program --its-options
+  nearside hugepages find --machine xeon-6130x2 --numa-balancing off -- ./program
+  nearside hugepages find --pid 4711
+  nearside hugepages find trace --json - | jq '.blocks[] | select(.sharing == \"falsely_shared\")'
+
+Exit codes:
+  0  no falsely shared huge page that is worth a cure
+  1  the trace cannot be read
+  2  the command line is wrong
+  3  something was found
+  125, 126, 127  the recording failed, the program cannot be run, there is no such program
+  others  the program's own, if it failed: then nothing is shown")]
+pub struct Arguments {
+    /// A trace of nearside record, or a perf.data file
+    #[arg(value_name = "TRACE", conflicts_with_all = ["command", "pid"])]
+    trace: Option<PathBuf>,
+
+    /// Record a running process
+    #[arg(long, short, value_name = "PID", conflicts_with = "command")]
+    pid: Option<u32>,
+
+    /// Rows of each part
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    top: u32,
+
+    /// Write the result as JSON to this file (see docs/huge-pages.md); - is standard output
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    #[command(flatten)]
+    machine: Option<MachineOptions>,
+
+    #[command(flatten)]
+    recording: RecordOptions,
+
+    /// The program and its arguments
+    #[arg(last = true, value_name = "CMD", required_unless_present_any = ["trace", "pid"])]
+    command: Vec<OsString>,
+}
+
+pub fn run(arguments: &Arguments) -> ExitCode {
+    find(arguments).unwrap_or_else(|error| {
+        let other = if arguments.trace.is_some() { 1 } else { FAILED };
+        ExitCode::from(record::failed(error.as_ref(), other))
+    })
+}
+
+fn find(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    arguments.recording.check()?;
+    arguments.json.as_deref().map_or(Ok(()), output::check)?;
+    if let Some(trace) = &arguments.trace {
+        let machine = arguments.machine.as_ref().map(|options| options.machine().to_owned());
+        return arguments.tell(&arguments.report(trace, machine)?);
+    }
+    // Removed at the end, unless the trace is kept.
+    let scratch = tempfile::tempdir()?;
+    let folder = arguments.recording.output.clone().unwrap_or_else(|| scratch.path().join("trace"));
+    let options = RecordOptions { output: Some(folder.clone()), ..arguments.recording.clone() };
+    match (arguments.pid, &arguments.machine) {
+        (Some(_), Some(_)) => {
+            Err(UsageError::boxed("--machine runs a program in the lab, where no process of this host is"))
+        }
+        (Some(pid), None) => arguments.tell(&arguments.watch(pid, &options, scratch.path())?),
+        (None, Some(lab)) => {
+            let recording = LabRecordArguments::new(lab.clone(), options, arguments.command.clone());
+            let status = record_in_lab(&recording);
+            if status == ExitCode::SUCCESS { arguments.tell(&arguments.report(&folder, None)?) } else { Ok(status) }
+        }
+        (None, None) => {
+            let recording = record::Arguments::new(options, arguments.command.clone());
+            match record::record_program(&recording)? {
+                0 => arguments.tell(&arguments.report(&folder, None)?),
+                status => Ok(ExitCode::from(status)),
+            }
+        }
+    }
+}
+
+impl Arguments {
+    /// Records a running process until enough is known.
+    fn watch(&self, pid: u32, options: &RecordOptions, scratch: &Path) -> Result<HugePagesReport, Box<dyn Error>> {
+        let mut duration = options.duration.unwrap_or(FIRST);
+        // A kept trace is recorded once, and so is a given time.
+        let once = self.recording.duration.is_some() || self.recording.output.is_some();
+        loop {
+            let folder = options.output.clone().filter(|_| once);
+            let folder = folder.unwrap_or_else(|| scratch.join(duration.as_secs().to_string()));
+            let options = RecordOptions { output: Some(folder.clone()), duration: Some(duration), ..options.clone() };
+            record::record_processes(&record::Arguments::of_process(options, pid))?;
+            let report = self.report(&folder, None)?;
+            let is_enough = report.huge_pages.all == 0 || report.decided_share() >= ENOUGH;
+            if once || is_enough || duration >= LONGEST {
+                return Ok(report);
+            }
+            duration = LONGEST.min(duration * 2);
+        }
+    }
+
+    fn report(&self, trace: &Path, machine: Option<String>) -> Result<HugePagesReport, Box<dyn Error>> {
+        let recorded = Reading::of_machine(machine).read(trace)?;
+        let view = recorded.profile.view(&Filter::default());
+        Ok(HugePagesReport::new(&view, recorded.facts, self.top as usize))
+    }
+
+    fn tell(&self, report: &HugePagesReport) -> Result<ExitCode, Box<dyn Error>> {
+        if let Some(json) = &self.json {
+            output::write_to(&(serde_json::to_string_pretty(report)? + "\n"), json)?;
+        }
+        if self.json.as_deref() != Some(Path::new("-")) {
+            output::write_private(&report.to_string(), None)?;
+        }
+        Ok(if report.found { ExitCode::from(FOUND) } else { ExitCode::SUCCESS })
+    }
+}

@@ -1,0 +1,76 @@
+// Four threads, each on the CPU that its argument names, fill and sweep a part of their own of one mapping, in bursts.
+// Usage: parts MIB_OF_A_PART SWEEPS CPU CPU CPU CPU. Prints the pages that lie on another node than the majority of
+// their part, and the time of the second half of the sweeps, ns.
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { THREADS = 4, PAGE = 4096, LINE = 64 };
+static char *memory;
+static size_t part;
+static int sweeps, cpus[THREADS];
+static unsigned nodes[THREADS];
+static long long halfway, end;
+static pthread_barrier_t barrier;
+
+static long long now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * 1000000000LL + time.tv_nsec;
+}
+
+static void *work(void *argument) {
+    long number = (long)argument;
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpus[number], &set);
+    sched_setaffinity(0, sizeof set, &set);
+    getcpu(NULL, &nodes[number]);
+    // Each part begins and ends within a huge page.
+    volatile char *mine = memory + number * part;
+    for (int turn = 0; turn < THREADS; turn++) {
+        pthread_barrier_wait(&barrier);
+        if (turn == number)
+            for (size_t at = 0; at < part; at += PAGE) mine[at] = 1;
+    }
+    for (int sweep = 0; sweep < sweeps; sweep++) {
+        pthread_barrier_wait(&barrier);
+        if (number == 0 && sweep == sweeps / 2) halfway = now();
+        for (size_t at = 0; at < part; at += LINE) mine[at]++;
+    }
+    pthread_barrier_wait(&barrier);
+    if (number == 0) end = now();
+    return NULL;
+}
+
+int main(int count, char **arguments) {
+    if (count != 3 + THREADS) return 2;
+    part = (size_t)(atof(arguments[1]) * (1 << 20)) & ~(size_t)(PAGE - 1);
+    sweeps = atoi(arguments[2]);
+    size_t bytes = part * THREADS, huge = 2 << 20;
+    char *mapped = mmap(NULL, bytes + huge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped == MAP_FAILED) return 1;
+    memory = (char *)(((size_t)mapped + huge - 1) & ~(huge - 1));
+    pthread_barrier_init(&barrier, NULL, THREADS);
+    pthread_t threads[THREADS];
+    for (long number = 0; number < THREADS; number++) {
+        cpus[number] = atoi(arguments[3 + number]);
+        pthread_create(&threads[number], NULL, work, (void *)number);
+    }
+    for (int number = 0; number < THREADS; number++) pthread_join(threads[number], NULL);
+    size_t pages = bytes / PAGE, misplaced = 0;
+    for (size_t page = 0; page < pages; page++) {
+        void *address = memory + page * PAGE;
+        int status = -1;
+        syscall(SYS_move_pages, 0, 1, &address, NULL, &status, 0);
+        misplaced += status != (int)nodes[page * PAGE / part];
+    }
+    printf("misplaced %zu of %zu, second half %lld ns\n", misplaced, pages, end - halfway);
+    return 0;
+}

@@ -1,0 +1,118 @@
+//! Advises the program's own memory on request: only from inside does that need no right. A thread of its own reads
+//! requests from a socket, and ends with it. Without the environment variable there is neither.
+
+use crate::process::symbols;
+use core::ffi::c_void;
+use core::ptr::null_mut;
+use rings::{ADVICE_BYTES, ADVICE_VARIABLE, AdviceRequest, AdvisedTo};
+
+/// Longest path of a socket, with its end.
+const PATH_BYTES: usize = 108;
+/// The thread needs no more: it calls nothing of the program's.
+const STACK_BYTES: usize = 64 << 10;
+
+/// Starts the thread, if the variable names a socket. Called once, by the constructor.
+pub fn serve_if_asked() {
+    const { assert!(ADVICE_VARIABLE.len() < 32) };
+    let mut name = [0; 32];
+    name.iter_mut().zip(ADVICE_VARIABLE.bytes()).for_each(|(place, byte)| *place = byte.cast_signed());
+    // SAFETY: the name is NUL-terminated, and the C library is ready when it calls constructors.
+    let path = unsafe { libc::getenv(name.as_ptr()) };
+    if path.is_null() {
+        return;
+    }
+    if let Some(socket) = connected(path) {
+        // SAFETY: the descriptor was just opened here, and `serve` owns it if it was started.
+        if !unsafe { start(socket) } {
+            // SAFETY: as above.
+            unsafe { libc::close(socket) };
+        }
+    }
+}
+
+/// A connection to the socket of this NUL-terminated path.
+fn connected(path: *const libc::c_char) -> Option<i32> {
+    // SAFETY: zeroes are a valid address; the path is copied with its end, which is within the address. The kernel
+    // reads the address only.
+    unsafe {
+        let length = libc::strlen(path);
+        if length >= PATH_BYTES {
+            return None;
+        }
+        let mut address: libc::sockaddr_un = core::mem::zeroed();
+        address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+        core::ptr::copy_nonoverlapping(path, address.sun_path.as_mut_ptr(), length);
+        let socket = libc::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
+        let bytes = size_of::<libc::sockaddr_un>() as libc::socklen_t;
+        if socket < 0 {
+            return None;
+        }
+        if libc::connect(socket, (&raw const address).cast(), bytes) == 0 {
+            return Some(socket);
+        }
+        libc::close(socket);
+        None
+    }
+}
+
+/// Starts the thread with all signals blocked: they are the program's.
+///
+/// # Safety
+///
+/// The socket is open, and nothing else uses it.
+unsafe fn start(socket: i32) -> bool {
+    let Some(symbols) = symbols() else { return false };
+    // SAFETY: attributes and sets are initialised before their use; the C library's own function starts a thread that
+    // is not reported.
+    unsafe {
+        let (mut all, mut before) = (core::mem::zeroed(), core::mem::zeroed());
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        let mut attributes: libc::pthread_attr_t = core::mem::zeroed();
+        libc::pthread_attr_init(&raw mut attributes);
+        libc::pthread_attr_setdetachstate(&raw mut attributes, libc::PTHREAD_CREATE_DETACHED);
+        libc::pthread_attr_setstacksize(&raw mut attributes, STACK_BYTES);
+        let mut thread: libc::pthread_t = 0;
+        let argument = socket.cast_unsigned() as usize as *mut c_void;
+        let started =
+            (symbols.pthread_create)((&raw mut thread).cast(), (&raw const attributes).cast(), serve, argument);
+        libc::pthread_attr_destroy(&raw mut attributes);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, null_mut());
+        started == 0
+    }
+}
+
+/// Follows requests until the socket is closed.
+extern "C-unwind" fn serve(socket: *mut c_void) -> *mut c_void {
+    let socket = socket as usize as i32;
+    let mut request = [0_u8; ADVICE_BYTES];
+    // SAFETY: the buffers have these lengths, and the socket is this thread's. Neither advice changes what memory
+    // holds; the kernel checks the range.
+    unsafe {
+        let all = libc::MSG_WAITALL;
+        while libc::recv(socket, request.as_mut_ptr().cast(), ADVICE_BYTES, all) == ADVICE_BYTES as isize {
+            let mut answer = [0_u8; ADVICE_BYTES];
+            answer[..4].copy_from_slice(&follow(&request).to_ne_bytes());
+            if libc::send(socket, answer.as_ptr().cast(), ADVICE_BYTES, libc::MSG_NOSIGNAL) < 0 {
+                break;
+            }
+        }
+        libc::close(socket);
+    }
+    null_mut()
+}
+
+/// Gives the advice, and returns the error number or 0.
+unsafe fn follow(request: &[u8; ADVICE_BYTES]) -> i32 {
+    let Some(AdviceRequest { start, bytes, to }) = AdviceRequest::from_bytes(request) else { return libc::EINVAL };
+    let advice = match to {
+        AdvisedTo::Split => libc::MADV_COLD,
+        AdvisedTo::StaySmall => libc::MADV_NOHUGEPAGE,
+    };
+    // SAFETY: neither advice changes what memory holds; the kernel checks the range.
+    if unsafe { libc::madvise(start as *mut c_void, bytes as usize, advice) } == 0 {
+        return 0;
+    }
+    // SAFETY: this thread's error number.
+    unsafe { *libc::__errno_location() }
+}

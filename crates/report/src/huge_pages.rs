@@ -1,0 +1,242 @@
+//! Huge pages that nodes share falsely: values, and text.
+
+use crate::profile::TraceFacts;
+use crate::profile::advice::{kind_words, place};
+use crate::profile::site_key::source_of;
+use crate::{Table, bytes, count, percent};
+use machine::NodeId;
+use profile::{FEWEST_OF_BLOCK, Gain, HugePage, ObjectHugePages, ObjectSummary, Sharing, SharingCounts, View, wilson};
+use serde::Serialize;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Version of the JSON form.
+const SCHEMA: u32 = 1;
+/// Standard deviations that exclude 5 %.
+const Z_95: f64 = 1.960;
+/// Parts of a huge page that are listed; of more, only the nodes.
+const MOST_PARTS: usize = 6;
+const WIDTH: usize = 100;
+
+/// Huge pages of a trace and how nodes share them. Serialised, it is the JSON form.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HugePagesReport {
+    /// Version of this form.
+    pub schema: u32,
+    /// Whether a cure is worthwhile.
+    pub found: bool,
+    /// The verdict as text.
+    pub verdict: String,
+    /// Facts about the trace.
+    pub trace: TraceFacts,
+    /// Numbers of huge pages.
+    pub huge_pages: SharingCounts,
+    /// Blocks of 2 MiB that are falsely shared but not known to be huge pages.
+    pub perhaps_huge: u64,
+    /// Samples that reached memory of another node.
+    pub remote_samples: u64,
+    /// The share of them that small pages would make local, 0 to 1, and its 95 % interval.
+    pub avoidable_share: f64,
+    /// The lower and the upper end.
+    pub avoidable_interval: (f64, f64),
+    /// The expected gain of a cure of all.
+    pub gain: Option<Gain>,
+    /// The objects, those with the most to save first.
+    pub objects: Vec<HugePagesRow>,
+    /// The blocks, by process and address.
+    pub blocks: Vec<HugePage>,
+    /// Rows of each part of the text.
+    #[serde(skip)]
+    pub top: usize,
+}
+
+/// An object with huge pages.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HugePagesRow {
+    /// The object.
+    #[serde(flatten)]
+    pub summary: ObjectSummary,
+    /// The line of source that allocates it.
+    pub source: Option<String>,
+    /// Its huge pages; `object` is in both.
+    pub pages: ObjectHugePages,
+    /// Whether a cure is worthwhile.
+    pub worth_a_cure: bool,
+}
+
+impl HugePagesReport {
+    /// Of a view, with at most `top` rows of each part as text.
+    pub fn new(view: &View, trace: TraceFacts, top: usize) -> Self {
+        let profile = view.profile();
+        let blocks = view.flow().huge_pages();
+        let row = |pages: ObjectHugePages| {
+            let summary = profile.object_summary(pages.object)?;
+            let (source, worth_a_cure) = (source_of(profile, summary.site), pages.is_worth_a_cure());
+            Some(HugePagesRow { summary, source, pages, worth_a_cure })
+        };
+        let objects: Vec<HugePagesRow> = view.huge_pages_by_object(&blocks).into_iter().filter_map(row).collect();
+        let falsely = blocks.iter().filter(|page| page.is_falsely_shared());
+        let (huge, perhaps): (Vec<&HugePage>, Vec<&HugePage>) = falsely.partition(|page| page.is_huge);
+        let remote_samples = view.tally().remote_samples;
+        let savings = huge.iter().filter_map(|page| page.saving);
+        let avoidable = savings.map(|saving| saving.avoidable_samples).sum::<u64>().min(remote_samples);
+        let mut report = Self {
+            schema: SCHEMA,
+            found: objects.iter().any(|row| row.worth_a_cure),
+            verdict: String::new(),
+            trace,
+            huge_pages: SharingCounts::sum(objects.iter().map(|row| &row.pages.huge_pages)),
+            perhaps_huge: perhaps.len() as u64,
+            remote_samples,
+            avoidable_share: if remote_samples == 0 { 0.0 } else { avoidable as f64 / remote_samples as f64 },
+            avoidable_interval: if remote_samples == 0 { (0.0, 0.0) } else { wilson(avoidable, remote_samples, Z_95) },
+            gain: if huge.is_empty() { None } else { view.gain_of_splitting(&huge) },
+            objects,
+            blocks: Vec::new(),
+            top,
+        };
+        report.blocks = blocks;
+        report.verdict = report.verdict_text();
+        report
+    }
+
+    fn verdict_text(&self) -> String {
+        let SharingCounts { all, falsely_shared, unknown, .. } = self.huge_pages;
+        let gain = self.gain.map(|gain| gain.speedup);
+        match (falsely_shared, gain) {
+            (0, _) if self.perhaps_huge > 0 => format!(
+                "{} blocks of 2 MiB are used in parts by different nodes, but whether they are huge pages is not known",
+                self.perhaps_huge
+            ),
+            (0, _) if all == 0 => "no huge page was seen".to_owned(),
+            (0, _) if unknown == all => {
+                format!("not known: none of {all} huge pages has {FEWEST_OF_BLOCK} samples")
+            }
+            (0, _) => format!("none of {all} huge pages is falsely shared"),
+            (_, Some(gain)) if self.found => format!(
+                "{falsely_shared} of {all} huge pages are falsely shared: with small pages there, the program should be \
+                 {gain:.2} times as fast"
+            ),
+            (_, None) if self.found => {
+                format!("{falsely_shared} of {all} huge pages are falsely shared; the gain of small pages is not known")
+            }
+            _ => format!("{falsely_shared} of {all} huge pages are falsely shared, but small pages would hardly help"),
+        }
+    }
+
+    /// Samples of the blocks without a verdict, and of all blocks that are huge.
+    fn undecided(&self) -> (u64, u64) {
+        let huge = || self.blocks.iter().filter(|page| page.is_huge);
+        let unknown = huge().filter(|page| page.sharing == Sharing::Unknown).map(|page| page.samples).sum();
+        (unknown, huge().map(|page| page.samples).sum())
+    }
+
+    /// The share of the samples in huge pages that are in pages with a verdict, 0 to 1.
+    pub fn decided_share(&self) -> f64 {
+        let (unknown, all) = self.undecided();
+        if all == 0 { 0.0 } else { 1.0 - unknown as f64 / all as f64 }
+    }
+}
+
+impl fmt::Display for HugePagesReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.verdict)?;
+        if self.huge_pages.falsely_shared > 0 {
+            let (low, high) = self.avoidable_interval;
+            let [share, low, high] = [self.avoidable_share, low, high].map(percent);
+            writeln!(f, "of {} remote samples, {share} are avoidable ({low} to {high})", count(self.remote_samples))?;
+        }
+        let (unknown, all) = self.undecided();
+        if unknown > 0 {
+            let pages = self.huge_pages.unknown;
+            let share = percent(unknown as f64 / all as f64);
+            writeln!(
+                f,
+                "{pages} huge pages stay unknown, with {share} of the samples: fewer than {FEWEST_OF_BLOCK} each. Record \
+                 longer, or with a shorter --period"
+            )?;
+        }
+        if !self.objects.is_empty() {
+            write!(f, "\n{}{}", heading("objects", self.top, self.objects.len()), self.object_table())?;
+        }
+        let mut falsely: Vec<&HugePage> = self.blocks.iter().filter(|page| page.is_falsely_shared()).collect();
+        falsely.sort_by_key(|page| (Reverse(page.remote_samples), page.process, page.address));
+        if !falsely.is_empty() {
+            write!(f, "\n{}", heading("falsely shared, small pages by owner", self.top, falsely.len()))?;
+        }
+        falsely.iter().take(self.top).try_for_each(|page| writeln!(f, "  {}", BlockText(page)))
+    }
+}
+
+fn heading(name: &str, top: usize, all: usize) -> String {
+    if top < all { format!("{name}, {top} of {all}\n") } else { format!("{name}\n") }
+}
+
+impl HugePagesReport {
+    fn object_table(&self) -> String {
+        let mut table = Table::new([
+            "  object",
+            "kind",
+            "size",
+            "huge pages",
+            "falsely shared",
+            "truly",
+            "one owner",
+            "remote",
+            "other",
+            "unknown",
+            "misplaced",
+            "gain",
+            "pays after",
+            "allocated by",
+        ]);
+        for HugePagesRow { summary, source, pages, .. } in self.objects.iter().take(self.top) {
+            let counts = &pages.huge_pages;
+            let other = counts.mixed + counts.drifting + counts.padding_needed;
+            table.row([
+                format!("  {}", summary.object),
+                kind_words(summary.kind).to_owned(),
+                if summary.bytes > 0 { bytes(summary.bytes) } else { "-".to_owned() },
+                counts.all.to_string(),
+                counts.falsely_shared.to_string(),
+                counts.truly_shared.to_string(),
+                counts.local_owner.to_string(),
+                counts.remote_owner.to_string(),
+                other.to_string(),
+                counts.unknown.to_string(),
+                count(pages.misplaced_pages),
+                pages.gain.map_or_else(|| "-".to_owned(), |gain| format!("{:.3}x", gain.speedup)),
+                pages.pays_after_s.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.2} s")),
+                place(&summary.label, source.as_deref(), WIDTH / 3),
+            ]);
+        }
+        table.to_string()
+    }
+}
+
+/// A block and its owners, in a line.
+struct BlockText<'a>(&'a HugePage);
+
+impl fmt::Display for BlockText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let page = self.0;
+        write!(f, "{:#x}  ", page.address)?;
+        if page.owners.len() <= MOST_PARTS {
+            for (number, owner) in page.owners.iter().enumerate() {
+                let last = owner.first_page + owner.pages - 1;
+                let comma = if number == 0 { "" } else { ", " };
+                write!(f, "{comma}{}-{last} node {}", owner.first_page, owner.node)?;
+            }
+        } else {
+            let mut nodes: BTreeMap<NodeId, u64> = BTreeMap::new();
+            page.owners.iter().for_each(|owner| *nodes.entry(owner.node).or_default() += owner.pages);
+            let nodes: Vec<String> = nodes.iter().map(|(node, pages)| format!("{pages} node {node}")).collect();
+            write!(f, "in turn, of those seen {}", nodes.join(", "))?;
+        }
+        let lies: Vec<String> = page.lies_on.iter().map(ToString::to_string).collect();
+        let lies = if lies.is_empty() { "an unknown node".to_owned() } else { format!("node {}", lies.join(", ")) };
+        let unsure = if page.is_huge { "" } else { ", perhaps of small pages" };
+        write!(f, " ({} samples, {}; lies on {lies}{unsure})", page.samples, percent(page.held))
+    }
+}
