@@ -30,7 +30,8 @@ pub fn serve_if_asked() {
     }
 }
 
-/// A connection to the socket of this NUL-terminated path.
+/// A connection to the socket of this NUL-terminated path. Never waits: nearside takes connections only when it has a
+/// request, and thousands of programs may have connected before.
 fn connected(path: *const libc::c_char) -> Option<i32> {
     // SAFETY: zeroes are a valid address; the path is copied with its end, which is within the address. The kernel
     // reads the address only.
@@ -42,12 +43,15 @@ fn connected(path: *const libc::c_char) -> Option<i32> {
         let mut address: libc::sockaddr_un = core::mem::zeroed();
         address.sun_family = libc::AF_UNIX as libc::sa_family_t;
         core::ptr::copy_nonoverlapping(path, address.sun_path.as_mut_ptr(), length);
-        let socket = libc::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
+        let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        let socket = libc::socket(libc::AF_UNIX, kind, 0);
         let bytes = size_of::<libc::sockaddr_un>() as libc::socklen_t;
         if socket < 0 {
             return None;
         }
-        if libc::connect(socket, (&raw const address).cast(), bytes) == 0 {
+        let connected = libc::connect(socket, (&raw const address).cast(), bytes) == 0;
+        // The thread waits for requests.
+        if connected && libc::fcntl(socket, libc::F_SETFL, 0) == 0 {
             return Some(socket);
         }
         libc::close(socket);
