@@ -111,12 +111,18 @@ fn a_missing_file_is_named() {
     assert!(error.starts_with("cannot read the experiments in no/such.toml: "), "{error}");
 }
 
+/// The files of the repository; campaigns are in a folder of their own.
+fn experiments() -> impl Iterator<Item = std::path::PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
+    let paths = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+    paths.filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
+}
+
 #[test]
 fn the_experiments_of_nearside_are_good_and_have_names_of_their_own() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
     let (mut quick, mut names) = (Vec::new(), BTreeSet::new());
-    for file in std::fs::read_dir(folder).unwrap() {
-        let suite = Suite::load(&file.unwrap().path()).unwrap_or_else(|error| panic!("{error}"));
+    for file in experiments() {
+        let suite = Suite::load(&file).unwrap_or_else(|error| panic!("{error}"));
         let own: BTreeSet<String> = suite.experiments.iter().map(|experiment| experiment.name.clone()).collect();
         for name in own {
             assert!(names.insert(name.clone()), "{}: another file has an experiment {name}", suite.name);
@@ -130,8 +136,7 @@ fn the_experiments_of_nearside_are_good_and_have_names_of_their_own() {
 /// A number that was put into a preset is not a prediction of it.
 #[test]
 fn a_number_that_is_in_the_preset_is_marked_as_an_input() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
-    let files = std::fs::read_dir(folder).unwrap().map(|file| Suite::load(&file.unwrap().path()).unwrap());
+    let files = experiments().map(|file| Suite::load(&file).unwrap());
     for experiment in files.flat_map(|suite| suite.experiments) {
         let scale = match experiment.unit.as_str() {
             "ns" => 1.0,
