@@ -60,6 +60,7 @@ impl DebugLines {
     }
 
     /// The part of a unit in a file of split DWARF.
+    #[expect(clippy::arc_with_non_send_sync, reason = "addr2line's interface asks for an `Arc`, and one thread has it")]
     fn split(&self, path: &str, id: gimli::DwoId, parent: &gimli::Dwarf<Bytes>) -> Option<Arc<gimli::Dwarf<Bytes>>> {
         let file = open_elf(&below(&self.root, path)).ok()?;
         let parts = ReadCache::new(&file);

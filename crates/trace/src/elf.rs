@@ -118,13 +118,10 @@ impl Elf {
         if let Some(stripped) = stripped.as_ref().filter(|_| debug.is_some()) {
             memory.allow(stripped);
         }
-        let lines = match DebugLines::open(of_lines, with_lines, root, memory) {
-            Ok(lines) => lines,
-            Err(TooLong) => {
-                image.state = ImageState::TooCompressed;
-                None
-            }
-        };
+        let lines = DebugLines::open(of_lines, with_lines, root, memory).unwrap_or_else(|TooLong| {
+            image.state = ImageState::TooCompressed;
+            None
+        });
         Ok(Self { image, functions, variables, lines, memory: memory.clone() })
     }
 

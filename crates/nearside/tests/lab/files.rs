@@ -65,7 +65,8 @@ fn outputs_under_umask_0_are_not_open_to_others() {
     run.args(["--timeout", "600", "--quiet", "--out", "out", "--json", "report", "--samples", "samples"]);
     run.args(FAST).args(["--", "sh", "-c", script]).current_dir(lab.path("work")).env("TMPDIR", lab.path("temporary"));
     let ran = lab.run(run, b"").succeeded();
-    let modes = "600 out/log\n600 out/place\n600 out/compare\n600 out/page\n";
+    // The decision log is for the agent's group, too.
+    let modes = "640 out/log\n600 out/place\n600 out/compare\n600 out/page\n";
     assert!(ran.text().starts_with("0000\n") && ran.text().ends_with(modes), "{}", ran.text());
     for name in ["report", "samples", "out/folder/file", "out/log", "out/place", "out/compare", "out/page"] {
         assert!(lab.path("work").join(name).exists(), "{name}");
