@@ -76,7 +76,7 @@ impl HugePagesReport {
             Some(HugePagesRow { summary, source, pages, worth_a_cure })
         };
         let objects: Vec<HugePagesRow> = view.huge_pages_by_object(&blocks).into_iter().filter_map(row).collect();
-        let falsely = blocks.iter().filter(|page| page.is_falsely_shared());
+        let falsely = blocks.iter().filter(|page| page.is_falsely_shared() && may_be_huge(page));
         let (huge, perhaps): (Vec<&HugePage>, Vec<&HugePage>) = falsely.partition(|page| page.is_huge);
         let remote_samples = view.tally().remote_samples;
         let savings = huge.iter().filter_map(|page| page.saving);
@@ -106,7 +106,7 @@ impl HugePagesReport {
         let gain = self.gain.map(|gain| gain.speedup);
         match (falsely_shared, gain) {
             (0, _) if self.perhaps_huge > 0 => format!(
-                "{} blocks of 2 MiB are used in parts by different nodes, but whether they are huge pages is not known",
+                "different nodes use different parts of 2 MiB blocks ({}), but whether these are huge pages is not known",
                 self.perhaps_huge
             ),
             (0, _) if all == 0 => "no huge page was seen".to_owned(),
@@ -160,13 +160,19 @@ impl fmt::Display for HugePagesReport {
         if !self.objects.is_empty() {
             write!(f, "\n{}{}", heading("objects", self.top, self.objects.len()), self.object_table())?;
         }
-        let mut falsely: Vec<&HugePage> = self.blocks.iter().filter(|page| page.is_falsely_shared()).collect();
+        let mut falsely: Vec<&HugePage> =
+            self.blocks.iter().filter(|page| page.is_falsely_shared() && may_be_huge(page)).collect();
         falsely.sort_by_key(|page| (Reverse(page.remote_samples), page.process, page.address));
         if !falsely.is_empty() {
             write!(f, "\n{}", heading("falsely shared, small pages by owner", self.top, falsely.len()))?;
         }
         falsely.iter().take(self.top).try_for_each(|page| writeln!(f, "  {}", BlockText(page)))
     }
+}
+
+/// Whether a block is a huge page as far as known: one that lies on several nodes is none.
+fn may_be_huge(page: &HugePage) -> bool {
+    page.is_huge || page.lies_on.len() < 2
 }
 
 fn heading(name: &str, top: usize, all: usize) -> String {

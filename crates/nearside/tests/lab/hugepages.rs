@@ -65,7 +65,7 @@ fn misplaced(said: &str) -> u64 {
 }
 
 /// A user without any right cures its own program, the split pages stay split under a busy khugepaged, running processes
-/// need CAP_SYS_NICE, and neither the end nor SIGKILL of nearside leaves a switch or harms the program.
+/// need `CAP_SYS_NICE`, and neither the end nor SIGKILL of nearside leaves a switch or harms the program.
 #[test]
 fn falsely_shared_huge_pages_are_split_by_their_own_program_and_stay_small() {
     let lab = Lab::new();

@@ -123,7 +123,7 @@ fn t31_fewer_samples_find_less() {
     let shares: Vec<f64> =
         [100, 48, 24, 16, 12].map(|samples| found(&judged(samples, &[FALSE_QUARTER, PRIVATE], 300)[..300])).to_vec();
     assert!(shares.windows(2).all(|pair| pair[0] >= pair[1]), "{shares:?}");
-    assert!(shares[0] > 0.99 && shares[3] < 0.9 && shares[4] == 0.0, "{shares:?}");
+    assert!(shares[0] > 0.99 && shares[3] < 0.9 && shares[4] <= 0.0, "{shares:?}");
     let few = judged(15, &[FALSE_HALF], 1).remove(0);
     assert_eq!((few.sharing, few.confidence, few.saving), (Sharing::Unknown, Confidence::Low, None));
 }
@@ -158,7 +158,7 @@ fn parts_that_are_swept_in_bursts_and_only_read_want_small_pages_before_copies()
 #[test]
 fn pages_that_alternate_are_found_below_the_cuts_and_lines_that_do_need_padding() {
     let pages = judged(120, &[|page, _| (page % 2) as u32], 30);
-    assert!(found(&pages) == 1.0, "{} found", found(&pages));
+    assert!(pages.iter().all(HugePage::is_falsely_shared), "{} found", found(&pages));
     assert!(pages.iter().all(|page| page.owners.iter().all(|owner| owner.pages == 1)));
     let mut trace = Trace::new(&[1]);
     trace.allocate((1, 99, 0), START, HUGE, "table_new");
