@@ -56,15 +56,20 @@ pub enum Class {
 }
 
 impl Shape {
+    /// Of a class, or else of this number of bytes.
+    pub fn new(class: Option<Class>, team: &Team, size: usize) -> Result<Self, Error> {
+        class.map_or_else(|| Self::of_size(size), |class| Ok(Self::of_class(class, team.threads)))
+    }
+
     /// A power of two of rows with 16 entries each, in this number of bytes.
-    pub fn of_size(size: usize) -> Result<Self, Error> {
+    fn of_size(size: usize) -> Result<Self, Error> {
         let entries = 16;
         error::check_count(size, entries * ENTRY_BYTES)?;
         Ok(Self { rows: 1 << (size / (entries * ENTRY_BYTES)).max(2).ilog2(), entries })
     }
 
     /// The rows of a class, and the entries that its rows have on average.
-    pub fn of_class(class: Class, threads: usize) -> Self {
+    fn of_class(class: Class, threads: usize) -> Self {
         let (rows, entries) = match class {
             Class::S => (1400, 64),
             Class::W => (7000, 81),
@@ -227,24 +232,24 @@ impl Pairing {
             return (row.wrapping_mul(self.factor) ^ self.change).wrapping_mul(self.inverse) & (rows - 1);
         }
         // The rows in a random order, folded in the middle of a ring.
-        let place = self.permuted(row, rows, self.factor);
+        let place = permuted(row, rows, self.factor);
         let folded = (self.change % rows + rows - place) % rows;
-        self.permuted(folded, rows, self.inverse)
+        permuted(folded, rows, self.inverse)
     }
+}
 
-    /// A permutation of the numbers below `rows`; the inverse factor makes the inverse permutation. One of the next power
-    /// of two is repeated until it leads below.
-    fn permuted(&self, number: u64, rows: u64, factor: u64) -> u64 {
-        let bits = rows.next_power_of_two().ilog2();
-        // A shift by half of the bits or more is its own inverse.
-        let mixed = |number: u64| number ^ number >> bits.div_ceil(2);
-        let step = |number: u64| mixed(mixed(number).wrapping_mul(factor) & ((1 << bits) - 1));
-        let mut found = step(number);
-        while found >= rows {
-            found = step(found);
-        }
-        found
+/// A permutation of the numbers below `rows`; the inverse factor makes the inverse permutation. One of the next power
+/// of two is repeated until it leads below.
+fn permuted(number: u64, rows: u64, factor: u64) -> u64 {
+    let bits = rows.next_power_of_two().ilog2();
+    // A shift by half of the bits or more is its own inverse.
+    let mixed = |number: u64| number ^ number >> bits.div_ceil(2);
+    let step = |number: u64| mixed(mixed(number).wrapping_mul(factor) & ((1 << bits) - 1));
+    let mut found = step(number);
+    while found >= rows {
+        found = step(found);
     }
+    found
 }
 
 impl Shared<'_> {

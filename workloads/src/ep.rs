@@ -30,14 +30,14 @@ pub struct Pairs {
     #[serde(flatten)]
     span: Span,
     /// Pairs within the unit circle.
-    pairs: u64,
+    inside: u64,
     /// Pairs by the square that they are in.
     counts: [u64; SQUARES],
 }
 
 impl fmt::Display for Pairs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.4} s for {} pairs", self.span.seconds, self.pairs)
+        write!(f, "{:.4} s for {} pairs", self.span.seconds, self.inside)
     }
 }
 
@@ -62,7 +62,7 @@ pub fn run(team: &Team, size: usize, repeat: usize) -> Result<Pairs, Error> {
     }
     let sum = |square: usize| found.iter().map(|counts| counts[square]).sum::<u64>();
     let counts = std::array::from_fn(sum);
-    Ok(Pairs { span: Span::from_rounds(&rounds), pairs: counts.iter().sum(), counts })
+    Ok(Pairs { span: Span::from_rounds(&rounds), inside: counts.iter().sum(), counts })
 }
 
 /// The sequential check: the same counts, without the array.

@@ -39,21 +39,21 @@ impl fmt::Display for Sweeps {
     }
 }
 
-/// Sweeps `repeat` times over a square of `size` bytes. Threads fill their own strips.
-pub fn run(team: &Team, size: usize, repeat: usize) -> Result<Sweeps, Error> {
-    error::check_count(size, size_of::<u64>() * team.threads * team.threads)?;
-    let side = (size / size_of::<u64>()).isqrt();
+/// Sweeps `repeat` times over a square of this number of bytes. Threads fill their own strips.
+pub fn run(team: &Team, bytes: usize, repeat: usize) -> Result<Sweeps, Error> {
+    error::check_count(bytes, size_of::<u64>() * team.threads * team.threads)?;
+    let side = (bytes / size_of::<u64>()).isqrt();
     let cells = Cells { side, values: untouched::<AtomicU64>(side * side)? };
     let blocks = side.div_ceil(BLOCK);
-    let steps = blocks + team.threads - 1;
+    let rounds_of_one = blocks + team.threads - 1;
     let threads: Vec<usize> = (0..team.threads).collect();
-    let rounds = team.parallel_rounds(threads, 1 + repeat * steps, |thread, round| {
+    let rounds = team.parallel_rounds(threads, 1 + repeat * rounds_of_one, |thread, round| {
         let columns = share(side, team.threads, *thread);
         match round.checked_sub(1) {
             None => cells.fill(0..side, columns),
             // The n-th thread is n blocks behind the first.
             Some(round) => {
-                if let Some(block) = (round % steps).checked_sub(*thread).filter(|block| *block < blocks) {
+                if let Some(block) = (round % rounds_of_one).checked_sub(*thread).filter(|block| *block < blocks) {
                     cells.sweep(block * BLOCK..((block + 1) * BLOCK).min(side), columns);
                 }
             }

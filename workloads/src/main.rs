@@ -311,10 +311,9 @@ fn run(verb: &Verb) -> Result<(), Error> {
                 webserver::run(team, size, repeat, *processes, *cure)
             })
         }
-        Verb::Cg(CgOptions { common, class }) => measure("cg", common, None, |team, size, repeat| {
-            let of_class = class.map(|class| Ok(cg::Shape::of_class(class, team.threads)));
-            cg::run(team, of_class.unwrap_or_else(|| cg::Shape::of_size(size))?, repeat)
-        }),
+        Verb::Cg(CgOptions { common, class }) => {
+            measure("cg", common, None, |team, size, repeat| cg::run(team, cg::Shape::new(*class, team, size)?, repeat))
+        }
         Verb::Mg(options) => measure("mg", options, None, mg::run),
         Verb::Lu(options) => measure("lu", options, None, lu::run),
         Verb::Ua(options) => measure("ua", options, None, ua::run),

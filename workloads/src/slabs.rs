@@ -8,6 +8,7 @@ use crate::memory::{share, shares, untouched};
 use crate::team::{Span, Team};
 use serde::Serialize;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Bytes of a part for each load of a round.
 const BYTES_A_LOAD: usize = 64;
@@ -31,7 +32,7 @@ pub struct Loads {
     #[serde(flatten)]
     span: Span,
     /// Loads of all threads in all rounds.
-    loads: usize,
+    all: usize,
     /// Time of one load of one thread, ns.
     mean_ns: f64,
     /// Sixteen hexadecimal digits, which depend only on size, threads and repeats.
@@ -40,8 +41,8 @@ pub struct Loads {
 
 impl fmt::Display for Loads {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { span: Span { seconds, .. }, loads, mean_ns, checksum } = self;
-        write!(f, "{seconds:.4} s for {loads} loads, {mean_ns:.1} ns each, checksum {checksum}")
+        let Self { span: Span { seconds, .. }, all, mean_ns, checksum } = self;
+        write!(f, "{seconds:.4} s for {all} loads, {mean_ns:.1} ns each, checksum {checksum}")
     }
 }
 
@@ -59,7 +60,7 @@ pub fn run(team: &Team, size: usize, repeat: usize) -> Result<Loads, Error> {
     };
     let parts: Vec<Slab> = shares(array, team.threads).enumerate().map(part).collect();
     let count = |thread: usize| share(words, team.threads, thread).len().div_ceil(BYTES_A_LOAD / size_of::<u64>());
-    let sums: Vec<std::sync::atomic::AtomicU64> = (0..team.threads).map(|_| Default::default()).collect();
+    let sums: Vec<AtomicU64> = (0..team.threads).map(|_| AtomicU64::default()).collect();
     let threads = team.threads;
     let rounds = team.parallel_rounds(parts, threads + repeat, |slab, round| {
         let loads = count(slab.thread as usize);
@@ -68,19 +69,19 @@ pub fn run(team: &Team, size: usize, repeat: usize) -> Result<Loads, Error> {
             None => {}
             Some(round) => {
                 slab.load(round, loads);
-                sums[slab.thread as usize].store(slab.sum, std::sync::atomic::Ordering::Relaxed);
+                sums[slab.thread as usize].store(slab.sum, Relaxed);
             }
         }
     })?;
-    let mut all = 0_u64;
-    for (thread, sum) in sums.into_iter().map(std::sync::atomic::AtomicU64::into_inner).enumerate() {
+    let mut checksum = 0_u64;
+    for (thread, sum) in sums.into_iter().map(AtomicU64::into_inner).enumerate() {
         check(thread, share(words, threads, thread), repeat, count(thread), sum)?;
-        all = mix(all ^ sum, VALUES);
+        checksum = mix(checksum ^ sum, VALUES);
     }
     let span = Span::from_rounds(&rounds[threads..]);
-    let loads = repeat * (0..threads).map(count).sum::<usize>();
-    let mean_ns = span.seconds * 1e9 * threads as f64 / loads.max(1) as f64;
-    Ok(Loads { span, loads, mean_ns, checksum: format!("{all:016x}") })
+    let all = repeat * (0..threads).map(count).sum::<usize>();
+    let mean_ns = span.seconds * 1e9 * threads as f64 / all.max(1) as f64;
+    Ok(Loads { span, all, mean_ns, checksum: format!("{checksum:016x}") })
 }
 
 /// The word that a load gets, of a part of this length.

@@ -30,6 +30,7 @@ pub struct Team {
 }
 
 /// Ascending CPUs as a set, `0-3`, and others as OpenMP's places.
+#[allow(clippy::ref_option, reason = "serde passes it so")]
 fn as_list<S: Serializer>(pin: &Option<Places>, serializer: S) -> Result<S::Ok, S::Error> {
     let text = pin.as_ref().map(|places| {
         let all = union(places);

@@ -16,7 +16,7 @@ pub struct Options {
     #[arg(long, default_value = "5", value_parser = parse_count)]
     pub repeat: usize,
     /// Run the first thread on the first of these CPUs, the second on the second, and so on: 0-3,5 or 0,4,1,5; also in
-    /// OpenMP's syntax, {0},{4} or {0-3},{4-7} [default: the places in OMP_PLACES, or any CPU]
+    /// OpenMP's syntax, {0},{4} or {0-3},{4-7} [default: the places in `OMP_PLACES`, or any CPU]
     #[arg(long, value_name = "CPUS", value_parser = parse_pin)]
     pub pin: Option<Places>,
     /// Fill the memory from this CPU [default: the first thread's]

@@ -115,11 +115,11 @@ fn effect_result(campaign: &Campaign, results: &Results, effect: &Effect) -> Eff
     let runs: Vec<(Vec<f64>, Vec<f64>)> = pairs.iter().map(|(of, against)| (values(of), values(against))).collect();
     let slices: Vec<(&[f64], &[f64])> = runs.iter().map(|(of, against)| (of.as_slice(), against.as_slice())).collect();
     let ratio = Estimate::mean_ratio(&slices);
-    let pair = |((of, against), (a, b)): (&(&Cell, &Cell), &(&[f64], &[f64]))| Pair {
+    let named = pairs.iter().zip(&slices).map(|((of, against), (a, b))| Pair {
         of: of.name.clone(),
         against: against.name.clone(),
         ratio: Estimate::ratio(a, b),
-    };
+    });
     EffectResult {
         name: effect.name.clone(),
         source: effect.source.clone(),
@@ -127,7 +127,7 @@ fn effect_result(campaign: &Campaign, results: &Results, effect: &Effect) -> Eff
         expected: effect.expect.to_string(),
         claim: ratio.as_ref().map_or(Claim::NoData, |ratio| effect.expect.ratio(ratio)),
         ratio,
-        pairs: pairs.iter().zip(&slices).map(pair).collect(),
+        pairs: named.collect(),
     }
 }
 

@@ -197,7 +197,7 @@ fn axis_values(name: &str, value: &toml::Value) -> Result<Values, Violation> {
 /// The file name of a path, without `.toml`.
 fn label_of_machine(text: &str) -> String {
     let path = Path::new(text);
-    if text.contains('/') || text.ends_with(".toml") {
+    if text.contains('/') || path.extension().is_some_and(|extension| extension == "toml") {
         path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
     } else {
         text.to_owned()
@@ -363,7 +363,8 @@ impl CellBuilder<'_> {
 
 /// The first 64 bits of a hash: enough to tell 100,000 cells apart.
 fn hex(hash: &[u8]) -> String {
-    hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    let first = hash.iter().take(8).fold(0, |number: u64, byte| number << 8 | u64::from(*byte));
+    format!("{first:016x}")
 }
 
 #[cfg(test)]

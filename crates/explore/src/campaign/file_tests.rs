@@ -179,7 +179,9 @@ fn rounds_have_their_own_orders_that_the_seed_decides() {
     let order = |campaign: &Campaign, round, cells: &[&Cell]| -> Vec<String> {
         let mut results = Results::of(&study, []).0;
         for before in 0..round {
-            cells.iter().for_each(|cell| results.add(measured(cell, before, f64::from(1 + before * 9))));
+            for cell in cells {
+                results.add(measured(cell, before, f64::from(1 + before * 9)));
+            }
         }
         let found = campaign.clone();
         Progress { campaign: &found }
@@ -246,7 +248,9 @@ fn a_folder_holds_each_result_once_and_nothing_by_halves() {
     assert!([None, Some("0-2")].iter().all(|part| matches!(store.lock(*part), Err(StoreError::Busy(_)))));
     let kept =
         [measured(&study.cells[0], 0, 1.5), measured(&study.cells[0], 1, 2.5), measured(&study.cells[1], 0, 3.5)];
-    kept.iter().for_each(|unit| store.keep(unit).unwrap());
+    for unit in &kept {
+        store.keep(unit).unwrap();
+    }
     store.keep(&kept[0]).unwrap();
     // What a kill leaves, a damaged file and a result in the place of another.
     let of_cell = store.file(&study.cells[0].id, 0).parent().unwrap().to_owned();

@@ -63,9 +63,9 @@ impl Selector {
     /// In words: `app=cg, pinning=sequential|none`, or `all cells`.
     pub fn describe(&self, axes: &[Axis]) -> String {
         let part = |(axis, labels): &(usize, Vec<usize>)| {
-            let axis = &axes[*axis];
-            let labels: Vec<&str> = labels.iter().map(|label| axis.labels[*label].as_str()).collect();
-            format!("{}={}", axis.name, labels.join("|"))
+            let Axis { name, labels: known } = &axes[*axis];
+            let labels: Vec<&str> = labels.iter().map(|label| known[*label].as_str()).collect();
+            format!("{name}={}", labels.join("|"))
         };
         if self.0.is_empty() { "all cells".to_owned() } else { self.0.iter().map(part).collect::<Vec<_>>().join(", ") }
     }
@@ -78,9 +78,9 @@ impl Selector {
 
 fn choice(axes: &[Axis], name: &str, labels: &[String]) -> Result<(usize, Vec<usize>), String> {
     let names = || axes.iter().map(|axis| axis.name.as_str()).collect::<Vec<_>>().join(", ");
-    let axis = axes.iter().position(|axis| axis.name == name);
-    let axis = axis.ok_or_else(|| format!("there is no axis `{name}`: these are {}", names()))?;
-    let known = &axes[axis].labels;
+    let place = axes.iter().position(|known| known.name == name);
+    let place = place.ok_or_else(|| format!("there is no axis `{name}`: these are {}", names()))?;
+    let known = &axes[place].labels;
     let index = |label: &String| {
         known
             .iter()
@@ -88,5 +88,5 @@ fn choice(axes: &[Axis], name: &str, labels: &[String]) -> Result<(usize, Vec<us
             .ok_or_else(|| format!("{name} has no `{label}`: its labels are {}", known.join(", ")))
     };
     let labels: Vec<usize> = labels.iter().map(index).collect::<Result<_, _>>()?;
-    if labels.is_empty() { Err("needs at least one label".to_owned()) } else { Ok((axis, labels)) }
+    if labels.is_empty() { Err("needs at least one label".to_owned()) } else { Ok((place, labels)) }
 }

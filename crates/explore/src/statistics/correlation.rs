@@ -31,9 +31,11 @@ fn ranks(values: &[f64]) -> Vec<f64> {
     order.sort_by(|&a, &b| values[a].total_cmp(&values[b]));
     let mut ranks = vec![0.0; values.len()];
     let mut first = 0;
-    for equal in order.chunk_by(|&a, &b| values[a] == values[b]) {
+    for equal in order.chunk_by(|&a, &b| values[a].total_cmp(&values[b]).is_eq()) {
         let rank = first as f64 + (equal.len() - 1) as f64 / 2.0;
-        equal.iter().for_each(|&index| ranks[index] = rank);
+        for &index in equal {
+            ranks[index] = rank;
+        }
         first += equal.len();
     }
     ranks

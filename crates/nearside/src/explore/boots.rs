@@ -45,7 +45,9 @@ impl Boots<'_> {
             }
             sleep(LOOK);
             if self.interrupted.load(Relaxed) {
-                running.iter().for_each(|(_, child)| end(child));
+                for (_, child) in &running {
+                    end(child);
+                }
             }
             let mut still = Vec::new();
             for (machine, mut child) in running {

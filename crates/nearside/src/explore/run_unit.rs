@@ -64,7 +64,7 @@ impl<'a> UnitRunner<'a> {
         let places = cell.pinning.and_then(|pinning| pinning.places(&self.here.machine, &self.here.allowed));
         let mut unit = self.unit(cell, round, places.as_ref());
         let environment = cell.pinning.map(|pinning| self.environment(pinning, places.as_ref())).unwrap_or_default();
-        let settings = match self.settings(cell) {
+        let settings = match Self::settings(cell) {
             Ok(settings) => settings,
             Err(why) => {
                 unit.outcome = UnitOutcome::Failed { why, output: String::new() };
@@ -93,7 +93,9 @@ impl<'a> UnitRunner<'a> {
         unit.outcome = outcome;
         if let UnitOutcome::Measured(measured) = &mut unit.outcome {
             // What the program prints has precedence.
-            events.into_iter().for_each(|(name, value)| _ = measured.metrics.entry(name).or_insert(value));
+            for (name, value) in events {
+                measured.metrics.entry(name).or_insert(value);
+            }
         }
         Ok(unit)
     }
@@ -136,7 +138,7 @@ impl<'a> UnitRunner<'a> {
     }
 
     /// Changes the machine as the cell has it. In the lab, it was started so.
-    fn settings(&self, cell: &Cell) -> Result<Settings, String> {
+    fn settings(cell: &Cell) -> Result<Settings, String> {
         let mut settings = Settings::default();
         if matches!(cell.place, Place::Lab(_)) {
             return Ok(settings);

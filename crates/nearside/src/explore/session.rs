@@ -51,7 +51,7 @@ impl Session<'_> {
         let mut runner = UnitRunner::new(self.campaign, machines, self.interrupted.clone());
         while let Some(round) = progress.next_round(results, cells) {
             for cell in progress.round(results, cells, round) {
-                let Some(_turn) = self.turn() else { return Ok(true) };
+                let Ok(_turn) = self.turn() else { return Ok(true) };
                 let began = Instant::now();
                 let unit = match runner.run(cell, round) {
                     Ok(unit) => unit,
@@ -59,7 +59,9 @@ impl Session<'_> {
                     Err(error) => return Err(SessionError::Setup(machine::chain(&error))),
                 };
                 self.store.keep(&unit)?;
-                speed.iter_mut().for_each(|speed| speed.add(began.elapsed()));
+                if let Some(speed) = &mut speed {
+                    speed.add(began.elapsed());
+                }
                 let result = match &unit.outcome {
                     UnitOutcome::Measured(measured) => format!("{:.6} s", measured.seconds),
                     UnitOutcome::Failed { why, .. } => why.clone(),
@@ -75,13 +77,13 @@ impl Session<'_> {
     }
 
     /// Waits until no other campaign runs a program on this machine: they would measure each other. Ends when the file is
-    /// dropped. `None` if the user interrupts. Without the folder there is nothing to wait for.
-    fn turn(&self) -> Option<Option<File>> {
-        let Ok(folder) = File::open(MACHINE_LOCK) else { return Some(None) };
+    /// dropped. Fails if the user interrupts. Without the folder there is nothing to wait for.
+    fn turn(&self) -> Result<Option<File>, NoRun> {
+        let Ok(folder) = File::open(MACHINE_LOCK) else { return Ok(None) };
         let mut is_first = true;
         while let Err(Errno::WOULDBLOCK) = flock(&folder, FlockOperation::NonBlockingLockExclusive) {
             if self.interrupted.load(Relaxed) {
-                return None;
+                return Err(NoRun::Interrupted);
             }
             if is_first {
                 (self.say)("another nearside explore runs a program on this machine: waiting for its end");
@@ -89,7 +91,7 @@ impl Session<'_> {
             is_first = false;
             sleep(TURN);
         }
-        Some(Some(folder))
+        Ok(Some(folder))
     }
 }
 

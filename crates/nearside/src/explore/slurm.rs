@@ -9,7 +9,7 @@ use std::path::Path;
 pub fn script(program: &Path, file: &Path, into: &Path, options: &[OsString], tasks: usize) -> Result<String, String> {
     let word = |word: &Path| {
         let text = word.to_str().ok_or_else(|| format!("{} is not UTF-8, as a script must be", word.display()))?;
-        shlex::try_quote(text).map(|quoted| quoted.into_owned()).map_err(|error| error.to_string())
+        shlex::try_quote(text).map(std::borrow::Cow::into_owned).map_err(|error| error.to_string())
     };
     let (program, file, into) = (word(program)?, word(file)?, word(into)?);
     let last = tasks.saturating_sub(1);

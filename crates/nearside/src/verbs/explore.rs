@@ -44,6 +44,7 @@ system refused; 2 the command line or the file is wrong. Ctrl-C ends the program
 so far.
 
 Environment: OMP_NUM_THREADS, if set, is kept for programs under an axis `pinning`; as of `nearside lab run` for cells in the lab.")]
+#[allow(clippy::struct_excessive_bools, reason = "one for each switch of the command line")]
 pub struct Arguments {
     /// The campaign: a TOML file
     #[arg(value_name = "FILE")]

@@ -26,7 +26,7 @@ pub(super) struct Bars {
     left: Px,
     right: Px,
     ticks: Vec<Tick>,
-    bars: Vec<Bar>,
+    rows: Vec<Bar>,
 }
 
 struct Bar {
@@ -49,7 +49,7 @@ struct Bar {
 struct Value {
     name: String,
     hint: String,
-    value: f64,
+    mean: f64,
     runs: Vec<f64>,
     interval: Option<(f64, f64)>,
     note: String,
@@ -64,7 +64,7 @@ impl Bars {
             Some(Value {
                 hint: format!("{name}: {}", duration(seconds.mean)),
                 name,
-                value: seconds.mean,
+                mean: seconds.mean,
                 runs: cell.runs.clone(),
                 interval: seconds.interval,
                 note: cell.relative.map(|ratio| change(ratio.mean)).unwrap_or_default(),
@@ -88,7 +88,7 @@ impl Bars {
             Value {
                 hint: format!("{name}: {:.3}", ranked.found.r),
                 name,
-                value: ranked.found.r,
+                mean: ranked.found.r,
                 runs: Vec::new(),
                 interval: ranked.found.interval,
                 note: format!("{:.3}", ranked.found.r),
@@ -105,11 +105,11 @@ impl Bars {
         let height = values.len() as f64 * ROW;
         let bar = |(index, value): (usize, Value)| {
             let y = index as f64 * ROW + (ROW - BAR) / 2.0;
-            let (from, to) = (x(value.value.min(0.0)), x(value.value.max(0.0)));
+            let (from, to) = (x(value.mean.min(0.0)), x(value.mean.max(0.0)));
             Bar {
                 name: value.name,
                 hint: value.hint,
-                class: if value.value < 0.0 { "k2" } else { "k0" },
+                class: if value.mean < 0.0 { "k2" } else { "k0" },
                 x: from,
                 y: Px(y),
                 length: Px(to.0 - from.0),
@@ -131,7 +131,7 @@ impl Bars {
             left: Px(LEFT),
             right: Px(RIGHT),
             ticks: ticks.into_iter().map(|(at, label)| Tick { at: x(at), label }).collect(),
-            bars: values.into_iter().enumerate().map(bar).collect(),
+            rows: values.into_iter().enumerate().map(bar).collect(),
         }
     }
 }
