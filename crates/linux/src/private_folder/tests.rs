@@ -58,10 +58,10 @@ fn what_belongs_to_another_user_is_refused() {
     std::os::unix::fs::lchown(at("sticky/link"), Some(OTHER), None).unwrap();
     let told = refusal(PrivateFolder::open(&at("sticky/link"), Trust::Owners));
     assert!(told.contains("is a symbolic link of another user"), "{told}");
-    // With fs.protected_regular the kernel itself refuses such a file in a sticky folder.
-    fs::write(at("file"), "").unwrap();
-    chown(at("file"), Some(OTHER), None).unwrap();
-    let told = refusal(PrivateFolder::open(place.path(), Trust::Owners).unwrap().file("file", 0o600));
+    // Whether or not fs.protected_regular makes the kernel refuse to create over it.
+    fs::write(at("sticky/file"), "").unwrap();
+    chown(at("sticky/file"), Some(OTHER), None).unwrap();
+    let told = refusal(PrivateFolder::open(&at("sticky"), Trust::Owners).unwrap().file("file", 0o600));
     assert!(told.contains("belongs to another user: remove it"), "{told}");
 }
 
