@@ -128,8 +128,8 @@ fn check(grid: &Grid, cycles: usize) -> Result<f64, Error> {
     let cells = (0..grid.side).flat_map(|z| (0..grid.side).flat_map(move |y| (0..grid.side).map(move |x| [x, y, z])));
     let expected = cells.map(|cell| grid.residual_of(cell).powi(2)).sum::<f64>().sqrt();
     let most = length * LEAST.powi(i32::try_from(cycles).unwrap_or(i32::MAX)) + TOLERANCE * length;
-    // NaN is an error too.
-    if (found - expected).abs() <= TOLERANCE * length && found <= most {
+    // A right-hand side that was not filled is an error, and NaN is one too.
+    if length > 0.0 && (found - expected).abs() <= TOLERANCE * length && found <= most {
         return Ok(found / length);
     }
     let expected = format!("{expected:e}, at most {most:e}");

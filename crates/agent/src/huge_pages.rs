@@ -9,6 +9,8 @@ use linux::{Advice, AdvisedProcess, PageBatch, PresentPages, Process, Whose, pee
 use machine::{HUGE_PAGE, Pid, SMALL_PAGE};
 use placement::FalselyShared;
 use rings::{ADVICE_BYTES, AdviceRequest, AdvisedTo};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::ops::Range;
@@ -67,25 +69,34 @@ impl Advisers {
         (rings::ADVICE_VARIABLE, &self.path)
     }
 
-    /// The connection of a process, if it has the library.
-    fn of(&mut self, pid: Pid) -> Option<&mut UnixStream> {
+    /// Takes the connection of a process, if it has the library.
+    fn take(&mut self, pid: Pid) -> Option<UnixStream> {
         while let Ok((stream, _)) = self.listener.accept() {
-            let prepared = stream.set_nonblocking(false).and_then(|()| stream.set_read_timeout(Some(PATIENCE)));
-            if let (Ok(()), Ok(peer)) = (prepared, peer(&stream)) {
+            let prepared = stream
+                .set_nonblocking(false)
+                .and_then(|()| stream.set_read_timeout(Some(PATIENCE)))
+                .and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
+            if let (Ok(()), Ok(peer), true) = (prepared, peer(&stream), is_open(&stream)) {
                 self.programs.insert(peer.pid, stream);
             }
         }
-        self.programs.get_mut(&pid)
+        self.programs.remove(&pid)
     }
 }
 
+/// Whether the program has not closed its end: thousands of short programs may have connected and ended.
+fn is_open(stream: &UnixStream) -> bool {
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    matches!(recv(stream, &mut [0; 1], flags), Err(Errno::AGAIN))
+}
+
 /// How a process's memory is advised.
-enum Route<'a> {
-    Inside(&'a mut UnixStream),
+enum Route {
+    Inside(UnixStream),
     Outside(AdvisedProcess),
 }
 
-impl Route<'_> {
+impl Route {
     fn split(&mut self, pid: Pid, block: &Range<u64>) -> io::Result<()> {
         let page = block.start..block.start + SMALL_PAGE;
         match self {
@@ -118,53 +129,55 @@ fn ask(stream: &mut UnixStream, range: &Range<u64>, to: AdvisedTo) -> io::Result
     }
 }
 
-/// Cures huge pages of a process.
+/// Cures huge pages of a process. What fails is noted with its cause; after the process has ended or has stopped to
+/// answer, nothing more is tried.
 pub fn cure(
     pid: Pid,
     pages: &[&FalselyShared],
     steps: CureSteps,
     advisers: Option<&mut Advisers>,
 ) -> io::Result<Cured> {
-    let mut route = match advisers.and_then(|advisers| advisers.of(pid)) {
+    let mut route = match advisers.and_then(|advisers| advisers.take(pid)) {
         Some(stream) => Route::Inside(stream),
         None => Route::Outside(AdvisedProcess::open(pid)?),
     };
     let mut cured = Cured::default();
     let process = Process::open(pid).map_err(io::Error::other)?;
     let mut present = PresentPages::new(&process).map_err(io::Error::other)?;
-    let mut is_huge = |block: &Range<u64>| {
-        let mut found = Vec::new();
-        let looked = present.find(block, &mut found);
-        looked.is_ok() && found.iter().any(|extent| extent.page_bytes == HUGE_PAGE)
-    };
     for page in pages {
-        let block = page.address..page.address + HUGE_PAGE;
-        let was_huge = is_huge(&block);
-        if steps.split && was_huge {
-            let split = route.split(pid, &block);
-            match split {
-                Ok(()) if is_huge(&block) => cured.note("the kernel did not split it"),
-                Ok(()) => cured.split += 1,
-                Err(error) => cured.note(why_not_split(&error)),
-            }
-        }
-        let is_small = !is_huge(&block);
-        if steps.keep_small && is_small {
-            match route.keep_small(&block) {
-                Ok(()) => cured.kept_small += 1,
-                Err(error) if error.kind() == io::ErrorKind::Unsupported => cured.note(
-                    "the kernel may join it again: only a program that was started by nearside hugepages cure keeps \
-                     it small",
-                ),
-                Err(error) => cured.note(format!("it is not kept small: {error}")),
-            }
-        }
-        // Any page of a huge one moves all of it.
-        if steps.move_pages && is_small {
-            cured.move_pages(pid, page)?;
+        if let Err(error) = cured.cure_page(pid, page, steps, &mut route, &mut present) {
+            cured.note(error.to_string());
+            break;
         }
     }
     Ok(cured)
+}
+
+/// Whether a block is a huge page; none if none of it is in memory.
+fn is_huge(present: &mut PresentPages, block: &Range<u64>) -> io::Result<Option<bool>> {
+    let mut found = Vec::new();
+    present.find(block, &mut found).map_err(io::Error::other)?;
+    // The kernel moves a huge page as a whole, so small pages of unknown ones must not be moved.
+    if !present.tells_huge_pages() {
+        return Err(io::Error::other("a cure needs Linux 6.7, which tells huge pages from small ones"));
+    }
+    Ok((!found.is_empty()).then(|| found.iter().any(|extent| extent.page_bytes == HUGE_PAGE)))
+}
+
+/// Whether the library has not answered, as opposed to an answer with an error.
+fn is_silent(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock
+            | io::ErrorKind::TimedOut
+            | io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::BrokenPipe
+            | io::ErrorKind::ConnectionReset
+    )
+}
+
+fn silent(error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("the program does not follow advice any more: {error}"))
 }
 
 fn why_not_split(error: &io::Error) -> String {
@@ -177,6 +190,45 @@ fn why_not_split(error: &io::Error) -> String {
 }
 
 impl Cured {
+    /// Cures a page. An error ends the cure of its process.
+    fn cure_page(
+        &mut self,
+        pid: Pid,
+        page: &FalselyShared,
+        steps: CureSteps,
+        route: &mut Route,
+        present: &mut PresentPages,
+    ) -> io::Result<()> {
+        let block = page.address..page.address + HUGE_PAGE;
+        let was_huge = is_huge(present, &block)?;
+        if steps.split && was_huge == Some(true) {
+            match route.split(pid, &block) {
+                Ok(()) if is_huge(present, &block)? == Some(true) => self.note("the kernel did not split it"),
+                Ok(()) => self.split += 1,
+                Err(error) if is_silent(&error) => return Err(silent(&error)),
+                Err(error) => self.note(why_not_split(&error)),
+            }
+        }
+        let is_small = is_huge(present, &block)? == Some(false);
+        if steps.keep_small && is_small {
+            match route.keep_small(&block) {
+                Ok(()) => self.kept_small += 1,
+                Err(error) if error.kind() == io::ErrorKind::Unsupported => self.note(
+                    "the kernel may join it again: only a program that nearside hugepages cure started, and not a child \
+                     that was forked without exec, keeps it small",
+                ),
+                Err(error) if is_silent(&error) => return Err(silent(&error)),
+                Err(error) => self.note(format!("it is not kept small: {error}")),
+            }
+        }
+        // Any page of a huge one moves all of it.
+        if steps.move_pages && is_small {
+            self.move_pages(pid, page)
+                .map_err(|error| io::Error::new(error.kind(), format!("its pages cannot be moved: {error}")))?;
+        }
+        Ok(())
+    }
+
     /// Adds another process's.
     pub fn add(&mut self, other: Self) {
         self.split += other.split;

@@ -7,7 +7,7 @@ use observe::{LabCount, LabCounters};
 use report::MemoryCounts;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::process::{PidfdFlags, Signal, kill_process_group, pidfd_open};
+use rustix::process::{PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -187,6 +187,10 @@ impl Runner {
             let mut polled: Vec<PollFd<'_>> = ended.iter().map(|ended| PollFd::new(ended, PollFlags::IN)).collect();
             // A signal interrupts the sleep.
             let _ = poll(&mut polled, Some(&patience));
+            if let Some(pid) = pid.filter(|pid| has_ended(*pid)) {
+                // What the program left running would disturb the next run. Its number is its own until it is reaped.
+                let _ = kill_process_group(pid, Signal::KILL);
+            }
             if let Some(status) = child.try_wait().map_err(system("wait for the program"))? {
                 return Ok(status);
             }
@@ -215,6 +219,12 @@ impl Runner {
             }
         }
     }
+}
+
+/// Whether a child has ended. It stays to be reaped.
+fn has_ended(pid: rustix::process::Pid) -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    matches!(waitid(WaitId::Pid(pid), options), Ok(Some(_)))
 }
 
 /// Ends a program and its children, by SIGKILL if necessary.

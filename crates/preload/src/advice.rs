@@ -4,6 +4,8 @@
 use crate::process::symbols;
 use core::ffi::c_void;
 use core::ptr::null_mut;
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::{Acquire, Release};
 use rings::{ADVICE_BYTES, ADVICE_VARIABLE, AdviceRequest, AdvisedTo};
 
 /// Longest path of a socket, with its end.
@@ -22,12 +24,41 @@ pub fn serve_if_asked() {
         return;
     }
     if let Some(socket) = connected(path) {
-        // SAFETY: the descriptor was just opened here, and `serve` owns it if it was started.
-        if !unsafe { start(socket) } {
-            // SAFETY: as above.
-            unsafe { libc::close(socket) };
+        // SAFETY: the descriptor was just opened here; the thread has a copy of its own once `start` returns.
+        unsafe {
+            start(socket);
+            libc::close(socket);
         }
     }
+}
+
+/// Set once the thread has a table of descriptors of its own, or has ended.
+static DETACHED: AtomicU32 = AtomicU32::new(0);
+
+/// Gives this thread a table of descriptors with nothing but the socket: the program may close all of its own, and use
+/// their numbers again.
+unsafe fn detach(socket: i32) -> bool {
+    let socket = socket.cast_unsigned();
+    // SAFETY: the calls have no pointers. The first makes the table this thread's own before it closes anything.
+    unsafe {
+        libc::syscall(libc::SYS_close_range, socket + 1, u32::MAX, libc::CLOSE_RANGE_UNSHARE) == 0
+            && (socket == 0 || libc::syscall(libc::SYS_close_range, 0, socket - 1, 0) == 0)
+    }
+}
+
+/// Waits until the thread has detached itself.
+fn wait_until_detached() {
+    while DETACHED.load(Acquire) == 0 {
+        // SAFETY: the kernel reads the word, which lives as long as the process; without a timeout, as the thread always
+        // sets it.
+        unsafe { libc::syscall(libc::SYS_futex, DETACHED.as_ptr(), libc::FUTEX_WAIT, 0, null_mut::<libc::timespec>()) };
+    }
+}
+
+fn tell_detached() {
+    DETACHED.store(1, Release);
+    // SAFETY: the kernel looks for waiters of the word, which lives as long as the process.
+    unsafe { libc::syscall(libc::SYS_futex, DETACHED.as_ptr(), libc::FUTEX_WAKE, 1) };
 }
 
 /// A connection to the socket of this NUL-terminated path. Never waits: nearside takes connections only when it has a
@@ -59,13 +90,15 @@ fn connected(path: *const libc::c_char) -> Option<i32> {
     }
 }
 
-/// Starts the thread with all signals blocked: they are the program's.
+/// Starts the thread with all signals blocked: they are the program's. Returns once it has a copy of the socket, or if
+/// it cannot be started.
 ///
 /// # Safety
 ///
 /// The socket is open, and nothing else uses it.
-unsafe fn start(socket: i32) -> bool {
-    let Some(symbols) = symbols() else { return false };
+unsafe fn start(socket: i32) {
+    let Some(symbols) = symbols() else { return };
+    let argument = socket.cast_unsigned() as usize as *mut c_void;
     // SAFETY: attributes and sets are initialised before their use; the C library's own function starts a thread that
     // is not reported.
     unsafe {
@@ -75,14 +108,20 @@ unsafe fn start(socket: i32) -> bool {
         let mut attributes: libc::pthread_attr_t = core::mem::zeroed();
         libc::pthread_attr_init(&raw mut attributes);
         libc::pthread_attr_setdetachstate(&raw mut attributes, libc::PTHREAD_CREATE_DETACHED);
-        libc::pthread_attr_setstacksize(&raw mut attributes, STACK_BYTES);
-        let mut thread: libc::pthread_t = 0;
-        let argument = socket.cast_unsigned() as usize as *mut c_void;
-        let started =
-            (symbols.pthread_create)((&raw mut thread).cast(), (&raw const attributes).cast(), serve, argument);
+        let mut usual_bytes = 0;
+        libc::pthread_attr_getstacksize(&raw const attributes, &raw mut usual_bytes);
+        // The program's thread-local variables are on the stack too, and may need the usual size.
+        for bytes in [STACK_BYTES, usual_bytes] {
+            let mut thread: libc::pthread_t = 0;
+            libc::pthread_attr_setstacksize(&raw mut attributes, bytes);
+            if (symbols.pthread_create)((&raw mut thread).cast(), (&raw const attributes).cast(), serve, argument) == 0
+            {
+                wait_until_detached();
+                break;
+            }
+        }
         libc::pthread_attr_destroy(&raw mut attributes);
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, null_mut());
-        started == 0
     }
 }
 
@@ -90,6 +129,12 @@ unsafe fn start(socket: i32) -> bool {
 extern "C-unwind" fn serve(socket: *mut c_void) -> *mut c_void {
     let socket = socket as usize as i32;
     let mut request = [0_u8; ADVICE_BYTES];
+    // SAFETY: the thread has just begun, and uses no other descriptor.
+    let has_own = unsafe { detach(socket) };
+    tell_detached();
+    if !has_own {
+        return null_mut();
+    }
     // SAFETY: the buffers have these lengths, and the socket is this thread's. Neither advice changes what memory
     // holds; the kernel checks the range.
     unsafe {

@@ -1,7 +1,7 @@
 //! Campaign files: TOML with a table `[grid]`. Errors name the file, line, field and rule.
 
 use super::cell::{Cell, LabMachine, Place};
-use super::read::{Axis, Correlation, Effect, File, Lab, Order, Runs};
+use super::read::{Axis, Correlation, Effect, File, Lab, Order, RESERVED, Runs};
 use super::selector::Selector;
 use crate::experiment::Thp;
 use crate::seconds::Seconds;
@@ -235,13 +235,17 @@ impl CellBuilder<'_> {
         let count = sizes.clone().try_fold(1_usize, usize::checked_mul).filter(|count| *count <= MOST_CELLS);
         let count = count.ok_or_else(|| grid(format!("has more than {MOST_CELLS} combinations")))?;
         self.check_words()?;
-        let (mut cells, mut names) = (Vec::with_capacity(count), BTreeSet::new());
+        let (mut cells, mut names): (Vec<Cell>, _) = (Vec::with_capacity(count), BTreeSet::new());
+        let mut ids = BTreeMap::new();
         let mut labels = vec![0; self.values.len()];
         for _ in 0..count {
             if !exclude.iter().any(|selector| selector.chooses(&labels)) {
                 let cell = self.cell(&labels)?;
                 if !names.insert(cell.name.clone()) {
                     return Err(grid(format!("two combinations have the name `{}`", cell.name)));
+                }
+                if let Some(other) = ids.insert(cell.id.clone(), cell.name.clone()) {
+                    return Err(grid(format!("`{other}` and `{}` are the same run: exclude one", cell.name)));
                 }
                 cells.push(cell);
             }
@@ -331,6 +335,10 @@ impl CellBuilder<'_> {
         let apps = self.values.iter().filter(|(name, _)| *name == "app").flat_map(|(_, values)| values);
         let templates: Vec<&str> = apps.map(|(_, value)| value.as_str()).chain(self.file.command.as_deref()).collect();
         let is_used = |name: &str| templates.iter().any(|template| template.contains(&format!("{{{name}}}")));
+        if let Some((name, _)) = self.values.iter().find(|(name, _)| RESERVED.contains(name)) {
+            let rule = "has the name of a column that every result has".to_owned();
+            return Err(Violation { field: format!("grid.{name}"), rule });
+        }
         let unused = self.values.iter().find(|(name, _)| !SETTINGS.contains(name) && !is_used(name));
         unused.map_or(Ok(()), |(name, _)| {
             let rule = format!("no command has {{{name}}}; the axes with a meaning are {}", SETTINGS.join(", "));
@@ -343,7 +351,8 @@ impl CellBuilder<'_> {
         let mut parts: Vec<String> = cell.command.clone();
         parts.push(format!("{:?} {:?} {:?}", cell.pinning, cell.balancing, cell.huge_pages));
         parts.push(format!(
-            "{:?} {:?} {:?}",
+            "{:?} {:?} {:?} {:?}",
+            self.file.warmups,
             self.file.seconds,
             self.file.metrics.iter().collect::<Vec<_>>(),
             self.file.timeout_s

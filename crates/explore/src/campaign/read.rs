@@ -213,6 +213,8 @@ pub struct Correlation {
     pub source: String,
 }
 
+/// Columns of results that no metric and no axis may be named like.
+pub(super) const RESERVED: [&str; 5] = ["cell", "failed", "round", "seconds", "wall_seconds"];
 /// Maximum number of runs of a cell.
 const MOST_RUNS: u32 = 10_000;
 /// Longest time limit of a run: a week.
@@ -246,6 +248,9 @@ impl File {
     pub(super) fn metrics(&self) -> Result<Vec<(String, Seconds)>, Violation> {
         let metric = |(name, pattern): (&String, &toml::Value)| {
             let broken = |rule: String| Violation { field: format!("metrics.{name}"), rule };
+            if RESERVED.contains(&name.as_str()) {
+                return Err(broken("has the name of a column that every result has".to_owned()));
+            }
             let text = pattern.as_str().ok_or_else(|| broken("must be a JSON pointer or a text with {}".to_owned()))?;
             Ok((name.clone(), text.parse().map_err(broken)?))
         };

@@ -3,8 +3,9 @@
 use super::results::Unit;
 use machine::bounded;
 use rustix::fs::{FlockOperation, flock};
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// The folder of results. Nothing but the files in it is state.
@@ -82,7 +83,8 @@ impl Store {
         let folder = path.parent().unwrap_or(&self.folder);
         fs::create_dir_all(folder).map_err(failed("make the folder", folder))?;
         let write = || {
-            let mut new = tempfile::NamedTempFile::new_in(folder)?;
+            let mode = Permissions::from_mode(0o644);
+            let mut new = tempfile::Builder::new().permissions(mode).tempfile_in(folder)?;
             serde_json::to_writer_pretty(&mut new, unit)?;
             new.write_all(b"\n")?;
             new.as_file().sync_all()?;

@@ -142,6 +142,8 @@ impl Arguments {
             let is_over = program.is_over();
             self.cure(&trace.folder, if is_over { None } else { Some(&mut advisers) }, is_over)
         });
+        // Without the connection, the library's thread ends in the program, and its last own thread can end it.
+        drop(advisers);
         // A failure must not end the program.
         if let Err(error) = &done {
             crate::print_error(error.as_ref());
@@ -188,6 +190,10 @@ impl Arguments {
             .filter(|page| page.is_huge && page.is_falsely_shared() && page.confidence >= Confidence::Medium)
             .filter_map(|page| {
                 let process = recorded.profile.processes().get(page.process.0 as usize)?;
+                // Its number may be another's by now.
+                if process.until_ns.is_some() {
+                    return None;
+                }
                 Some((process.pid, falsely_shared(page, &recorded.profile)))
             })
             .collect();
@@ -221,6 +227,10 @@ impl Arguments {
         }
         if let Some(json) = &self.json {
             output::write_to(&(serde_json::to_string_pretty(&report)? + "\n"), json)?;
+        }
+        if report.split + report.kept_small + report.pages_moved == 0 && !report.failed.is_empty() {
+            let why: Vec<&str> = report.failed.keys().map(String::as_str).collect();
+            return Err(format!("no huge page was cured: {}", why.join("; ")).into());
         }
         Ok(())
     }

@@ -119,7 +119,7 @@ impl Screen {
         frame.render_widget(Paragraph::new(report.summary()), summary);
         let heading = TopNode::HEADING.map(str::to_owned);
         let cells: Vec<[String; 7]> = report.nodes.iter().take(16).map(TopNode::cells).collect();
-        frame.render_widget(table(heading, &cells, None, memory.width), memory);
+        frame.render_widget(table(&heading, &cells, None, memory.width), memory);
         let chosen = report.chosen(self.kind, self.order, &self.filter);
         self.page = usize::from(rows.height.saturating_sub(1)).max(1);
         self.first = self.first.min(chosen.len().saturating_sub(self.page));
@@ -129,7 +129,7 @@ impl Screen {
         if let Some(first) = heading.first_mut() {
             *first = format!("{} ({})", kind_word(self.kind), chosen.len());
         }
-        frame.render_widget(table(heading, &cells, sorted, rows.width), rows);
+        frame.render_widget(table(&heading, &cells, sorted, rows.width), rows);
         let lines: Vec<Line<'_>> = report.notes.iter().take(5).map(|note| Line::from(note.as_str())).collect();
         frame.render_widget(Paragraph::new(lines).style(Style::new().add_modifier(Modifier::DIM)), told);
         let line = match (self.typing, self.filter.as_str()) {
@@ -151,13 +151,13 @@ fn kind_word(kind: TopKind) -> &'static str {
 
 /// The first column takes the remaining width. On a narrow screen, the last columns are left out for it.
 fn table<'a, const N: usize>(
-    heading: [String; N],
+    heading: &[String; N],
     cells: &[[String; N]],
     sorted: Option<usize>,
     room: u16,
 ) -> Table<'a> {
     let width = |column: usize| {
-        let all = std::iter::once(&heading).chain(cells).filter_map(|row| row.get(column));
+        let all = std::iter::once(heading).chain(cells).filter_map(|row| row.get(column));
         u16::try_from(all.map(|cell| cell.width()).max().unwrap_or(0)).unwrap_or(u16::MAX)
     };
     let widths: Vec<u16> = (0..N).map(width).collect();
@@ -167,7 +167,7 @@ fn table<'a, const N: usize>(
         if column == 0 { Constraint::Fill(1) } else { Constraint::Length(widths.get(column).copied().unwrap_or(0)) }
     };
     let bold = Style::new().add_modifier(Modifier::BOLD);
-    let titles = kept(&heading).into_iter().zip(&columns).map(|(text, &column)| {
+    let titles = kept(heading).into_iter().zip(&columns).map(|(text, &column)| {
         let style = if sorted == Some(column) { bold.add_modifier(Modifier::REVERSED) } else { bold };
         ratatui::widgets::Cell::from(text).style(style)
     });
