@@ -138,6 +138,8 @@ fn mistakes_are_found_where_they_are() {
         ("title", "tile", "did you mean `title`"),
         ("[grid]", "[grid]\nmachine = [\"small-2x3\"]", "grid.machine"),
         ("seconds = \"/seconds\"", "seconds = \"s\"", "neither a JSON pointer"),
+        ("[grid]", "[metrics]\nround = \"/r\"\n[grid]", "metrics.round: has the name of a column"),
+        ("program --json", "program {cell}", "{cell}"),
     ] {
         let found = mistakes_of(from, to);
         assert!(found.contains(expected), "{to}: {found}");
@@ -145,6 +147,8 @@ fn mistakes_are_found_where_they_are() {
     let huge =
         format!("title = 't'\ncommand = '{{a}} {{b}}'\n[grid]\na = {0:?}\nb = {0:?}\n", (0..400).collect::<Vec<_>>());
     assert!(mistakes(&huge).contains("more than 100000 combinations"));
+    let twice = "title = 't'\n[grid]\napp = { cg = 'cg {size}', ep = 'ep' }\nsize = [1, 2]\n";
+    assert!(mistakes(twice).contains("`ep-1` and `ep-2` are the same run: exclude one"));
 }
 
 #[test]

@@ -64,8 +64,8 @@ impl Use {
 /// cases.
 #[derive(Clone, Copy, Default)]
 struct Frames {
-    /// Offset of the first access's physical address from its virtual one, and its small page.
-    first: Option<(u64, u64)>,
+    /// The small page of the first access.
+    first: Option<u64>,
     is_several: bool,
     is_torn: bool,
 }
@@ -74,9 +74,10 @@ impl Frames {
     fn add(&mut self, access: &Access) {
         let Some(physical) = access.physical else { return };
         let (offset, small) = (physical.wrapping_sub(access.address), access.address / SMALL_PAGE);
-        let first = *self.first.get_or_insert((offset, small));
-        self.is_torn |= offset != first.0 || !offset.is_multiple_of(HUGE_PAGE);
-        self.is_several |= small != first.1;
+        let first = *self.first.get_or_insert(small);
+        // The kernel may have moved it meanwhile, as a whole.
+        self.is_torn |= !offset.is_multiple_of(HUGE_PAGE);
+        self.is_several |= small != first;
     }
 
     fn are_of_a_huge_page(self) -> bool {

@@ -12,7 +12,7 @@ use std::error::Error;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Exit code if something is found.
 const FOUND: u8 = 3;
@@ -126,10 +126,13 @@ impl Arguments {
             let folder = options.output.clone().filter(|_| once);
             let folder = folder.unwrap_or_else(|| scratch.join(duration.as_secs().to_string()));
             let options = RecordOptions { output: Some(folder.clone()), duration: Some(duration), ..options.clone() };
+            let began = Instant::now();
             record::record_processes(&record::Arguments::of_process(options, pid))?;
+            // The user has interrupted it, or the process has ended: there is no more to record.
+            let is_cut = began.elapsed() < duration;
             let report = self.report(&folder, None)?;
             let is_enough = report.huge_pages.all == 0 || report.decided_share() >= ENOUGH;
-            if once || is_enough || duration >= LONGEST {
+            if once || is_enough || is_cut || duration >= LONGEST {
                 return Ok(report);
             }
             duration = LONGEST.min(duration * 2);
