@@ -138,7 +138,7 @@ fn mistakes_are_found_where_they_are() {
         ("title", "tile", "did you mean `title`"),
         ("[grid]", "[grid]\nmachine = [\"small-2x3\"]", "grid.machine"),
         ("seconds = \"/seconds\"", "seconds = \"s\"", "neither a JSON pointer"),
-        ("[grid]", "[metrics]\nround = \"/r\"\n[grid]", "metrics.round: has the name of a column"),
+        ("[metrics]", "[metrics]\nround = \"/r\"", "metrics.round: has the name of a column"),
         ("program --json", "program {cell}", "{cell}"),
     ] {
         let found = mistakes_of(from, to);

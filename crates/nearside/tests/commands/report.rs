@@ -388,7 +388,7 @@ fn perf_data_without_accesses_is_an_error_with_the_command_that_records_them() {
     let path = format!("{PERF_DATA}cpu-clock.data");
     fs::write(&cut, &fs::read(&path).unwrap()[..500]).unwrap();
     for (path, why) in
-        [(&*path, "samples without a data address"), (cut.to_str().unwrap(), "the recording was cut off")]
+        [(&*path, "samples without a data address"), (cut.to_str().unwrap(), "missing at the end of the file")]
     {
         for command in ["report", "diff"] {
             let arguments = [command, path, path];
