@@ -7,7 +7,7 @@ use std::process::Command;
 use test_tools::Checks;
 
 /// Four parts of 3.25 MiB, on the nodes 0, 1, 0 and 1: their three borders are within huge pages.
-const PARTS: [&str; 2] = ["3.25", "120"];
+const PARTS: [&str; 2] = ["3.25", "60"];
 const CPUS: [&str; 4] = ["0", "2", "1", "3"];
 
 /// Compiles the program into the folder that the guest works in.

@@ -1,5 +1,5 @@
 # Runs in the virtual machine of ../hugepages.rs.
-near="../nearside"; parts="./parts 3.25 450 0 2 1 3"; brief="./parts 3.25 350 0 2 1 3"
+near="../nearside"; parts="./parts 3.25 250 0 2 1 3"; brief="./parts 3.25 200 0 2 1 3"
 switches() { cat /sys/kernel/mm/transparent_hugepage/enabled /proc/sys/kernel/numa_balancing; }
 chmod 1777 /tmp; export TMPDIR=/tmp
 for device in /sys/bus/pci/devices/*; do chown 65534 $device/resource* 2> /dev/null; done

@@ -1,4 +1,5 @@
-// Four threads, each on the CPU that its argument names, fill and sweep a part of their own of one mapping, in bursts.
+// Four threads, each on the CPU that its argument names, fill a part of their own of one mapping and then access all its
+// lines again and again, in a scattered order: latency is what counts then, and not the bandwidth of a node.
 // Usage: parts MIB_OF_A_PART SWEEPS CPU CPU CPU CPU. Prints the pages that lie on another node than the majority of
 // their part, and the time of the second half of the sweeps, ns.
 #define _GNU_SOURCE
@@ -13,7 +14,7 @@
 
 enum { THREADS = 4, PAGE = 4096, LINE = 64 };
 static char *memory;
-static size_t part;
+static size_t part, mask;
 static int sweeps, cpus[THREADS];
 static unsigned nodes[THREADS];
 static long long halfway, end;
@@ -42,7 +43,11 @@ static void *work(void *argument) {
     for (int sweep = 0; sweep < sweeps; sweep++) {
         pthread_barrier_wait(&barrier);
         if (number == 0 && sweep == sweeps / 2) halfway = now();
-        for (size_t at = 0; at < part; at += LINE) mine[at]++;
+        // A linear congruential generator that returns each number up to the mask once.
+        for (size_t turn = 0, line = 0; turn <= mask; turn++) {
+            line = (line * 1664525 + 1013904223) & mask;
+            if (line < part / LINE) mine[line * LINE]++;
+        }
     }
     pthread_barrier_wait(&barrier);
     if (number == 0) end = now();
@@ -52,6 +57,7 @@ static void *work(void *argument) {
 int main(int count, char **arguments) {
     if (count != 3 + THREADS) return 2;
     part = (size_t)(atof(arguments[1]) * (1 << 20)) & ~(size_t)(PAGE - 1);
+    for (mask = 1; mask < part / LINE; mask = 2 * mask + 1) {}
     sweeps = atoi(arguments[2]);
     size_t bytes = part * THREADS, huge = 2 << 20;
     char *mapped = mmap(NULL, bytes + huge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
