@@ -14,7 +14,7 @@
 #                   runs every workload under every policy, keeps the results in docs/results, and writes docs/results.md
 #                   from them (about three hours)
 #   make sql        builds all again with `nearside sql`, based on DataFusion, and checks it; `make install` then installs that build
-#   make bench      measures the figures of docs/figures.md; BENCH=--cold-build also times a build from nothing
+#   make bench      measures the figures and enters them in docs/figures.md; BENCH=--cold-build also times a build from nothing
 #   make setup      installs everything that the targets above need
 #   make install    installs the build below PREFIX (/usr/local), with man pages, completions and a systemd unit; DESTDIR is
 #                   prepended. SYSCONFDIR (PREFIX/etc) is for the service's configuration; an existing one is kept
@@ -118,7 +118,7 @@ bench: build
 	tools/requirements demo bench
 	$(nearside) lab setup
 	$(release)/nearside-fidelity experiments/memprof-table-1-2.toml --quick --check
-	$(release)/nearside-bench $(BENCH)
+	$(release)/nearside-bench --page docs/figures.md $(BENCH)
 
 setup: build
 	tools/requirements demo test

@@ -10,6 +10,7 @@ mod host_time;
 mod lab_speed;
 mod look_speed;
 mod model_speed;
+mod page;
 mod placement_speed;
 mod preload_speed;
 mod profile_speed;
@@ -21,7 +22,10 @@ mod trace_speed;
 
 use bench::Error;
 use clap::{Parser, ValueEnum};
+use page::Page;
 use report::Table;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use target::Row;
 
@@ -40,6 +44,9 @@ struct Arguments {
     /// Measure only these [default: all]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PART,...")]
     only: Vec<Part>,
+    /// Enter what was measured in the table of this page; docs/figures.md has one
+    #[arg(long, value_name = "FILE")]
+    page: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -73,7 +80,24 @@ enum Part {
 }
 
 fn main() -> ExitCode {
-    bench::exit_code("nearside-bench", measure(&Arguments::parse()).map(|rows| tell(&rows)))
+    let arguments = Arguments::parse();
+    let entered = |rows: Vec<Row>| match &arguments.page {
+        Some(page) => enter(page, &rows).map(|()| rows),
+        None => Ok(rows),
+    };
+    bench::exit_code("nearside-bench", measure(&arguments).and_then(entered).map(|rows| tell(&rows)))
+}
+
+/// Enters rows in the page's table.
+fn enter(path: &Path, rows: &[Row]) -> Result<(), Error> {
+    let text = fs::read_to_string(path).map_err(Error::system("read the page of figures"))?;
+    let no_table = |why| Error::system("read the page of figures")(std::io::Error::other(why));
+    let mut page = Page::new(&text).map_err(no_table)?;
+    page.enter(rows);
+    for what in page.unexplained() {
+        eprintln!("{what}: the target is missed; its remark in {} should say why", path.display());
+    }
+    fs::write(path, page.to_string()).map_err(Error::system("write the page of figures"))
 }
 
 fn tell(rows: &[Row]) -> ExitCode {

@@ -83,14 +83,12 @@ fn slow_down() -> Result<Vec<Row>, Error> {
     ];
     for (recorded, (cycles, theirs, claim)) in paced.iter().zip(PACES) {
         let apart = median(recorded.cpu_seconds.iter().copied()) * clock_hz / kept(recorded);
-        let what = format!(
-            "likewise, a sample each {:.0} k cycles; MemProf each {:.0} k, claim {claim}: {theirs} %",
-            apart / 1e3,
-            cycles / 1e3
-        );
+        eprintln!("a sample each {:.0} k cycles", apart / 1e3);
+        let what = format!("likewise, a sample each {:.0} k cycles; MemProf, claim {claim}: {theirs} %", cycles / 1e3);
         rows.push(row(what, Target::AtMost(theirs), slower(recorded), "%", recorded));
         let of_each = longer(recorded) * CPUS * clock_hz / kept(recorded);
-        let what = format!("what each sample costs then; MemProf: {:.0}", cycles * theirs / 100.0);
+        let (spacing, published) = (cycles / 1e3, cycles * theirs / 100.0);
+        let what = format!("what each sample in {spacing:.0} k cycles costs; MemProf: {published:.0}");
         rows.push(row(what, Target::None, of_each, "cycles", recorded));
     }
     Ok(rows)
