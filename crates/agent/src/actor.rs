@@ -107,7 +107,14 @@ impl Actor {
             return Ok(Done::because("the agent is stopping"));
         }
         match action {
-            Action::MoveRanges { node, ranges, bytes, .. } => Ok(self.move_ranges(process, *node, ranges, *bytes)),
+            Action::MoveRanges { node, ranges, bytes, .. } => {
+                let route = Route::new(None, &[*node].into_iter().collect());
+                Ok(route.map_or_else(Done::default, |to| self.move_ranges(process, to, ranges, *bytes, outcome)))
+            }
+            Action::DealRanges { weights, ranges, bytes, .. } => {
+                let route = Route::dealt(weights);
+                Ok(route.map_or_else(Done::default, |to| self.move_ranges(process, to, ranges, *bytes, outcome)))
+            }
             Action::SplitHugePages { pages, .. } => Ok(split(process, pages, outcome)),
             Action::Replicate { nodes, pages, is_possible: true, instead, .. } => Ok(nodes
                 .first()
@@ -231,8 +238,16 @@ impl Actor {
         done
     }
 
-    fn move_ranges(&self, process: &mut ManagedProcess, node: NodeId, ranges: &[AddressRange], bytes: u64) -> Done {
-        let Some(route) = Route::new(None, &[node].into_iter().collect()) else { return Done::default() };
+    fn move_ranges(
+        &self,
+        process: &mut ManagedProcess,
+        route: Route,
+        ranges: &[AddressRange],
+        bytes: u64,
+        outcome: &mut Outcome,
+    ) -> Done {
+        let targets = route.targets().clone();
+        let began_ns = monotonic_ns();
         let migration = Migration {
             ranges: ranges.iter().map(|range| range.start..range.end).collect(),
             route,
@@ -241,6 +256,7 @@ impl Actor {
             most_bytes: Some(bytes),
         };
         let moved = migration.run(&process.process, &self.stop, |_| ());
+        outcome.moving_s += since(began_ns).as_secs_f64();
         match moved {
             Ok(tally) => {
                 let moved = tally.moved();
@@ -251,7 +267,6 @@ impl Actor {
                 done
             }
             Err(MigrateError::Move(error)) => {
-                let targets = [node].into_iter().collect();
                 Done { note: why_not_moved(process, &targets, &error), ..Done::default() }
             }
             Err(error) => Done::because(chain(&error)),

@@ -66,6 +66,17 @@ pub enum Action {
         /// Most bytes to move in this round; the rest is requested again.
         bytes: u64,
     },
+    /// Distribute the pages of whole mappings, or parts of them, over nodes by address.
+    DealRanges {
+        /// The process.
+        pid: Pid,
+        /// The nodes and their weights.
+        weights: Vec<NodeWeight>,
+        /// The mappings.
+        ranges: Vec<AddressRange>,
+        /// Most bytes to move in this round; the rest is requested again.
+        bytes: u64,
+    },
     /// Make a copy of these pages on each of these nodes, as far as possible.
     Replicate {
         /// The process.
@@ -153,6 +164,11 @@ impl Action {
     pub fn fills(&self) -> Vec<(NodeId, u64)> {
         match self {
             Self::MovePages { node, bytes, .. } | Self::MoveRanges { node, bytes, .. } => vec![(*node, *bytes)],
+            Self::DealRanges { weights, bytes, .. } => {
+                let all: u64 = weights.iter().map(|by| u64::from(by.weight)).sum();
+                let part = |by: &NodeWeight| (by.node, bytes / all.max(1) * u64::from(by.weight));
+                weights.iter().map(part).collect()
+            }
             Self::InterleavePages { pages, bytes, .. } => {
                 let each = bytes / (pages.len() as u64).max(1);
                 pages.iter().map(|page| (page.node, each)).collect()
@@ -173,7 +189,9 @@ impl Action {
             | Self::Revert { pages, .. }
             | Self::SplitHugePages { pages, .. } => pages.first().copied(),
             Self::InterleavePages { pages, .. } => pages.first().map(|page| page.address),
-            Self::MoveRanges { ranges, .. } => ranges.first().map(|range| range.start),
+            Self::MoveRanges { ranges, .. } | Self::DealRanges { ranges, .. } => {
+                ranges.first().map(|range| range.start)
+            }
             Self::MoveThread { .. } | Self::MoveProcess { .. } | Self::SetSampling(_) | Self::Nothing => None,
         }
     }
@@ -184,6 +202,7 @@ impl Action {
             Self::MovePages { pid, .. }
             | Self::InterleavePages { pid, .. }
             | Self::MoveRanges { pid, .. }
+            | Self::DealRanges { pid, .. }
             | Self::Replicate { pid, .. }
             | Self::Revert { pid, .. }
             | Self::SplitHugePages { pid, .. }
@@ -196,9 +215,10 @@ impl Action {
     /// Upper bound of bytes that it moves or copies; for pages that cannot be replicated, those of the fallback.
     pub fn bytes(&self) -> u64 {
         match self {
-            Self::MovePages { bytes, .. } | Self::InterleavePages { bytes, .. } | Self::MoveRanges { bytes, .. } => {
-                *bytes
-            }
+            Self::MovePages { bytes, .. }
+            | Self::InterleavePages { bytes, .. }
+            | Self::MoveRanges { bytes, .. }
+            | Self::DealRanges { bytes, .. } => *bytes,
             Self::Replicate { is_possible: true, pages, .. } => pages.len() as u64 * SMALL_PAGE,
             Self::Replicate { instead: Some(instead), .. } => instead.bytes(),
             _ => 0,
@@ -226,6 +246,12 @@ impl fmt::Display for Action {
                 let mappings = if ranges.len() == 1 { "mapping" } else { "mappings" };
                 let (count, most) = (ranges.len(), size(*bytes));
                 write!(f, "move {count} {mappings} of process {pid} to node {node}, at most {most} of them")
+            }
+            Self::DealRanges { pid, weights, ranges, bytes } => {
+                let nodes: NodeSet = weights.iter().map(|by| by.node).collect();
+                let (count, most) = (ranges.len(), size(*bytes));
+                let mappings = if count == 1 { "mapping" } else { "mappings" };
+                write!(f, "deal {count} {mappings} of process {pid} to nodes {nodes}, at most {most} of them")
             }
             Self::Replicate { pid, pages: copied, nodes, is_possible, instead } => {
                 write!(f, "replicate {} of process {pid} on nodes {nodes}", pages(copied.len()))?;

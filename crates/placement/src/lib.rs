@@ -75,6 +75,7 @@
 //!
 //! - `carrefour`: Lepers 2014, chapters 7 and 8, and his published code; `carrefour/` has one file per step. Choices
 //!   made here: draws are hashes, huge pages are split, and moves that made accesses slower are reverted (`trial.rs`).
+//! - `predict`: chosen here, from several systems; `predict/`.
 //! - `balanced`, `rr-tasks`, `rr-threads`, `fixed`: Müller 2013, 5.1. Among nodes with equally few processes for their
 //!   CPUs, the lowest is chosen.
 //! - `auto`: Müller 2013, 5.3; `threads/auto.rs`. Choices made here: processes move between the nodes with the most and
@@ -106,6 +107,7 @@ mod page_tally;
 mod pairs;
 mod physical_pages;
 mod policy;
+mod predict;
 mod reason;
 mod settings;
 mod start;

@@ -52,6 +52,8 @@ pub enum MemoryPlacement {
     Bind(Selection<NodeId>),
     /// `carrefour`: pages are migrated, interleaved or replicated according to use.
     Carrefour,
+    /// `predict`: segments are placed by a forecast of what that changes.
+    Predict,
 }
 
 /// A policy by its name: `carrefour`, `balanced+local`, `bind:0-1`.
@@ -68,12 +70,13 @@ pub struct PolicyName {
 }
 
 /// All names with descriptions, for help texts.
-pub const POLICIES: [(&str, &str); 17] = [
+pub const POLICIES: [(&str, &str); 18] = [
     ("first-touch", "memory on the node of the CPU that touches it first"),
     ("interleave[:NODES]", "memory on all nodes, or these, in turn"),
     ("weighted-interleave[:NODES]", "likewise, in proportion to the nodes' measured bandwidth"),
     ("bind:NODES", "memory on these nodes only, and threads on their CPUs"),
     ("carrefour", "pages move, are dealt to nodes or replicated, as counters and samples say"),
+    ("predict", "parts of mappings go where a model of the machine predicts the most speed, once that pays"),
     ("auto", "processes and their memory move between nodes to even out the pressure on caches"),
     ("auto-threads", "likewise, but memory stays"),
     ("fixed[:CPU]", "all threads on one CPU"),
@@ -192,6 +195,7 @@ impl FromStr for Half {
             "local" => memory(MemoryPlacement::Local),
             "remote" => memory(MemoryPlacement::Remote),
             "carrefour" => memory(MemoryPlacement::Carrefour),
+            "predict" => memory(MemoryPlacement::Predict),
             _ => return Err(NameError::Unknown { name: name.to_owned(), nearest: nearest(name) }),
         };
         if argument.is_some() { Err(wrong(format!("`{name}` takes no argument"))) } else { Ok(half) }
@@ -274,6 +278,7 @@ impl fmt::Display for MemoryPlacement {
             Self::WeightedInterleave(Some(nodes)) => write!(f, "weighted-interleave:{nodes}"),
             Self::Bind(nodes) => write!(f, "bind:{nodes}"),
             Self::Carrefour => f.write_str("carrefour"),
+            Self::Predict => f.write_str("predict"),
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::metrics::Metrics;
 use crate::name::{MemoryPlacement, PolicyName, ThreadPolicy};
 use crate::observation::{Observation, Process, Thread};
 use crate::outcome::Outcome;
+use crate::predict::Predict;
 use crate::reason::{Reason, Rule};
 use crate::settings::Settings;
 use crate::start::Start;
@@ -58,6 +59,7 @@ pub enum PolicyError {
 pub struct State {
     threads: Threads,
     carrefour: Carrefour,
+    predict: Predict,
 }
 
 /// A policy at work on a machine.
@@ -133,7 +135,8 @@ impl Policy {
     pub fn is_dynamic(&self) -> bool {
         let threads = &self.name.threads;
         let looks_again = matches!(threads, ThreadPolicy::Auto | ThreadPolicy::AutoThreads);
-        looks_again || *threads == ThreadPolicy::ThreadClustering || self.name.memory == MemoryPlacement::Carrefour
+        let is_moving = matches!(self.name.memory, MemoryPlacement::Carrefour | MemoryPlacement::Predict);
+        looks_again || *threads == ThreadPolicy::ThreadClustering || is_moving
     }
 
     /// What the name requests and the process's cpuset denies.
@@ -152,9 +155,14 @@ impl Policy {
         denied
     }
 
-    /// Whether whole mappings follow their process to its home, so that observations must include them: true for
-    /// `auto`, unless the name gives another memory policy.
-    pub fn follows(&self) -> bool {
+    /// Whether observations must include mappings.
+    pub fn needs_ranges(&self) -> bool {
+        self.follows() || self.name.memory == MemoryPlacement::Predict
+    }
+
+    /// Whether whole mappings follow their process to its home: true for `auto`, unless the name gives another memory
+    /// policy.
+    fn follows(&self) -> bool {
         let is_near =
             matches!(self.name.memory, MemoryPlacement::Default | MemoryPlacement::FirstTouch | MemoryPlacement::Local);
         self.name.threads == ThreadPolicy::Auto && is_near
@@ -188,12 +196,14 @@ impl Policy {
     /// Removes a process that has ended. One that is missing from an observation is removed too.
     pub fn forget(&mut self, pid: Pid) {
         self.state.threads.forget(pid);
+        self.state.predict.forget(pid);
         // Another process may get its PID before the next decision.
         self.state.carrefour.forget_process(pid);
     }
 
     /// Records that a process executes another program: it has other memory.
     pub fn executed(&mut self, pid: Pid) {
+        self.state.predict.forget(pid);
         self.state.carrefour.forget_process(pid);
     }
 
@@ -214,6 +224,7 @@ impl Policy {
     /// Records the outcome of a decision. Can be called at any time before the next decision.
     pub fn learn(&mut self, outcome: &Outcome) {
         self.state.carrefour.learn(outcome, &self.settings);
+        self.state.predict.learn(outcome, &self.settings);
     }
 
     fn steps(&mut self, observation: &Observation, metrics: &Metrics) -> Vec<Step> {
@@ -230,12 +241,16 @@ impl Policy {
             }
             return steps;
         }
+        if self.name.memory == MemoryPlacement::Predict {
+            steps.extend(self.state.predict.decide(observation, &self.costs, &self.settings, metrics));
+            return steps;
+        }
         let thresholds = &self.settings.thresholds;
         self.state.carrefour.forget(observation, thresholds);
         if self.follows() {
             steps.extend(self.state.threads.follow(observation, rules));
         } else {
-            let State { threads, carrefour } = &self.state;
+            let State { threads, carrefour, .. } = &self.state;
             let stays = |page| carrefour.keeps(page, observation.round, thresholds);
             steps.extend(self.memory_rules().settle(observation, |pid| threads.home(pid), stays));
         }

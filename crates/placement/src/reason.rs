@@ -71,6 +71,24 @@ rules! {
     NoTraffic = "accesses were not counted, so memory traffic is not known";
     /// Counters were multiplexed and ran for too short a time.
     CountersRanTooLittle = "counters ran for too small a part of the round to be reliable";
+    /// `predict`: samples.
+    FewSamples = "there are too few samples to choose a placement by";
+    /// `predict`: the machine.
+    NoLatencies = "latencies are not known, of the accesses or of the machine: `nearside measure` tells the latter";
+    /// `predict`: mappings are read only now and then, as that takes time.
+    MappingsNotRead = "the processes' mappings were not read in this round";
+    /// `predict`: the search.
+    NothingFaster = "no other placement is predicted to be faster";
+    /// `predict`: the cost.
+    MovingCostsMore = "moving takes longer than the better placement would have saved so far";
+    /// `predict`: dealt memory.
+    FasterDealt = "spread over these nodes it is predicted to be faster";
+    /// `predict`: memory of one node's threads.
+    FasterAtUsers = "on its users' node it is predicted to be faster";
+    /// `predict`: the round after moves.
+    MovesSettle = "the last moves have just been made";
+    /// `predict`: the comparison.
+    MovesCompared = "the last moves are kept";
     /// Carrefour's first gate.
     FewAccesses = "there are too few accesses for memory to be contended";
     /// Carrefour's second gate: applications.
@@ -156,6 +174,10 @@ macro_rules! quantities {
 }
 
 enum Unit {
+    /// A factor.
+    Times,
+    /// Milliseconds.
+    Ms,
     /// 0 to 1, shown in percent.
     Share,
     Count,
@@ -197,6 +219,12 @@ quantities! {
     AccessNs = "an access took", Ns;
     /// Mean cost of an access before, ns.
     AccessNsBefore = "before that", Ns;
+    /// Predicted time as it is over that of the chosen placement.
+    PredictedSpeedup = "predicted speedup", Times;
+    /// What moving takes.
+    MoveMs = "moving takes", Ms;
+    /// What the placement would have saved since the program began, less the time of earlier moves.
+    SavedMs = "it would have saved", Ms;
     /// Rounds left of a pause.
     Rounds = "rounds left", Count;
     /// Processes on the node.
@@ -261,6 +289,8 @@ impl fmt::Display for Fact {
             Unit::Count => write!(f, "{value:.0}"),
             Unit::Number => write!(f, "{value:.1}"),
             Unit::Ns => write!(f, "{value:.0} ns"),
+            Unit::Ms => write!(f, "{value:.1} ms"),
+            Unit::Times => write!(f, "{value:.2} times"),
             Unit::PerUs => write!(f, "{value:.decimals$} a µs"),
         };
         write!(f, "{} ", self.quantity.name())?;

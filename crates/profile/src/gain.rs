@@ -7,7 +7,7 @@ use crate::profile::{Access, Profile};
 use crate::statistics::ratio;
 use crate::view::View;
 use machine::NodeId;
-use queueing::{Class, Distances, LINE_BYTES, NodeShare, Served, solve};
+use queueing::{Class, Distances, LINE_BYTES, NodeShare, Served, scale, scaled, solve};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashSet};
@@ -19,12 +19,8 @@ const SAMPLES_A_PART: u64 = 8;
 /// Most phases, and samples per phase if evenly distributed: behaviour within a phase is treated as uniform.
 const MOST_PHASES: u64 = 16;
 const SAMPLES_A_PHASE: u64 = 512;
-/// Largest factor by which traffic may differ from what the samples stand for.
-const MOST_SCALE: f64 = 100.0;
 /// Least memory-bound part of the time; smaller ones are rounded up.
 const LEAST_BOUND: f64 = 1e-6;
-/// A modelled latency within this relative distance of the observed one needs no scaling.
-const CLOSE: f64 = 0.02;
 
 /// The expected gain of another placement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -274,28 +270,6 @@ impl Traffic {
 fn share(to: NodeId, part: f64, was: NodeId, measured: &Measurements) -> NodeShare {
     let bytes = measured.bytes_per_access.get(&was).map_or(LINE_BYTES, |bytes| bytes.max(LINE_BYTES));
     NodeShare { to, part, bytes: part * bytes }
-}
-
-/// How much more traffic there is than the samples stand for, estimated from latency: prefetches are not sampled, and a
-/// source may not know how many accesses a sample stands for.
-fn scale(classes: &[Class], accesses: &[f64], observed_ns: f64, distances: &Distances) -> Option<f64> {
-    let modelled = |scale: f64| {
-        let served = solve(&scaled(classes, scale), distances)?;
-        Some(weighted(served.iter().map(|served| served.latency_ns), accesses))
-    };
-    if (modelled(1.0)? / observed_ns - 1.0).abs() < CLOSE {
-        return Some(1.0);
-    }
-    let (mut low, mut high) = (1.0 / MOST_SCALE, MOST_SCALE);
-    for _ in 0..24 {
-        let middle = (low * high).sqrt();
-        if modelled(middle)? < observed_ns { low = middle } else { high = middle }
-    }
-    Some(high)
-}
-
-fn scaled(classes: &[Class], scale: f64) -> Vec<Class> {
-    classes.iter().map(|class| Class { lines: class.lines * scale, ..class.clone() }).collect()
 }
 
 /// Nodes that have memory, by the machine's description.

@@ -3,7 +3,7 @@
 //!
 //! [`Distances`] has what is known without load: idle latencies and routes, and how latency grows with utilisation.
 //! [`solve`] lets classes of threads run together, so that the predicted effect of another placement includes the load
-//! that it moves.
+//! that it moves. [`scale`] fits the classes to an observed latency first.
 //!
 //! ```
 //! use machine::NodeId;
@@ -22,7 +22,9 @@
 //! ```
 
 mod distances;
+mod fit;
 mod network;
 
 pub use distances::{Distances, NEARLY_FULL};
+pub use fit::{scale, scaled};
 pub use network::{Class, LINE_BYTES, NodeShare, Served, solve};

@@ -74,8 +74,7 @@ impl Agent {
             threads: self.managed.threads(),
             pages,
             samples_missed: missed,
-            // For the one policy that moves whole mappings.
-            ranges: if self.policy.follows() { self.managed.ranges() } else { Vec::new() },
+            ranges: if self.policy.needs_ranges() { self.managed.ranges() } else { Vec::new() },
             budget_bytes: self.options.budget_bytes_per_s.map(|budget| (budget as f64 * length_s) as u64),
         })
     }

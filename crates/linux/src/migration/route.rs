@@ -1,6 +1,6 @@
 //! Source and target nodes of a migration.
 
-use machine::{NodeId, NodeSet};
+use machine::{NodeId, NodeSet, NodeWeight};
 
 /// Which nodes pages move from, and to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -8,6 +8,8 @@ pub struct Route {
     from: Option<NodeSet>,
     to: Vec<NodeId>,
     targets: NodeSet,
+    /// Without sources: whether pages that are on any target stay there.
+    stay_on_targets: bool,
 }
 
 /// A route's decision for a page.
@@ -29,7 +31,16 @@ impl Route {
     /// distributed over the targets by address.
     pub fn new(from: Option<NodeSet>, to: &NodeSet) -> Option<Self> {
         let nothing = to.is_empty() || from.as_ref().is_some_and(NodeSet::is_empty);
-        (!nothing).then(|| Self { from, to: to.iter().collect(), targets: to.clone() })
+        (!nothing).then(|| Self { from, to: to.iter().collect(), targets: to.clone(), stay_on_targets: true })
+    }
+
+    /// From all nodes to these, by address, in proportion to their weights. `None` if there is no target, or a weight
+    /// is 0.
+    pub fn dealt(weights: &[NodeWeight]) -> Option<Self> {
+        let nothing = weights.is_empty() || weights.iter().any(|by| by.weight == 0);
+        let slots = weights.iter().flat_map(|by| std::iter::repeat_n(by.node, by.weight as usize));
+        let targets = weights.iter().map(|by| by.node).collect();
+        (!nothing).then(|| Self { from: None, to: slots.collect(), targets, stay_on_targets: false })
     }
 
     /// The target nodes.
@@ -41,7 +52,7 @@ impl Route {
     pub fn of(&self, node: NodeId, page: u64) -> Destination {
         let dealt = |index: u64| self.to[(index % self.to.len() as u64) as usize];
         let target = match &self.from {
-            None if self.targets.contains(node) => return Destination::There,
+            None if self.stay_on_targets && self.targets.contains(node) => return Destination::There,
             None => dealt(page),
             Some(from) => match from.iter().position(|source| source == node) {
                 Some(index) => dealt(index as u64),

@@ -4,6 +4,7 @@ mod carrefour;
 mod carrefour_today;
 mod manager;
 mod other_policies;
+mod predict;
 mod properties;
 mod replay;
 #[path = "../support/mod.rs"]

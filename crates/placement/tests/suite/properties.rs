@@ -7,7 +7,8 @@ use placement::*;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-const NAMES: [&str; 14] = [
+const NAMES: [&str; 15] = [
+    "predict",
     "carrefour",
     "auto",
     "auto+carrefour",
@@ -216,6 +217,9 @@ fn check(observation: &Observation, decision: &Decision, seen: &BTreeMap<(Pid, u
                 }
             }
             Action::MoveRanges { pid, node, ranges, .. } => assert!(!ranges.is_empty() && may_have(pid, *node)),
+            Action::DealRanges { pid, weights, ranges, .. } => {
+                assert!(!ranges.is_empty() && weights.iter().all(|by| by.weight > 0 && may_have(pid, by.node)));
+            }
             Action::MoveThread { pid, tid, cpus } => {
                 let thread = observation.threads.iter().find(|thread| thread.tid == *tid).unwrap();
                 assert!(threads.insert(*tid) && thread.pid == *pid && thread.bound_to.is_none());

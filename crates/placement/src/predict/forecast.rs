@@ -1,0 +1,151 @@
+//! What a placement would change: the round's traffic through the machine's queues, with rates that follow latencies.
+
+use super::Matrix;
+use super::segments::{Sampled, Segment};
+use crate::costs::Costs;
+use crate::observation::Observation;
+use queueing::{Class, Distances, LINE_BYTES, NodeShare, Served, scale, scaled, solve};
+
+/// Least part of the time that threads wait for memory; smaller ones are rounded up.
+const LEAST_BOUND: f64 = 1e-3;
+/// Least CPU time of a node's threads, over the round's length: a node with accesses has a running thread.
+const LEAST_BUSY: f64 = 0.01;
+
+/// Where the pages of a segment are placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Choice {
+    /// Where they are.
+    Leave,
+    /// On all nodes with memory, by bandwidth.
+    Deal,
+    /// On the node with this index.
+    Local(usize),
+}
+
+/// A round's traffic, and the rates at which the machine serves it.
+pub(crate) struct Forecast<'a> {
+    distances: Distances<'a>,
+    pub costs: &'a Costs,
+    pub segments: Vec<Segment>,
+    /// Accesses that a sample stands for, by the CPU's node.
+    per_sample: Vec<f64>,
+    /// Accesses to memory that stays.
+    fixed: Matrix,
+    /// CPU time of each node's threads, over the round's length.
+    busy: Vec<f64>,
+    classes: Vec<Class>,
+    /// The node index of each class.
+    nodes: Vec<usize>,
+    before: Vec<Served>,
+}
+
+impl<'a> Forecast<'a> {
+    /// None if the traffic, its latency or the machine's latencies are not known.
+    pub fn new(observation: &Observation, sampled: Sampled, costs: &'a Costs) -> Option<Self> {
+        let count = costs.nodes().len();
+        let mut traffic = Matrix::new(count);
+        for pair in &observation.traffic {
+            if let Some((from, to)) = costs.index_of(pair.from).zip(costs.index_of(pair.to)) {
+                traffic.add(from, to, pair.accesses);
+            }
+        }
+        let accesses = traffic.by_row();
+        let mut seen = sampled.fixed.clone();
+        sampled.segments.iter().for_each(|segment| seen.join(&segment.uses, 1.0));
+        let per_sample: Vec<f64> = accesses
+            .iter()
+            .zip(seen.by_row())
+            .map(|(accesses, samples)| if samples > 0.0 { accesses / samples } else { 0.0 })
+            .collect();
+        let fixed = sampled.fixed.with_rows(&per_sample).or_of(&traffic, &seen);
+        let latency_ns = observation.latency_mean_ns.filter(|ns| *ns > 0.0)?;
+        let length_ns = observation.length_s * 1e9;
+        let mut busy = vec![0.0; count];
+        for thread in &observation.threads {
+            let node = thread.cpu.and_then(|cpu| costs.node_of_cpu(cpu)).and_then(|node| costs.index_of(node));
+            if let Some(node) = node {
+                busy[node] += thread.cpu_share;
+            }
+        }
+        let mut forecast = Self {
+            distances: Distances::new(costs.machine()),
+            costs,
+            segments: sampled.segments,
+            per_sample,
+            fixed,
+            busy: busy.iter().map(|busy| busy.max(LEAST_BUSY)).collect(),
+            classes: Vec::new(),
+            nodes: (0..count).filter(|&node| accesses[node] > 0.0).collect(),
+            before: Vec::new(),
+        };
+        let now = forecast.traffic(&vec![Choice::Leave; forecast.segments.len()]);
+        let class = |&node: &usize| {
+            // By Little's law: the lines under way for each running thread. With one or more it always waits.
+            let rate = accesses[node] / length_ns;
+            let bound = (latency_ns * rate / forecast.busy[node]).clamp(LEAST_BOUND, 1.0);
+            let work_ns = latency_ns * (1.0 / bound - 1.0);
+            let lines = rate * (latency_ns + work_ns);
+            Class { from: costs.nodes()[node].id, lines, work_ns, to: forecast.shares(&now, node) }
+        };
+        let classes: Vec<Class> = forecast.nodes.iter().map(class).collect();
+        let weights: Vec<f64> = forecast.nodes.iter().map(|&node| accesses[node]).collect();
+        let factor = scale(&classes, &weights, latency_ns, &forecast.distances)?;
+        forecast.classes = scaled(&classes, factor);
+        forecast.before = solve(&forecast.classes, &forecast.distances)?;
+        Some(forecast)
+    }
+
+    /// How many times as fast the threads would run.
+    pub fn speedup(&self, choices: &[Choice]) -> f64 {
+        let traffic = self.traffic(choices);
+        let placed = self.nodes.iter().zip(&self.classes);
+        let classes: Vec<Class> =
+            placed.map(|(&node, class)| Class { to: self.shares(&traffic, node), ..class.clone() }).collect();
+        let Some(after) = solve(&classes, &self.distances) else { return 1.0 };
+        let (mut busy, mut time) = (0.0, 0.0);
+        for ((&node, before), after) in self.nodes.iter().zip(&self.before).zip(&after) {
+            busy += self.busy[node];
+            time += self.busy[node] * before.rate / after.rate;
+        }
+        if time > 0.0 { busy / time } else { 1.0 }
+    }
+
+    /// Bytes that a choice moves.
+    pub fn moved_bytes(&self, segment: &Segment, choice: Choice) -> f64 {
+        let all = segment.all_bytes();
+        let stay: f64 = match choice {
+            Choice::Leave => all,
+            Choice::Deal => segment.bytes.iter().zip(&segment.dealt).map(|(on, part)| on.min(part * all)).sum(),
+            Choice::Local(node) => segment.bytes[node],
+        };
+        all - stay
+    }
+
+    /// Accesses with segments placed.
+    fn traffic(&self, choices: &[Choice]) -> Matrix {
+        let mut traffic = self.fixed.clone();
+        for (segment, choice) in self.segments.iter().zip(choices) {
+            let uses = segment.uses.with_rows(&self.per_sample);
+            match *choice {
+                Choice::Leave => traffic.join(&uses, 1.0),
+                Choice::Deal => traffic.spread(&uses.by_row(), &segment.dealt),
+                Choice::Local(node) => {
+                    let mut only = vec![0.0; segment.dealt.len()];
+                    only[node] = 1.0;
+                    traffic.spread(&uses.by_row(), &only);
+                }
+            }
+        }
+        traffic
+    }
+
+    fn shares(&self, traffic: &Matrix, from: usize) -> Vec<NodeShare> {
+        let row = traffic.row(from);
+        let all: f64 = row.iter().sum::<f64>().max(f64::MIN_POSITIVE);
+        let share = |(accesses, node): (&f64, &crate::costs::NodeCosts)| {
+            let part = accesses / all;
+            (part > 0.0).then_some(NodeShare { to: node.id, part, bytes: part * LINE_BYTES })
+        };
+        row.iter().zip(self.costs.nodes()).filter_map(share).collect()
+    }
+}

@@ -1,0 +1,57 @@
+//! Accesses by node of the CPU and of the memory.
+
+/// Accesses, by index of the CPU's node (rows) and of the memory's (columns).
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Matrix {
+    nodes: usize,
+    cells: Vec<f64>,
+}
+
+impl Matrix {
+    /// All zeros.
+    pub fn new(nodes: usize) -> Self {
+        Self { nodes, cells: vec![0.0; nodes * nodes] }
+    }
+
+    pub fn add(&mut self, from: usize, to: usize, accesses: f64) {
+        self.cells[from * self.nodes + to] += accesses;
+    }
+
+    pub fn row(&self, from: usize) -> &[f64] {
+        &self.cells[from * self.nodes..(from + 1) * self.nodes]
+    }
+
+    /// Sums of the rows.
+    pub fn by_row(&self) -> Vec<f64> {
+        (0..self.nodes).map(|from| self.row(from).iter().sum()).collect()
+    }
+
+    /// Adds another, times a factor.
+    pub fn join(&mut self, other: &Self, factor: f64) {
+        self.cells.iter_mut().zip(&other.cells).for_each(|(cell, other)| *cell += other * factor);
+    }
+
+    /// Adds these accesses of each node, spread over memory with these weights.
+    pub fn spread(&mut self, by_row: &[f64], weights: &[f64]) {
+        for (from, accesses) in by_row.iter().enumerate() {
+            for (to, weight) in weights.iter().enumerate() {
+                self.add(from, to, accesses * weight);
+            }
+        }
+    }
+
+    /// Each row times a factor.
+    pub fn with_rows(&self, factors: &[f64]) -> Self {
+        let cells = self.cells.iter().enumerate().map(|(at, cell)| cell * factors[at / self.nodes]);
+        Self { nodes: self.nodes, cells: cells.collect() }
+    }
+
+    /// This, and of `all` the rows without any samples.
+    pub fn or_of(mut self, all: &Self, seen: &Self) -> Self {
+        for from in (0..self.nodes).filter(|&from| seen.row(from).iter().all(|&samples| samples <= 0.0)) {
+            let row = from * self.nodes..(from + 1) * self.nodes;
+            self.cells[row.clone()].copy_from_slice(&all.cells[row]);
+        }
+        self
+    }
+}

@@ -1,0 +1,81 @@
+//! The search for a placement: some for all segments first, then one segment after the other.
+
+use super::forecast::{Choice, Forecast};
+use super::segments::Segment;
+
+/// Segments that are placed one by one, those with the most accesses.
+const SINGLE: usize = 12;
+/// Least relative improvement of a change to one segment.
+const STEP: f64 = 0.005;
+/// Fewest samples of a segment that is placed on one node.
+const FEWEST: f64 = 32.0;
+/// Least share of that node's accesses.
+const OWNED: f64 = 0.6;
+
+/// A placement of all segments.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    /// By segment.
+    pub choices: Vec<Choice>,
+    /// How many times as fast the threads would run.
+    pub speedup: f64,
+    /// Bytes that it moves.
+    pub bytes: f64,
+    /// The largest speedup of those that were tried.
+    peak: f64,
+}
+
+impl Plan {
+    fn new(choices: Vec<Choice>, forecast: &Forecast) -> Self {
+        let moved = forecast.segments.iter().zip(&choices);
+        let bytes = moved.map(|(segment, choice)| forecast.moved_bytes(segment, *choice)).sum();
+        let speedup = forecast.speedup(&choices);
+        Self { choices, speedup, bytes, peak: speedup }
+    }
+
+    /// The best of those that were tried.
+    pub fn search(forecast: &Forecast) -> Self {
+        let users: Vec<Option<Choice>> = forecast.segments.iter().map(users).collect();
+        let all = |choice: &dyn Fn(Option<Choice>) -> Choice| {
+            Self::new(users.iter().map(|user| choice(*user)).collect(), forecast)
+        };
+        let mut best = all(&|_| Choice::Leave);
+        best.offer(all(&|_| Choice::Deal));
+        best.offer(all(&|user| user.unwrap_or(Choice::Leave)));
+        best.offer(all(&|user| user.unwrap_or(Choice::Deal)));
+        let mut order: Vec<usize> = (0..users.len()).collect();
+        let samples = |&at: &usize| forecast.segments[at].uses.by_row().iter().sum::<f64>();
+        order.sort_by(|a, b| samples(b).total_cmp(&samples(a)).then(a.cmp(b)));
+        for at in order.into_iter().take(SINGLE) {
+            let options = [Some(Choice::Leave), Some(Choice::Deal), users[at]];
+            for option in options.into_iter().flatten() {
+                let mut choices = best.choices.clone();
+                if std::mem::replace(&mut choices[at], option) != option {
+                    best.offer(Self::new(choices, forecast));
+                }
+            }
+        }
+        best
+    }
+
+    /// Takes another plan if it is faster, or as fast with less to move.
+    fn offer(&mut self, other: Self) {
+        let peak = self.peak.max(other.speedup);
+        let is_cheaper = other.bytes < self.bytes && other.speedup > peak * (1.0 - STEP);
+        if other.speedup > self.speedup * (1.0 + STEP) || is_cheaper {
+            *self = other;
+        }
+        self.peak = peak;
+    }
+}
+
+/// Where most accesses come from, if they clearly do.
+fn users(segment: &Segment) -> Option<Choice> {
+    let by_node = segment.uses.by_row();
+    let all: f64 = by_node.iter().sum();
+    let (node, most) = by_node.iter().copied().enumerate().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    // The share at three standard errors below the observed one.
+    let share = most / all;
+    let low = share - 3.0 * (share * (1.0 - share) / all).sqrt();
+    (all >= FEWEST && low >= OWNED && segment.dealt[node] > 0.0).then_some(Choice::Local(node))
+}
