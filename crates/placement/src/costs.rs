@@ -1,6 +1,7 @@
 //! Memory latency and bandwidth of a machine, by node, looked up by index rather than by ID.
 
 use machine::{CpuId, CpuSet, Machine, NodeId, NodeSet, Routes};
+use queueing::Distances;
 use std::collections::BTreeMap;
 
 /// Remote over local latency where the machine's description has neither latencies nor distances: the mean of the
@@ -67,6 +68,11 @@ impl Costs {
     /// The machine.
     pub fn machine(&self) -> &Machine {
         &self.machine
+    }
+
+    /// Latencies and routes, for the queueing model.
+    pub(crate) fn distances(&self) -> Distances<'_> {
+        Distances::with_routes(&self.machine, self.routes.clone())
     }
 
     pub(crate) fn nodes(&self) -> &[NodeCosts] {

@@ -240,7 +240,7 @@ impl Traffic {
         let latency_ns = self.latencies_ns / self.accesses;
         let lines = self.accesses / time_ns * (latency_ns + work_ns);
         let to = self.to.iter().map(|(&to, (all, _))| share(to, all / self.accesses, to, placing.measured)).collect();
-        Class { from, lines, work_ns, to }
+        Class { from, lines, work_ns, to, most_rate: f64::INFINITY }
     }
 
     /// The same threads with the same work after placing.

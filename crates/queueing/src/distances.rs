@@ -21,7 +21,12 @@ pub struct Distances<'a> {
 impl<'a> Distances<'a> {
     /// A description without routes has no latencies either.
     pub fn new(machine: &'a Machine) -> Self {
-        Self { machine, routes: Routes::new(machine).ok(), known: RefCell::default() }
+        Self::with_routes(machine, Routes::new(machine).ok())
+    }
+
+    /// With routes that are known already: finding those of large machines takes milliseconds.
+    pub fn with_routes(machine: &'a Machine, routes: Option<Routes>) -> Self {
+        Self { machine, routes, known: RefCell::default() }
     }
 
     /// Latency of an access on an idle machine, ns.
@@ -30,11 +35,12 @@ impl<'a> Distances<'a> {
         *self.known.borrow_mut().entry((from, to)).or_insert_with(find)
     }
 
-    /// Rise and slope of latency with load, relative to the idle latency, if the description has them: see
-    /// [`machine::Latency`].
+    /// Rise and slope of latency with load, relative to the idle latency, if the description has one of them: see
+    /// [`machine::Latency`]. The other is 0, as in the lab's model.
     pub fn curve(&self) -> Option<(f64, f64)> {
-        let latency = self.machine.latency.as_ref();
-        latency.and_then(|latency| Some((latency.loaded_rise?, latency.loaded_slope?)))
+        let latency = self.machine.latency.as_ref()?;
+        let (rise, slope) = (latency.loaded_rise, latency.loaded_slope);
+        rise.or(slope).map(|_| (rise.unwrap_or(0.0), slope.unwrap_or(0.0)))
     }
 
     /// Loaded over idle latency from which on a node's memory or the route to it is nearly saturated.

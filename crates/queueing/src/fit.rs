@@ -46,7 +46,7 @@ mod tests {
         let machine = machine::presets::find("opteron-6164x2").unwrap();
         let distances = Distances::new(&machine);
         let to = vec![NodeShare { to: NodeId(0), part: 1.0, bytes: LINE_BYTES }];
-        let classes = [Class { from: NodeId(0), lines: 4.0, work_ns: 50.0, to }];
+        let classes = [Class { from: NodeId(0), lines: 4.0, work_ns: 50.0, to, most_rate: f64::INFINITY }];
         let latency = |scale: f64| solve(&scaled(&classes, scale), &distances).unwrap()[0].latency_ns;
         for wanted in [0.5, 1.0, 3.0, 20.0] {
             let found = scale(&classes, &[1.0], latency(wanted), &distances).unwrap();

@@ -3,7 +3,8 @@
 //!
 //! [`Distances`] has what is known without load: idle latencies and routes, and how latency grows with utilisation.
 //! [`solve`] lets classes of threads run together, so that the predicted effect of another placement includes the load
-//! that it moves. [`scale`] fits the classes to an observed latency first.
+//! that it moves; [`solve_beside`] does so beside traffic that is given. [`scale`] fits the classes to an observed
+//! latency first.
 //!
 //! ```
 //! use machine::NodeId;
@@ -13,7 +14,7 @@
 //! let distances = Distances::new(&machine);
 //! let threads_of = |node| {
 //!     let to = vec![NodeShare { to: NodeId(0), part: 1.0, bytes: LINE_BYTES }];
-//!     Class { from: NodeId(node), lines: 12.0, work_ns: 0.0, to }
+//!     Class { from: NodeId(node), lines: 12.0, work_ns: 0.0, to, most_rate: f64::INFINITY }
 //! };
 //! let alone = solve(&[threads_of(0)], &distances).ok_or("the machine has latencies")?;
 //! let together = solve(&[threads_of(0), threads_of(1)], &distances).ok_or("the machine has latencies")?;
@@ -27,4 +28,4 @@ mod network;
 
 pub use distances::{Distances, NEARLY_FULL};
 pub use fit::{scale, scaled};
-pub use network::{Class, LINE_BYTES, NodeShare, Served, solve};
+pub use network::{Background, Class, LINE_BYTES, NodeShare, Resource, Served, solve, solve_beside};

@@ -7,7 +7,8 @@
 
 use crate::distances::Distances;
 use machine::NodeId;
-use std::collections::HashMap;
+use serde::Serialize;
+use std::collections::{BTreeMap, HashMap};
 
 /// Size of a cache line, bytes.
 pub const LINE_BYTES: f64 = machine::LINE_BYTES as f64;
@@ -29,6 +30,8 @@ pub struct Class {
     pub work_ns: f64,
     /// The sources of its lines.
     pub to: Vec<NodeShare>,
+    /// The most lines per ns that its threads ask for, however fast memory is; infinite for threads that only wait.
+    pub most_rate: f64,
 }
 
 /// Lines of a class that come from one node.
@@ -56,6 +59,11 @@ impl Class {
     pub fn local_part(&self) -> f64 {
         self.to.iter().filter(|share| share.to == self.from).map(|share| share.part).sum()
     }
+
+    /// Lines per ns, if each takes this long.
+    fn rate(&self, round_ns: f64) -> f64 {
+        (self.lines / round_ns.max(f64::MIN_POSITIVE)).min(self.most_rate)
+    }
 }
 
 #[derive(Clone, Copy, Default)]
@@ -64,6 +72,8 @@ struct Server {
     byte_ns: f64,
     rise_ns: f64,
     slope_ns: f64,
+    /// Traffic that no class answers for.
+    other_byte_per_ns: f64,
 }
 
 /// A class, as seen by a resource.
@@ -76,14 +86,26 @@ struct User {
     bytes: f64,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Resource {
+/// What lines wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Resource {
+    /// A node's memory controller.
     Controller(NodeId),
+    /// A direction of a link: [`machine::Hop::directed_link`].
     Link(usize),
 }
 
+/// Traffic that no class answers for, bytes/s: it does not become less where lines wait.
+pub type Background = BTreeMap<Resource, f64>;
+
 /// Solves the model for all classes running together. None if the machine's description lacks a latency that is needed.
 pub fn solve(classes: &[Class], distances: &Distances) -> Option<Vec<Served>> {
+    solve_beside(classes, &Background::new(), distances)
+}
+
+/// [`solve`], with other traffic on the same controllers and links.
+pub fn solve_beside(classes: &[Class], background: &Background, distances: &Distances) -> Option<Vec<Served>> {
     let mut numbers: HashMap<Resource, usize> = HashMap::new();
     let mut servers: Vec<Server> = Vec::new();
     let mut users: Vec<Vec<User>> = Vec::new();
@@ -97,7 +119,8 @@ pub fn solve(classes: &[Class], distances: &Distances) -> Option<Vec<Served>> {
             let links = hops.iter().map(|hop| Resource::Link(hop.directed_link()));
             for resource in links.chain([Resource::Controller(to)]) {
                 let number = *numbers.entry(resource).or_insert_with(|| {
-                    servers.push(server(resource, distances));
+                    let other = background.get(&resource).copied().unwrap_or(0.0);
+                    servers.push(Server { other_byte_per_ns: other / 1e9, ..server(resource, distances) });
                     users.push(Vec::new());
                     servers.len() - 1
                 });
@@ -124,9 +147,9 @@ pub fn solve(classes: &[Class], distances: &Distances) -> Option<Vec<Served>> {
                 |class: usize, times: f64| classes[class].work_ns + idle_ns[class] + waits[class] - times * before;
             let utilisation = |delay: f64| -> f64 {
                 let rate = |&User { class, times, bytes }: &User| {
-                    bytes * classes[class].lines / (round(class, times) + times * delay).max(f64::MIN_POSITIVE)
+                    bytes * classes[class].rate(round(class, times) + times * delay)
                 };
-                users.iter().map(rate).sum::<f64>() * server.byte_ns
+                (server.other_byte_per_ns + users.iter().map(rate).sum::<f64>()) * server.byte_ns
             };
             let delay = server.delay_ns(utilisation);
             for &User { class, times, .. } in users {
@@ -141,7 +164,7 @@ pub fn solve(classes: &[Class], distances: &Distances) -> Option<Vec<Served>> {
     }
     let served = |((class, idle), wait): ((&Class, f64), f64)| {
         let latency_ns = idle + wait;
-        Served { rate: class.lines / (class.work_ns + latency_ns).max(f64::MIN_POSITIVE), latency_ns }
+        Served { rate: class.rate(class.work_ns + latency_ns), latency_ns }
     };
     Some(classes.iter().zip(idle_ns).zip(waits).map(served).collect())
 }
@@ -166,7 +189,7 @@ fn server(resource: Resource, distances: &Distances) -> Server {
         }
     };
     let byte_ns = bandwidth.filter(|bandwidth| *bandwidth > 0.0).map_or(0.0, |bandwidth| 1e9 / bandwidth);
-    Server { byte_ns, rise_ns: own_ns * rise, slope_ns: own_ns * slope }
+    Server { byte_ns, rise_ns: own_ns * rise, slope_ns: own_ns * slope, other_byte_per_ns: 0.0 }
 }
 
 impl Server {
@@ -200,7 +223,7 @@ mod tests {
     fn class(from: u32, lines: f64, to: &[(u32, f64)]) -> Class {
         let share = |&(node, part): &(u32, f64)| NodeShare { to: NodeId(node), part, bytes: part * LINE_BYTES };
         let to = to.iter().map(share).collect();
-        Class { from: NodeId(from), lines, work_ns: 0.0, to }
+        Class { from: NodeId(from), lines, work_ns: 0.0, to, most_rate: f64::INFINITY }
     }
 
     #[test]
@@ -243,6 +266,25 @@ mod tests {
         };
         let part = rate(2.0 * LINE_BYTES) / rate(LINE_BYTES);
         assert!((0.45..0.55).contains(&part), "{part}");
+    }
+
+    /// Published for this machine: -11 % beside one more reader and -61 % beside five; 4.1 GB/s of other traffic cost 5 %.
+    #[test]
+    fn readers_of_one_controller_lose_what_was_published() {
+        let machine = presets::find("magny-cours-4p").unwrap();
+        let distances = Distances::new(&machine);
+        let reader = Class { most_rate: 5.949e9 / 64e9, ..class(0, 7.0, &[(0, 1.0)]) };
+        let rate = |readers: usize, other: f64| {
+            let background = Background::from([(Resource::Controller(NodeId(0)), other)]);
+            solve_beside(&vec![reader.clone(); readers], &background, &distances).unwrap()[0].rate
+        };
+        let loss = |readers, other| 100.0 * (1.0 - rate(readers, other) / rate(1, 0.0));
+        for (lost, expected) in [(loss(2, 0.0), 11.0), (loss(6, 0.0), 61.0), (loss(1, 4.1e9), 4.9), (loss(1, 1e9), 0.0)]
+        {
+            assert!((lost - expected).abs() < 2.0, "{lost} instead of {expected}");
+        }
+        // Traffic beyond the bandwidth leaves nothing.
+        assert!(loss(1, 14e9) > 99.9);
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod preload_speed;
 mod profile_speed;
 mod programs;
 mod record_speed;
+mod reserve_speed;
 mod saved_process;
 mod target;
 mod trace_speed;
@@ -71,6 +72,8 @@ enum Part {
     Placement,
     /// Lists of campaigns
     Campaign,
+    /// Decisions about grants
+    Reserve,
     /// The library that reports objects
     Preload,
     /// Traces, and perf.data files
@@ -123,6 +126,7 @@ fn measure(arguments: &Arguments) -> Result<Vec<Row>, Error> {
             Part::Profile => profile_speed::measure()?,
             Part::Placement => placement_speed::measure()?,
             Part::Campaign => campaign_speed::measure()?,
+            Part::Reserve => reserve_speed::measure()?,
             Part::Preload => preload_speed::measure()?,
             Part::Trace => trace_speed::measure()?,
             Part::Record => record_speed::measure()?,

@@ -41,7 +41,7 @@ fn none(said: String) -> Error {
 }
 
 /// CPU time of this thread.
-fn processor_time() -> Duration {
+pub fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

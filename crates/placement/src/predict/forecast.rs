@@ -68,7 +68,7 @@ impl<'a> Forecast<'a> {
             }
         }
         let mut forecast = Self {
-            distances: Distances::new(costs.machine()),
+            distances: costs.distances(),
             costs,
             segments: sampled.segments,
             per_sample,
@@ -85,7 +85,13 @@ impl<'a> Forecast<'a> {
             let bound = (latency_ns * rate / forecast.busy[node]).clamp(LEAST_BOUND, 1.0);
             let work_ns = latency_ns * (1.0 / bound - 1.0);
             let lines = rate * (latency_ns + work_ns);
-            Class { from: costs.nodes()[node].id, lines, work_ns, to: forecast.shares(&now, node) }
+            Class {
+                from: costs.nodes()[node].id,
+                lines,
+                work_ns,
+                to: forecast.shares(&now, node),
+                most_rate: f64::INFINITY,
+            }
         };
         let classes: Vec<Class> = forecast.nodes.iter().map(class).collect();
         let weights: Vec<f64> = forecast.nodes.iter().map(|&node| accesses[node]).collect();

@@ -1,0 +1,241 @@
+//! How much grants slow each other, by the queueing model: once as if all that is not known were reads, once as if it
+//! were writes.
+
+use crate::facts::{Facts, Throttle};
+use crate::grant::{Grant, GrantId};
+use crate::ledger::Ledger;
+use crate::request::{Preference, ReadWrite};
+use machine::{NodeId, NodeSet};
+use queueing::{Background, Class, Distances, LINE_BYTES, NodeShare, Resource, solve_beside};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Steps of the search for the rest's limit: to a thousandth of a controller's bandwidth.
+const STEPS: usize = 12;
+/// Slow-down that stands for a program that gets next to nothing.
+const STOPPED: f64 = 1e6;
+
+/// What grants are forecast to suffer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Forecast {
+    /// Slow-down of each grant that is touched, as a part of its time: 0.05 is 5 % more time.
+    pub slowdown: BTreeMap<GrantId, f64>,
+    /// The rest of the machine is limited to this on the controllers that are guarded, bytes/s.
+    pub rest_limit: BTreeMap<NodeId, f64>,
+    /// The controller or link with the highest promised utilisation among those touched, and that utilisation.
+    pub fullest: Option<(Resource, f64)>,
+}
+
+/// As what unknown traffic counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Reads,
+    Writes,
+}
+
+pub(crate) const KINDS: [Kind; 2] = [Kind::Reads, Kind::Writes];
+
+/// A grant's traffic.
+#[derive(Clone, Debug)]
+pub(crate) struct Load {
+    pub id: GrantId,
+    /// The slow-down that it may suffer, if it is guarded.
+    pub most: Option<f64>,
+    /// What it passes, ascending.
+    pub passes: Vec<Resource>,
+    /// As others meet it.
+    class: [Class; 2],
+    /// As it meets others.
+    own: [Class; 2],
+}
+
+/// All loads of a ledger.
+pub(crate) struct Forecaster<'a> {
+    pub ledger: &'a Ledger,
+    pub loads: Vec<Load>,
+    facts: &'a Facts,
+    distances: Distances<'a>,
+    /// The rest's traffic, where nothing can limit it.
+    background: Background,
+}
+
+impl Load {
+    /// Without cores or memory there is no traffic.
+    pub fn new(grant: &Grant, ledger: &Ledger) -> Option<Self> {
+        let facts = &*ledger.facts;
+        if grant.cores.is_empty() || grant.memory.is_empty() {
+            return None;
+        }
+        let mut passes: Vec<Resource> = grant.memory.iter().flat_map(|to| facts.passes(grant.node, to)).collect();
+        passes.sort_unstable();
+        passes.dedup();
+        let class = KINDS.map(|kind| class(grant, ledger, kind));
+        // A program that waits for each access has one line in flight.
+        let waits = grant.request.prefer == Preference::Latency && grant.request.bandwidth.is_none();
+        let own = class.clone().map(|class| {
+            if waits { Class { lines: grant.cores.len() as f64, most_rate: f64::INFINITY, ..class } } else { class }
+        });
+        let most = grant.request.isolate.controller.then_some(grant.request.most_slowdown);
+        Some(Self { id: grant.id, most, passes, class, own })
+    }
+
+    fn meets(&self, other: &Self) -> bool {
+        self.passes.iter().any(|resource| other.passes.binary_search(resource).is_ok())
+    }
+}
+
+/// What a grant draws: what it was promised, else what it was seen to draw, else all that its cores can.
+pub(crate) fn demand(grant: &Grant, ledger: &Ledger, kind: Kind) -> ReadWrite {
+    let seen = ledger.usage.iter().filter(|flow| flow.of == Some(grant.id));
+    let seen = seen.fold(None, |sum: Option<ReadWrite>, flow| {
+        let before = sum.unwrap_or_default();
+        Some(ReadWrite { read: before.read + flow.load.read, write: before.write + flow.load.write })
+    });
+    let most = ledger.facts.core_most_bytes_per_s().unwrap_or(0.0) * grant.cores.len() as f64;
+    grant.request.bandwidth.or(seen).unwrap_or(match kind {
+        Kind::Reads => ReadWrite { read: most, write: 0.0 },
+        // A written line is read first.
+        Kind::Writes => ReadWrite { read: most / 2.0, write: most / 2.0 },
+    })
+}
+
+fn class(grant: &Grant, ledger: &Ledger, kind: Kind) -> Class {
+    let facts = &ledger.facts;
+    let ReadWrite { read, write } = demand(grant, ledger, kind);
+    let rate = read.max(write);
+    let written = if rate > 0.0 { write / rate } else { 0.0 };
+    let part = 1.0 / grant.memory.len() as f64;
+    let share = |to: NodeId| {
+        let bytes = part * LINE_BYTES * (read / rate.max(f64::MIN_POSITIVE) + written * facts.write_cost(to));
+        NodeShare { to, part, bytes }
+    };
+    let most_rate = rate / LINE_BYTES / 1e9;
+    let lines = facts.stream_lines() * grant.cores.len() as f64;
+    Class { from: grant.node, lines, work_ns: 0.0, to: grant.memory.iter().map(share).collect(), most_rate }
+}
+
+impl<'a> Forecaster<'a> {
+    pub fn new(ledger: &'a Ledger) -> Self {
+        let facts = &*ledger.facts;
+        let loads = ledger.grants().filter_map(|grant| Load::new(grant, ledger)).collect();
+        let mut background = Background::new();
+        if facts.control.throttle == Throttle::None {
+            for flow in ledger.usage.iter().filter(|flow| flow.of.is_none()) {
+                for resource in facts.passes(flow.from, flow.to) {
+                    let load = flow.load.read + flow.load.write * facts.write_cost(flow.to);
+                    *background.entry(resource).or_default() += load;
+                }
+            }
+        }
+        Self { ledger, loads, facts, distances: facts.distances(), background }
+    }
+
+    /// The loads that share something with one, and are not it.
+    pub fn beside<'b>(&'b self, load: &'b Load) -> impl Iterator<Item = &'b Load> {
+        self.loads.iter().filter(move |other| other.id != load.id && other.meets(load))
+    }
+
+    /// Slow-down of a grant beside others: the worse of both kinds. None where latencies are not known.
+    pub fn slowdown<'b>(&self, of: &Load, others: impl Iterator<Item = &'b Load>) -> Option<f64> {
+        let others: Vec<&Load> = others.collect();
+        let each = KINDS.map(|kind| self.slowdown_of_kind(of, &others, &self.background, kind));
+        Some(each[0]?.max(each[1]?))
+    }
+
+    fn slowdown_of_kind(&self, of: &Load, others: &[&Load], background: &Background, kind: Kind) -> Option<f64> {
+        let index = kind as usize;
+        let rate = |others: &[&Load], background: &Background| {
+            let own = [&of.own[index]].into_iter();
+            let classes: Vec<Class> = own.chain(others.iter().map(|load| &load.class[index])).cloned().collect();
+            Some(solve_beside(&classes, background, &self.distances)?[0].rate)
+        };
+        let alone = rate(&[], &Background::new())?;
+        if alone <= 0.0 || (others.is_empty() && background.is_empty()) {
+            return Some(0.0);
+        }
+        Some((alone / rate(others, background)?.max(alone / STOPPED) - 1.0).max(0.0))
+    }
+
+    /// The most that the rest of the machine may draw from each of some guarded controllers, bytes/s.
+    fn rest_limits(&self, nodes: &NodeSet) -> BTreeMap<NodeId, f64> {
+        let of = |node| {
+            let capacity = self.facts.capacity(Resource::Controller(node))?.read;
+            let most = largest(capacity, |rest| self.keep_bounds(&BTreeMap::from([(node, rest)])));
+            Some((node, most))
+        };
+        let each: BTreeMap<NodeId, f64> = nodes.iter().filter_map(of).collect();
+        // A grant with memory on several nodes meets all these limits at once.
+        let scaled = |part: f64| each.iter().map(|(node, limit)| (*node, part * limit)).collect();
+        let part = if self.keep_bounds(&each) { 1.0 } else { largest(1.0, |part| self.keep_bounds(&scaled(part))) };
+        scaled(part)
+    }
+
+    /// Whether all guarded grants keep their bounds beside so much of the rest.
+    fn keep_bounds(&self, rest: &BTreeMap<NodeId, f64>) -> bool {
+        let meets = |load: &Load| rest.keys().any(|node| load.passes.contains(&Resource::Controller(*node)));
+        let guarded = self.loads.iter().filter_map(|load| Some((load, load.most?)));
+        let mut guarded = guarded.filter(|(load, _)| meets(load));
+        guarded.all(|(load, most)| self.slowdown_beside_rest(load, rest).is_some_and(|by| by <= most))
+    }
+
+    /// The forecast for these grants and all that share something with them.
+    pub fn forecast(&self, of: &[Grant]) -> Forecast {
+        let mut forecast = Forecast::default();
+        let new = |load: &&Load| of.iter().any(|grant| grant.id == load.id);
+        let mut touched: BTreeMap<GrantId, &Load> = BTreeMap::new();
+        for load in self.loads.iter().filter(new) {
+            touched.extend(self.beside(load).map(|other| (other.id, other)));
+            touched.insert(load.id, load);
+        }
+        let guarded = || touched.values().filter(|load| load.most.is_some());
+        if self.facts.control.throttle != Throttle::None {
+            let controllers = guarded().flat_map(|load| &load.passes).filter_map(|resource| match resource {
+                Resource::Controller(node) => Some(*node),
+                Resource::Link(_) => None,
+            });
+            let nodes: NodeSet = controllers.collect();
+            forecast.rest_limit = self.rest_limits(&nodes);
+        }
+        for load in touched.values() {
+            if let Some(by) = self.slowdown_beside_rest(load, &forecast.rest_limit) {
+                forecast.slowdown.insert(load.id, by);
+            }
+        }
+        let passes = touched.values().flat_map(|load| &load.passes);
+        let used = passes.filter_map(|resource| Some((*resource, self.utilisation(*resource)?)));
+        forecast.fullest = used.max_by(|(_, one), (_, other)| one.total_cmp(other));
+        forecast
+    }
+
+    /// Slow-down with the rest drawing all that it may from some controllers.
+    fn slowdown_beside_rest(&self, load: &Load, limits: &BTreeMap<NodeId, f64>) -> Option<f64> {
+        let others: Vec<&Load> = self.beside(load).collect();
+        let mut background = self.background.clone();
+        background.extend(limits.iter().map(|(node, limit)| (Resource::Controller(*node), *limit)));
+        background.retain(|resource, _| load.passes.contains(resource));
+        let each = KINDS.map(|kind| self.slowdown_of_kind(load, &others, &background, kind));
+        Some(each[0]?.max(each[1]?))
+    }
+
+    /// Promised traffic over capacity.
+    fn utilisation(&self, resource: Resource) -> Option<f64> {
+        let capacity = self.facts.capacity(resource)?.read;
+        let users = self.loads.iter().filter(|load| load.passes.contains(&resource));
+        let demand = |load: &Load| {
+            let grant = self.ledger.grant(load.id)?;
+            let ReadWrite { read, write } = demand(grant, self.ledger, Kind::Reads);
+            Some((read + write) / grant.memory.len() as f64)
+        };
+        Some(users.filter_map(demand).sum::<f64>() / capacity)
+    }
+}
+
+/// The largest value up to `most` for which something holds that holds for 0.
+fn largest(most: f64, holds: impl Fn(f64) -> bool) -> f64 {
+    let (mut low, mut high) = (0.0, most);
+    for _ in 0..STEPS {
+        let middle = f64::midpoint(low, high);
+        if holds(middle) { low = middle } else { high = middle }
+    }
+    low
+}

@@ -1,0 +1,66 @@
+//! What a program has been given.
+
+use crate::request::{Memory, Request};
+use machine::{CpuSet, Hop, NodeId, NodeSet};
+use serde::Serialize;
+use std::fmt;
+
+/// A grant's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, serde::Deserialize)]
+#[serde(transparent)]
+pub struct GrantId(pub u32);
+
+impl fmt::Display for GrantId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A grant.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Grant {
+    /// Its number.
+    pub id: GrantId,
+    /// The user who asked for it.
+    pub owner: u32,
+    /// When it was made, seconds since 1970.
+    pub since_s: u64,
+    /// When it ends by itself, seconds since 1970.
+    pub until_s: Option<u64>,
+    /// What was asked for.
+    pub request: Request,
+    /// Its cores, as indexes in [`crate::Facts::cores`].
+    pub cores: Vec<usize>,
+    /// The CPUs that its program runs on.
+    pub cpus: CpuSet,
+    /// CPUs of its cores that stay idle.
+    pub idle_siblings: CpuSet,
+    /// The node of its cores.
+    pub node: NodeId,
+    /// The last-level cache that it holds, whole or in part, as an index in [`crate::Facts::caches`].
+    pub cache: Option<usize>,
+    /// Its ways of that cache, as a mask; 0 if it has no ways of its own.
+    pub ways: u64,
+    /// The nodes of its memory.
+    pub memory: NodeSet,
+    /// The links that its accesses cross.
+    pub links: Vec<Hop>,
+}
+
+impl Grant {
+    /// Its own name and number, for messages.
+    pub fn title(&self) -> String {
+        self.request
+            .name
+            .as_ref()
+            .map_or_else(|| format!("grant {}", self.id), |name| format!("grant {} ({name})", self.id))
+    }
+
+    /// Whether its program may be moved to other cores: it isolates nothing and has named neither cores nor memory.
+    pub(crate) fn is_movable(&self) -> bool {
+        use crate::request::{CacheIsolation, Cores};
+        let isolate = self.request.isolate;
+        let shares = !isolate.core && !isolate.controller && !isolate.route && isolate.cache == CacheIsolation::Shared;
+        shares && matches!(self.request.cores, Cores::Any(_)) && !matches!(self.request.memory, Memory::Node(_))
+    }
+}
