@@ -128,6 +128,8 @@ pub struct Solution {
     /// Time of the rounds, without making the matrix.
     #[serde(flatten)]
     span: Span,
+    /// Time of the second half of the systems, after what changes memory while the first are solved.
+    second_half: Span,
     /// The last residual, relative to the right-hand side.
     residual: f64,
     /// Sixteen hexadecimal digits computed from the last solution, which depend only on size, threads and repeats.
@@ -136,7 +138,7 @@ pub struct Solution {
 
 impl fmt::Display for Solution {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rows, span: Span { seconds, .. }, residual, checksum } = self;
+        let Self { rows, span: Span { seconds, .. }, residual, checksum, .. } = self;
         write!(f, "{seconds:.4} s for {rows} rows, residual {residual:.1e}, checksum {checksum}")
     }
 }
@@ -172,7 +174,9 @@ pub fn run(team: &Team, shape: Shape, repeat: usize) -> Result<Solution, Error> 
     check(&shared.matrix, right, solution, steps_say)?;
     let hash = |hash: u64, value: &f64| (hash ^ value.to_bits()).wrapping_mul(0x0100_0000_01b3);
     let checksum = format!("{:016x}", solution.iter().fold(0xcbf2_9ce4_8422_2325, hash));
-    Ok(Solution { rows, span: Span::from_rounds(&rounds[1..]), residual: steps_say / length, checksum })
+    let (span, second_half) =
+        (Span::from_rounds(&rounds[1..]), Span::from_rounds(&rounds[1 + repeat / 2 * rounds_of_one..]));
+    Ok(Solution { rows, span, second_half, residual: steps_say / length, checksum })
 }
 
 /// The sequential check: the residual is as large as the steps have computed, and they have reduced it to nearly zero.

@@ -31,6 +31,8 @@ pub struct Loads {
     /// Time of the rounds, without filling the array.
     #[serde(flatten)]
     span: Span,
+    /// Time of the second half of the rounds, after what changes memory during the first.
+    second_half: Span,
     /// Loads of all threads in all rounds.
     all: usize,
     /// Time of one load of one thread, ns.
@@ -41,7 +43,7 @@ pub struct Loads {
 
 impl fmt::Display for Loads {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { span: Span { seconds, .. }, all, mean_ns, checksum } = self;
+        let Self { span: Span { seconds, .. }, all, mean_ns, checksum, .. } = self;
         write!(f, "{seconds:.4} s for {all} loads, {mean_ns:.1} ns each, checksum {checksum}")
     }
 }
@@ -79,9 +81,10 @@ pub fn run(team: &Team, size: usize, repeat: usize) -> Result<Loads, Error> {
         checksum = mix(checksum ^ sum, VALUES);
     }
     let span = Span::from_rounds(&rounds[threads..]);
+    let second_half = Span::from_rounds(&rounds[threads + repeat / 2..]);
     let all = repeat * (0..threads).map(count).sum::<usize>();
     let mean_ns = span.seconds * 1e9 * threads as f64 / all.max(1) as f64;
-    Ok(Loads { span, all, mean_ns, checksum: format!("{checksum:016x}") })
+    Ok(Loads { span, second_half, all, mean_ns, checksum: format!("{checksum:016x}") })
 }
 
 /// The word that a load gets, of a part of this length.

@@ -69,8 +69,8 @@ impl Advisers {
         (rings::ADVICE_VARIABLE, &self.path)
     }
 
-    /// Takes the connection of a process, if it has the library.
-    fn take(&mut self, pid: Pid) -> Option<UnixStream> {
+    /// The connection of a process, if it has the library.
+    fn connection(&mut self, pid: Pid) -> Option<&mut UnixStream> {
         while let Ok((stream, _)) = self.listener.accept() {
             let prepared = stream
                 .set_nonblocking(false)
@@ -80,7 +80,7 @@ impl Advisers {
                 self.programs.insert(peer.pid, stream);
             }
         }
-        self.programs.remove(&pid)
+        self.programs.get_mut(&pid)
     }
 }
 
@@ -91,12 +91,12 @@ fn is_open(stream: &UnixStream) -> bool {
 }
 
 /// How a process's memory is advised.
-enum Route {
-    Inside(UnixStream),
+enum Route<'a> {
+    Inside(&'a mut UnixStream),
     Outside(AdvisedProcess),
 }
 
-impl Route {
+impl Route<'_> {
     fn split(&mut self, pid: Pid, block: &Range<u64>) -> io::Result<()> {
         let page = block.start..block.start + SMALL_PAGE;
         match self {
@@ -137,7 +137,7 @@ pub fn cure(
     steps: CureSteps,
     advisers: Option<&mut Advisers>,
 ) -> io::Result<Cured> {
-    let mut route = match advisers.and_then(|advisers| advisers.take(pid)) {
+    let mut route = match advisers.and_then(|advisers| advisers.connection(pid)) {
         Some(stream) => Route::Inside(stream),
         None => Route::Outside(AdvisedProcess::open(pid)?),
     };
@@ -196,7 +196,7 @@ impl Cured {
         pid: Pid,
         page: &FalselyShared,
         steps: CureSteps,
-        route: &mut Route,
+        route: &mut Route<'_>,
         present: &mut PresentPages,
     ) -> io::Result<()> {
         let block = page.address..page.address + HUGE_PAGE;

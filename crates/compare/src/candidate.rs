@@ -5,6 +5,7 @@ use machine::Selection;
 use placement::{NameError, PolicyName};
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// A candidate: a policy to run the program under.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,19 +20,28 @@ pub enum Candidate {
     Interleave(Option<Selection<NodeId>>),
     /// Memory and CPUs of these nodes only, or of the first node that has both.
     Bind(Option<Selection<NodeId>>),
+    /// The same, without huge pages.
+    NoHugePages,
+    /// First touch, and falsely shared huge pages are cured after recordings of this length.
+    HugePages(Duration),
     /// The best static binding that a short search finds.
     Oracle,
     /// One of nearside's own policies, carried out by `nearside place`.
     Placed(PolicyName),
 }
 
+/// Length of a recording of `hugepages`.
+const RECORDED: Duration = Duration::from_secs(1);
+
 /// Names of the policies that are not nearside's, with what each does.
-const OTHERS: [(&str, &str); 6] = [
+const OTHERS: [(&str, &str); 8] = [
     ("first-touch", "memory on the node of the CPU that touches it first; the kernel moves none"),
     ("kernel", "the kernel's NUMA balancing (kernel.numa_balancing=1); needs root where it is off"),
     ("numad", "the daemon, which places whole processes; needs root"),
     ("interleave[:NODES]", "memory interleaved over all nodes, or over these, as numactl --interleave"),
     ("bind[:NODES]", "CPUs and memory of these nodes only, or of the first node that has both"),
+    ("no-huge-pages", "first touch without transparent huge pages, as nearside run --huge never"),
+    ("hugepages[:SECONDS]", "first touch under nearside hugepages cure: 5 rounds of this length, or of 1 s"),
     ("oracle", "the best static binding that a short search finds: see --oracle-runs"),
 ];
 
@@ -52,6 +62,16 @@ impl FromStr for Candidate {
             ("kernel", false) => Ok(Self::Kernel),
             ("numad", false) => Ok(Self::Numad),
             ("oracle", false) => Ok(Self::Oracle),
+            ("no-huge-pages", false) => Ok(Self::NoHugePages),
+            ("hugepages", false) => Ok(Self::HugePages(RECORDED)),
+            ("hugepages", true) => {
+                let seconds =
+                    whole.and_then(|(_, seconds)| seconds.parse::<f64>().ok()).filter(|seconds| *seconds > 0.0);
+                let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+                duration
+                    .map(Self::HugePages)
+                    .ok_or_else(|| format!("`{text}` has no time in seconds, as hugepages:2 has"))
+            }
             ("interleave", _) => Ok(Self::Interleave(nodes()?)),
             ("bind", _) => Ok(Self::Bind(nodes()?)),
             _ => text.parse().map(Self::Placed).map_err(|error| match error {
@@ -104,6 +124,9 @@ impl fmt::Display for Candidate {
             Self::Bind(None) => f.write_str("bind"),
             Self::Bind(Some(nodes)) => write!(f, "bind:{nodes}"),
             Self::Oracle => f.write_str("oracle"),
+            Self::NoHugePages => f.write_str("no-huge-pages"),
+            Self::HugePages(RECORDED) => f.write_str("hugepages"),
+            Self::HugePages(duration) => write!(f, "hugepages:{}", duration.as_secs_f64()),
             Self::Placed(policy) => policy.fmt(f),
         }
     }
@@ -119,14 +142,21 @@ mod tests {
             let candidate = plain(name).parse::<Candidate>().unwrap_or_else(|error| panic!("{name}: {error}"));
             assert_eq!((candidate.to_string().as_str(), candidate.means().as_str()), (plain(name), what));
         }
-        for text in ["interleave:0-1", "bind:!0", "balanced+local", "weighted-interleave:0-1", "bind:0+interleave:0-1"]
-        {
+        for text in [
+            "hugepages:0.03",
+            "interleave:0-1",
+            "bind:!0",
+            "balanced+local",
+            "weighted-interleave:0-1",
+            "bind:0+interleave:0-1",
+        ] {
             assert_eq!(text.parse::<Candidate>().unwrap().to_string(), text);
         }
         assert_eq!("kernel".parse(), Ok(Candidate::Kernel));
         let unknown = "carefour".parse::<Candidate>().unwrap_err();
         assert!(unknown.starts_with("there is no policy `carefour` (did you mean `carrefour`?)"), "{unknown}");
         assert!(all().all(|(name, what)| unknown.contains(name) && unknown.contains(what)), "{unknown}");
+        assert!(["hugepages:x", "hugepages:-1", "hugepages:"].iter().all(|text| text.parse::<Candidate>().is_err()));
         assert!("kernel:1".parse::<Candidate>().is_err() && "bind:x".parse::<Candidate>().is_err());
         assert!("balanced+auto".parse::<Candidate>().unwrap_err().contains("both place threads"));
     }

@@ -13,6 +13,7 @@
 
 mod candidate;
 mod comparison;
+mod guard;
 mod numad;
 mod opened_files;
 mod oracle;

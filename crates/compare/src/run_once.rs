@@ -1,5 +1,6 @@
 //! One run of the program: start, watch, end.
 
+use crate::guard::Guard;
 use crate::numad::Numad;
 use linux::{ChildSetup, Pid, monotonic_ns, system_events};
 use model::Measured;
@@ -21,14 +22,16 @@ use std::time::{Duration, Instant};
 
 /// Interval between counter readings: a program may report later that only some milliseconds of it count.
 const LOOK: Duration = Duration::from_millis(5);
-/// Interval between checks for Ctrl-C when no counters are read.
-const SELDOM: Duration = Duration::from_millis(100);
+/// Interval between checks for Ctrl-C, and of the size of the output, when no counters are read.
+const SELDOM: Duration = Duration::from_millis(20);
 /// Time limit for a program to end once it is asked to.
 const GRACE: Duration = Duration::from_secs(10);
 /// Time limit for new counters to appear.
 const NEWS: Duration = Duration::from_secs(5);
 /// Bytes kept of a program's output: the last ones.
 const KEPT_BYTES: u64 = 1 << 20;
+/// Most that a program may print, as its output is kept in memory until its end.
+const MOST_PRINTED: u64 = 64 << 20;
 /// Maximum number of readings kept; beyond it, every second one is dropped.
 const MOST_COUNTS: usize = 4096;
 
@@ -36,6 +39,7 @@ const MOST_COUNTS: usize = 4096;
 pub struct Runner {
     counters: Option<LabCounters>,
     interrupted: Arc<AtomicBool>,
+    guard: Option<Guard>,
 }
 
 /// Result of a run.
@@ -75,6 +79,9 @@ pub enum NoRun {
     /// The process could not be registered with the daemon.
     #[error("{0}")]
     Numad(String),
+    /// It printed more than it may, and was ended.
+    #[error("it was ended because it had printed more than {} MiB: write what is not needed to a file, or /dev/null", MOST_PRINTED >> 20)]
+    Loud,
     /// It ran longer than it may, and was ended.
     #[error("it was ended after {} s", .0.as_secs_f64())]
     Late(Duration),
@@ -86,7 +93,7 @@ pub struct Invocation<'a> {
     /// The program and its arguments.
     pub command: &'a [OsString],
     /// Environment variables to set, or to remove.
-    pub environment: &'a [(&'static str, Option<String>)],
+    pub environment: &'a [(String, Option<String>)],
     /// Longest time until its end.
     pub timeout: Option<Duration>,
 }
@@ -105,7 +112,7 @@ fn system(what: &'static str) -> impl Fn(io::Error) -> NoRun {
 impl Runner {
     /// A runner that reads the lab's counters, if there are any, and ends programs once `interrupted` is set.
     pub fn new(counters: Option<LabCounters>, interrupted: Arc<AtomicBool>) -> Self {
-        Self { counters, interrupted }
+        Self { counters, interrupted, guard: None }
     }
 
     /// Whether the user has interrupted.
@@ -141,19 +148,27 @@ impl Runner {
         start.process_group(0).die_with_parent();
         let mut counts = Vec::new();
         self.take_counts_after(monotonic_ns(), &mut counts);
+        if self.guard.is_none() {
+            self.guard = Some(Guard::start().map_err(system("start sh"))?);
+        }
         let moved_before = pages_moved();
         let began_ns = monotonic_ns();
         let mut child = start.spawn().map_err(system("start the program"))?;
+        // Of a killed nearside, the kernel ends the program, and the guard its children.
+        let guard = |runner: &mut Self, group| runner.guard.iter_mut().for_each(|guard| guard.guard(group));
+        guard(self, Some(child.id()));
         let told = numad.map_or(Ok(()), |numad| numad.add(Pid(child.id()))).map_err(NoRun::Numad);
-        let ended = told.and_then(|()| self.wait(&mut child, invocation.timeout, &mut counts));
+        let ended = told.and_then(|()| self.wait(&mut child, invocation.timeout, [&output, &error], &mut counts));
         let ended_ns = monotonic_ns();
         let status = match ended {
             Ok(status) => status,
             Err(why) => {
                 end(&mut child);
+                guard(self, None);
                 return Err(why);
             }
         };
+        guard(self, None);
         let pages_moved = moved_before.zip(pages_moved()).map(|(before, after)| after.saturating_sub(before));
         let numad_seconds = numad.and_then(Numad::cpu_seconds);
         self.take_counts_after(ended_ns, &mut counts);
@@ -175,6 +190,7 @@ impl Runner {
         &mut self,
         child: &mut Child,
         timeout: Option<Duration>,
+        outputs: [&File; 2],
         counts: &mut Vec<LabCount>,
     ) -> Result<ExitStatus, NoRun> {
         let began = Instant::now();
@@ -196,6 +212,9 @@ impl Runner {
             }
             if self.is_interrupted() {
                 return Err(NoRun::Interrupted);
+            }
+            if outputs.iter().any(|output| output.metadata().is_ok_and(|file| file.len() > MOST_PRINTED)) {
+                return Err(NoRun::Loud);
             }
             if let Some(timeout) = timeout.filter(|timeout| began.elapsed() >= *timeout) {
                 return Err(NoRun::Late(timeout));

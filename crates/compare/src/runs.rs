@@ -125,7 +125,9 @@ impl Runs<'_> {
             |error| match error {
                 NoRun::Interrupted => Stop::Interrupted,
                 NoRun::Numad(why) => Stop::LeftOut(why),
-                error @ (NoRun::System { .. } | NoRun::Late(_)) => Stop::Failed(chain(&error), String::new()),
+                error @ (NoRun::System { .. } | NoRun::Late(_) | NoRun::Loud) => {
+                    Stop::Failed(chain(&error), String::new())
+                }
             },
         )?;
         if let Some(why) = output.failure() {
@@ -180,7 +182,12 @@ impl Runs<'_> {
     /// Prepares the machine for a policy.
     fn prepare(&self, entry: &mut Entry) -> Result<PreparedRun, Stop> {
         let mut options: Vec<OsString> = match entry.candidate {
-            Candidate::FirstTouch | Candidate::Kernel | Candidate::Numad | Candidate::Placed(_) => vec![],
+            Candidate::FirstTouch
+            | Candidate::Kernel
+            | Candidate::Numad
+            | Candidate::HugePages(_)
+            | Candidate::Placed(_) => vec![],
+            Candidate::NoHugePages => vec!["--huge".into(), "never".into()],
             Candidate::Interleave(nodes) => {
                 let nodes = nodes.as_ref().map_or_else(|| "all".to_owned(), ToString::to_string);
                 vec!["--interleave".into(), nodes.into()]
@@ -227,6 +234,10 @@ impl Runs<'_> {
             command.push(self.host.nearside.clone().into());
             command.extend(new.arguments(policy));
             placed = Some(new);
+        } else if let Candidate::HugePages(duration) = entry.candidate {
+            command.push(self.host.nearside.clone().into());
+            command.extend(["hugepages", "cure", "--quiet", "--rounds", "5", "--duration"].map(OsString::from));
+            command.extend([duration.as_secs_f64().to_string(), "--".to_owned()].map(OsString::from));
         } else if !options.is_empty() {
             command.extend([self.host.nearside.clone().into(), "run".into()]);
             command.append(&mut options);

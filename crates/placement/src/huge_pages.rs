@@ -2,7 +2,8 @@
 //! first, within a budget. A cure splits a huge page, marks it so that the kernel does not join it again, and moves each
 //! small page to the node that uses it.
 
-use machine::{NodeId, SMALL_PAGE};
+use machine::{HUGE_PAGE, NodeId, Pid, SMALL_PAGE};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// What a cure takes, as measured in the lab with Linux 6.12, ns: to split a huge page and to mark its memory, and to
@@ -13,6 +14,8 @@ const MOVE_NS: f64 = 5_000.0;
 /// A falsely shared huge page.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FalselyShared {
+    /// Its process.
+    pub pid: Pid,
     /// Its first address.
     pub address: u64,
     /// Its parts, as addresses, and the node that uses each.
@@ -30,6 +33,14 @@ pub struct CureLimits {
     pub horizon_s: f64,
     /// Most memory that is moved, bytes.
     pub budget_bytes: Option<u64>,
+    /// Most runs of adjacent huge pages of a process that are kept small: the mark of each run adds up to two mappings, of
+    /// which Linux allows 65,530 a process.
+    pub runs: u64,
+}
+
+impl CureLimits {
+    /// Runs of a process by default: 1,000 mappings.
+    pub const RUNS: u64 = 500;
 }
 
 /// What to do with a huge page.
@@ -41,6 +52,8 @@ pub enum Cure {
     NotWorthIt,
     /// The budget is used up.
     OverBudget,
+    /// The process would get too many mappings.
+    TooManyRuns,
 }
 
 impl FalselyShared {
@@ -64,12 +77,46 @@ pub fn cures(pages: &[FalselyShared], limits: &CureLimits) -> Vec<Cure> {
     order.sort_by(|a, b| profit(b).total_cmp(&profit(a)).then(a.cmp(b)));
     let mut cures = vec![Cure::NotWorthIt; pages.len()];
     let mut left = limits.budget_bytes.unwrap_or(u64::MAX);
-    for at in order.into_iter().filter(|at| profit(at) > 0.0) {
-        let bytes = pages[at].misplaced_pages * SMALL_PAGE;
-        cures[at] = if bytes <= left { Cure::Split } else { Cure::OverBudget };
-        left -= if bytes <= left { bytes } else { 0 };
+    let mut runs: BTreeMap<Pid, Runs> = BTreeMap::new();
+    order.retain(|at| profit(at) > 0.0);
+    // What extends a run costs no mapping, so what had no room may have some once a neighbour has been chosen.
+    let mut before = usize::MAX;
+    while before > order.len() {
+        before = order.len();
+        order.retain(|&at| {
+            let bytes = pages[at].misplaced_pages * SMALL_PAGE;
+            let runs = runs.entry(pages[at].pid).or_default();
+            cures[at] = match () {
+                () if bytes > left => Cure::OverBudget,
+                () if !runs.add(pages[at].address, limits.runs) => Cure::TooManyRuns,
+                () => Cure::Split,
+            };
+            left -= if cures[at] == Cure::Split { bytes } else { 0 };
+            cures[at] == Cure::TooManyRuns
+        });
     }
     cures
+}
+
+/// The huge pages of a process that are kept small, as runs of adjacent ones.
+#[derive(Default)]
+struct Runs {
+    addresses: BTreeSet<u64>,
+    number: u64,
+}
+
+impl Runs {
+    /// Adds a huge page, unless there were more than this number of runs then.
+    fn add(&mut self, address: u64, most: u64) -> bool {
+        let neighbours = [address.checked_sub(HUGE_PAGE), address.checked_add(HUGE_PAGE)];
+        let joined = neighbours.iter().flatten().filter(|neighbour| self.addresses.contains(neighbour)).count() as u64;
+        let number = self.number + 1 - joined;
+        let has_room = number <= most.max(self.number);
+        if has_room && self.addresses.insert(address) {
+            self.number = number;
+        }
+        has_room
+    }
 }
 
 #[cfg(test)]
@@ -79,13 +126,13 @@ mod tests {
 
     fn page(misplaced_pages: u64, saved_ns_per_s: Option<f64>) -> FalselyShared {
         let owners = vec![(0x20_0000..0x20_2000, NodeId(0)), (0x20_2000..0x20_3000, NodeId(1))];
-        FalselyShared { address: 0x20_0000, owners, misplaced_pages, saved_ns_per_s }
+        FalselyShared { pid: Pid(7), address: 0x20_0000, owners, misplaced_pages, saved_ns_per_s }
     }
 
     #[test]
     fn what_saves_more_than_it_takes_is_split_as_far_as_the_budget_goes() {
         let pages = [page(100, Some(1e6)), page(100, Some(5e5)), page(200, Some(5e6)), page(10, None), page(0, None)];
-        let limits = CureLimits { horizon_s: 1.0, budget_bytes: None };
+        let limits = CureLimits { horizon_s: 1.0, budget_bytes: None, runs: u64::MAX };
         let all = [Cure::Split, Cure::NotWorthIt, Cure::Split, Cure::Split, Cure::NotWorthIt];
         assert_eq!(cures(&pages, &limits), all);
         assert_eq!(cures(&pages, &CureLimits { horizon_s: 10.0, ..limits })[1], Cure::Split);
@@ -96,7 +143,42 @@ mod tests {
         assert_eq!(small, [(0x20_0000, NodeId(0)), (0x20_1000, NodeId(0)), (0x20_2000, NodeId(1))]);
     }
 
+    /// Blocks by number, the first one the most profitable; number and process of those that are split.
+    fn split(blocks: &[(u32, u64)], runs: u64) -> Vec<(u32, u64)> {
+        let pages: Vec<FalselyShared> = (0_u32..)
+            .zip(blocks)
+            .map(|(rank, (pid, block))| FalselyShared {
+                pid: Pid(*pid),
+                address: block * HUGE_PAGE,
+                ..page(1, Some(1e9 - f64::from(rank) * 1e6))
+            })
+            .collect();
+        let cures = cures(&pages, &CureLimits { horizon_s: 1.0, budget_bytes: None, runs });
+        blocks.iter().zip(cures).filter(|(_, cure)| *cure == Cure::Split).map(|(block, _)| *block).collect()
+    }
+
+    #[test]
+    fn mappings_are_limited_for_each_process_and_neighbours_are_one_run() {
+        let blocks = [(1, 10), (1, 20), (1, 30), (1, 31), (1, 11), (1, 12), (2, 30), (1, 21)];
+        assert_eq!(split(&blocks, 2), [(1, 10), (1, 20), (1, 11), (1, 12), (2, 30), (1, 21)]);
+        assert_eq!(split(&blocks, 3).len(), 8);
+        assert_eq!(split(&blocks, 0), []);
+        // The second has room once the third has joined the first's run to it.
+        assert_eq!(split(&[(1, 10), (1, 12), (1, 11)], 1), [(1, 10), (1, 12), (1, 11)]);
+    }
+
     proptest! {
+        #[test]
+        fn no_process_gets_more_runs_than_allowed(blocks in prop::collection::btree_set((0..2_u32, 0..60_u64), 0..60), runs in 0..8_u64) {
+            let blocks: Vec<(u32, u64)> = blocks.into_iter().collect();
+            let chosen = split(&blocks, runs);
+            for pid in 0..2 {
+                let of: BTreeSet<u64> = chosen.iter().filter(|(of, _)| *of == pid).map(|(_, block)| *block).collect();
+                let starts = of.iter().filter(|block| **block == 0 || !of.contains(&(*block - 1))).count() as u64;
+                prop_assert!(starts <= runs);
+            }
+        }
+
         #[test]
         fn the_budget_holds_and_more_of_it_never_cures_less(
             pages in prop::collection::vec((0..513_u64, prop::option::of(0.0..1e7)), 0..40),
@@ -104,7 +186,7 @@ mod tests {
         ) {
             let pages: Vec<_> = pages.into_iter().map(|(misplaced, saved)| page(misplaced, saved)).collect();
             let moved = |budget: Option<u64>| {
-                let limits = CureLimits { horizon_s: 1.0, budget_bytes: budget };
+                let limits = CureLimits { horizon_s: 1.0, budget_bytes: budget, runs: u64::MAX };
                 let split = cures(&pages, &limits);
                 let moved = pages.iter().zip(split).filter(|(_, cure)| *cure == Cure::Split);
                 moved.map(|(page, _)| page.misplaced_pages * SMALL_PAGE).sum::<u64>()

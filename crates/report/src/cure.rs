@@ -8,8 +8,10 @@ use std::fmt;
 /// What was found and done. Serialised, it is the JSON form.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CureReport {
-    /// The verdict of the recording.
+    /// The verdict of the recording, of several the last one's.
     pub verdict: String,
+    /// Recordings.
+    pub rounds: u32,
     /// Whether nothing was to be done.
     pub dry_run: bool,
     /// Whether the program had ended before it could be cured.
@@ -20,6 +22,8 @@ pub struct CureReport {
     pub not_worth_it: u64,
     /// Huge pages beyond the budget.
     pub over_budget: u64,
+    /// Huge pages whose marks would add too many mappings to their process.
+    pub too_many_mappings: u64,
     /// Misplaced small pages of the chosen ones.
     pub misplaced_pages: u64,
     /// Huge pages that were split.
@@ -32,6 +36,28 @@ pub struct CureReport {
     pub pages_stayed: u64,
     /// Failures by cause.
     pub failed: BTreeMap<String, u64>,
+}
+
+impl CureReport {
+    /// Adds the next round.
+    pub fn add(&mut self, next: Self) {
+        self.verdict = next.verdict;
+        (self.dry_run, self.ended) = (next.dry_run, next.ended);
+        // What was left is judged anew in each round.
+        self.not_worth_it = next.not_worth_it;
+        self.over_budget = next.over_budget;
+        self.too_many_mappings = next.too_many_mappings;
+        self.rounds += next.rounds;
+        self.chosen += next.chosen;
+        self.misplaced_pages += next.misplaced_pages;
+        self.split += next.split;
+        self.kept_small += next.kept_small;
+        self.pages_moved += next.pages_moved;
+        self.pages_stayed += next.pages_stayed;
+        for (why, number) in next.failed {
+            *self.failed.entry(why).or_default() += number;
+        }
+    }
 }
 
 impl fmt::Display for CureReport {
@@ -56,6 +82,9 @@ impl fmt::Display for CureReport {
         if self.over_budget > 0 {
             writeln!(f, "  left {} beyond the budget", self.over_budget)?;
         }
+        if self.too_many_mappings > 0 {
+            writeln!(f, "  left {} that would need too many mappings", self.too_many_mappings)?;
+        }
         self.failed.iter().try_for_each(|(why, number)| writeln!(f, "  {number}: {why}"))
     }
 }
@@ -78,5 +107,9 @@ mod tests {
         report = CureReport { dry_run: false, split: 2, kept_small: 2, pages_moved: 512, failed, ..report };
         let done = "  split 2 and kept 2 small; moved 512 small pages\n  1: the kernel did not split it\n";
         assert!(report.to_string().ends_with(done), "{report}");
+        let second = CureReport { verdict: "none".to_owned(), rounds: 1, split: 1, ..report.clone() };
+        report.add(second);
+        assert_eq!((report.split, report.kept_small, report.failed.values().sum()), (3, 4, 2_u64));
+        assert_eq!((report.verdict.as_str(), report.rounds), ("none", 1));
     }
 }

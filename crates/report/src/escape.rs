@@ -7,12 +7,12 @@ const LONGEST_SENTENCE: usize = 2000;
 
 /// An untrusted name as one line of limited length, without characters that would break a page or change its text
 /// direction.
-pub(crate) fn escape_name(name: &str) -> String {
+pub fn escape_name(name: &str) -> String {
     cut(name, LONGEST_NAME)
 }
 
 /// The same for a sentence.
-pub(crate) fn escape_sentence(text: &str) -> String {
+pub fn escape_sentence(text: &str) -> String {
     cut(text, LONGEST_SENTENCE)
 }
 

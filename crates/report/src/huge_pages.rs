@@ -79,8 +79,11 @@ impl HugePagesReport {
         let falsely = blocks.iter().filter(|page| page.is_falsely_shared() && may_be_huge(page));
         let (huge, perhaps): (Vec<&HugePage>, Vec<&HugePage>) = falsely.partition(|page| page.is_huge);
         let remote_samples = view.tally().remote_samples;
+        // Of many samples a part was judged: these are what an interval is of.
+        let stands_for = blocks.iter().map(|page| page.stands_for).max().unwrap_or(1);
+        let judged = remote_samples / stands_for;
         let savings = huge.iter().filter_map(|page| page.saving);
-        let avoidable = savings.map(|saving| saving.avoidable_samples).sum::<u64>().min(remote_samples);
+        let avoidable = savings.map(|saving| saving.avoidable_samples).sum::<u64>().min(judged);
         let mut report = Self {
             schema: SCHEMA,
             found: objects.iter().any(|row| row.worth_a_cure),
@@ -89,8 +92,8 @@ impl HugePagesReport {
             huge_pages: SharingCounts::sum(objects.iter().map(|row| &row.pages.huge_pages)),
             perhaps_huge: perhaps.len() as u64,
             remote_samples,
-            avoidable_share: if remote_samples == 0 { 0.0 } else { avoidable as f64 / remote_samples as f64 },
-            avoidable_interval: if remote_samples == 0 { (0.0, 0.0) } else { wilson(avoidable, remote_samples, Z_95) },
+            avoidable_share: if judged == 0 { 0.0 } else { avoidable as f64 / judged as f64 },
+            avoidable_interval: if judged == 0 { (0.0, 0.0) } else { wilson(avoidable, judged, Z_95) },
             gain: if huge.is_empty() { None } else { view.gain_of_splitting(&huge) },
             objects,
             blocks: Vec::new(),

@@ -2,6 +2,7 @@
 
 use crate::experiment::Thp;
 use machine::Pinning;
+use std::collections::BTreeMap;
 
 /// One combination of the axes' labels.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,6 +15,8 @@ pub struct Cell {
     pub labels: Vec<usize>,
     /// The program and its arguments.
     pub command: Vec<String>,
+    /// Variables of its environment that the file sets.
+    pub environment: BTreeMap<String, String>,
     /// Where it runs.
     pub place: Place,
     /// Where its threads run; as the program has them if the file has no such axis.

@@ -98,27 +98,66 @@ pub struct Ranked {
     pub found: Correlated,
 }
 
-/// The results of all claims about ratios.
-pub fn effects(campaign: &Campaign, results: &Results) -> Effects {
-    campaign.effects.iter().map(|effect| effect_result(campaign, results, effect)).collect()
+/// The claims that are about no other cells than these: the results of others may be missing, or another part's.
+#[derive(Debug)]
+pub struct Judged<'a> {
+    campaign: &'a Campaign,
+    results: &'a Results,
+    cells: BTreeSet<&'a str>,
 }
 
-fn effect_result(campaign: &Campaign, results: &Results, effect: &Effect) -> EffectResult {
-    let values = |cell: &Cell| results.values(&cell.id, &effect.metric);
+impl<'a> Judged<'a> {
+    /// Of these cells of a campaign.
+    pub fn new(campaign: &'a Campaign, results: &'a Results, cells: &[&'a Cell]) -> Self {
+        Self { campaign, results, cells: cells.iter().map(|cell| cell.id.as_str()).collect() }
+    }
+
+    /// The results of the claims about ratios.
+    pub fn effects(&self) -> Effects {
+        let pairs = self.campaign.effects.iter().map(|effect| (effect, pairs(self.campaign, effect)));
+        let is_judged =
+            |(_, pairs): &(_, Vec<(&Cell, &Cell)>)| self.has(pairs.iter().flat_map(|(of, against)| [*of, *against]));
+        pairs.filter(is_judged).map(|(effect, pairs)| effect_result(self.results, effect, &pairs)).collect()
+    }
+
+    /// The claims about correlations.
+    pub fn correlations(&self) -> impl Iterator<Item = &'a Correlation> {
+        let claims = self.campaign.correlations.iter();
+        claims.filter(|claim| self.has(cells(self.campaign, &claim.over).into_iter()))
+    }
+
+    /// Their results.
+    pub fn correlation_results(&self) -> Vec<CorrelationResult> {
+        self.correlations().map(|claim| correlation_result(self.campaign, self.results, claim)).collect()
+    }
+
+    fn has(&self, mut cells: impl Iterator<Item = &'a Cell>) -> bool {
+        cells.all(|cell| self.cells.contains(cell.id.as_str()))
+    }
+}
+
+/// The cells that an effect compares.
+fn pairs<'a>(campaign: &'a Campaign, effect: &Effect) -> Vec<(&'a Cell, &'a Cell)> {
     let of = campaign.cells.iter().filter(|cell| effect.of.chooses(&cell.labels));
-    let pairs: Vec<(&Cell, &Cell)> = of
-        .filter_map(|cell| {
-            let other = campaign.cell(&effect.against.substitute(&cell.labels)?)?;
-            (other != cell).then_some((cell, other))
-        })
-        .collect();
-    let runs: Vec<(Vec<f64>, Vec<f64>)> = pairs.iter().map(|(of, against)| (values(of), values(against))).collect();
-    let slices: Vec<(&[f64], &[f64])> = runs.iter().map(|(of, against)| (of.as_slice(), against.as_slice())).collect();
-    let ratio = Estimate::mean_ratio(&slices);
-    let named = pairs.iter().zip(&slices).map(|((of, against), (a, b))| Pair {
+    of.filter_map(|cell| {
+        let other = campaign.cell(&effect.against.substitute(&cell.labels)?)?;
+        (other != cell).then_some((cell, other))
+    })
+    .collect()
+}
+
+fn effect_result(results: &Results, effect: &Effect, pairs: &[(&Cell, &Cell)]) -> EffectResult {
+    let different: BTreeSet<&str> =
+        pairs.iter().flat_map(|(of, against)| [of, against]).map(|cell| cell.id.as_str()).collect();
+    let different: Vec<&str> = different.into_iter().collect();
+    let times: Vec<Vec<f64>> = different.iter().map(|id| results.values(id, &effect.metric)).collect();
+    let position = |cell: &Cell| different.binary_search(&cell.id.as_str()).unwrap_or_default();
+    let positions: Vec<(usize, usize)> = pairs.iter().map(|(of, against)| (position(of), position(against))).collect();
+    let ratio = Estimate::mean_ratio(&positions, &times);
+    let named = pairs.iter().zip(&positions).map(|((of, against), (a, b))| Pair {
         of: of.name.clone(),
         against: against.name.clone(),
-        ratio: Estimate::ratio(a, b),
+        ratio: Estimate::ratio(&times[*a], &times[*b]),
     });
     EffectResult {
         name: effect.name.clone(),
@@ -187,20 +226,16 @@ impl Claim {
     }
 }
 
-/// The results of all claims about correlations.
-pub fn correlations(campaign: &Campaign, results: &Results) -> Vec<CorrelationResult> {
-    let result = |claim: &Correlation| {
-        let found = correlated(&cells(campaign, &claim.over), results, &claim.metric);
-        CorrelationResult {
-            name: claim.name.clone(),
-            source: claim.source.clone(),
-            metric: claim.metric.clone(),
-            expected: claim.expect.to_string(),
-            claim: found.as_ref().map_or(Claim::NoData, |found| claim.expect.correlation(found)),
-            found,
-        }
-    };
-    campaign.correlations.iter().map(result).collect()
+fn correlation_result(campaign: &Campaign, results: &Results, claim: &Correlation) -> CorrelationResult {
+    let found = correlated(&cells(campaign, &claim.over), results, &claim.metric);
+    CorrelationResult {
+        name: claim.name.clone(),
+        source: claim.source.clone(),
+        metric: claim.metric.clone(),
+        expected: claim.expect.to_string(),
+        claim: found.as_ref().map_or(Claim::NoData, |found| claim.expect.correlation(found)),
+        found,
+    }
 }
 
 /// All metrics of these cells' runs, those first that are most closely related to the time.

@@ -275,6 +275,7 @@ impl CellBuilder<'_> {
             .map(|((_, values), label)| values.get(*label).map_or("", |(label, _)| label.as_str()))
             .collect();
         let command = self.command(labels)?;
+        let environment = self.environment(labels)?;
         let place = match setting("machine") {
             None | Some(HERE) => Place::Here,
             Some(machine) => Place::Lab(LabMachine(machine.to_owned())),
@@ -300,6 +301,7 @@ impl CellBuilder<'_> {
             id: String::new(),
             labels: labels.to_vec(),
             command,
+            environment,
             place,
             pinning: pinning.map_err(|rule| broken("pinning", rule))?,
             balancing,
@@ -320,10 +322,23 @@ impl CellBuilder<'_> {
             || Violation { field: "command".to_owned(), rule: "is needed, or an axis `app` with commands".to_owned() };
         let (field, template) = self.template(labels).ok_or_else(missing)?;
         let broken = |rule: String| Violation { field: field.clone(), rule };
-        let word = |word: &str| self.value(labels, word).filter(|_| !SETTINGS.contains(&word)).map(str::to_owned);
-        let text = crate::file::replaced(template, "no axis", word).map_err(broken)?;
+        let text = self.filled(labels, template).map_err(broken)?;
         let words = shlex::split(&text).filter(|words| !words.is_empty());
         words.ok_or_else(|| broken(format!("`{text}` has no words, or a quote without its end")))
+    }
+
+    fn environment(&self, labels: &[usize]) -> Result<BTreeMap<String, String>, Violation> {
+        let variable = |(name, value): (&String, &String)| {
+            let broken = |rule: String| Violation { field: format!("environment.{name}"), rule };
+            Ok((name.clone(), self.filled(labels, value).map_err(broken)?))
+        };
+        self.file.environment.iter().map(variable).collect()
+    }
+
+    /// A text with the values of axes in the place of their names.
+    fn filled(&self, labels: &[usize], template: &str) -> Result<String, String> {
+        let word = |word: &str| self.value(labels, word).filter(|_| !SETTINGS.contains(&word)).map(str::to_owned);
+        crate::file::replaced(template, "no axis", word)
     }
 
     /// Every axis must have an effect on some command.
@@ -333,7 +348,12 @@ impl CellBuilder<'_> {
             return Err(Violation { field: "command".to_owned(), rule });
         }
         let apps = self.values.iter().filter(|(name, _)| *name == "app").flat_map(|(_, values)| values);
-        let templates: Vec<&str> = apps.map(|(_, value)| value.as_str()).chain(self.file.command.as_deref()).collect();
+        let templates: Vec<&str> = apps
+            .map(|(_, value)| value)
+            .chain(&self.file.command)
+            .chain(self.file.environment.values())
+            .map(String::as_str)
+            .collect();
         let is_used = |name: &str| templates.iter().any(|template| template.contains(&format!("{{{name}}}")));
         if let Some((name, _)) = self.values.iter().find(|(name, _)| RESERVED.contains(name)) {
             let rule = "has the name of a column that every result has".to_owned();
@@ -341,7 +361,8 @@ impl CellBuilder<'_> {
         }
         let unused = self.values.iter().find(|(name, _)| !SETTINGS.contains(name) && !is_used(name));
         unused.map_or(Ok(()), |(name, _)| {
-            let rule = format!("no command has {{{name}}}; the axes with a meaning are {}", SETTINGS.join(", "));
+            let rule =
+                format!("no command or variable has {{{name}}}; the axes with a meaning are {}", SETTINGS.join(", "));
             Err(Violation { field: format!("grid.{name}"), rule })
         })
     }
@@ -349,6 +370,7 @@ impl CellBuilder<'_> {
     /// A hash of all that decides a result.
     fn id(&self, cell: &Cell) -> Result<String, String> {
         let mut parts: Vec<String> = cell.command.clone();
+        parts.push(format!("{:?}", cell.environment));
         parts.push(format!("{:?} {:?} {:?}", cell.pinning, cell.balancing, cell.huge_pages));
         parts.push(format!(
             "{:?} {:?} {:?} {:?}",

@@ -1,7 +1,5 @@
 use super::*;
-use crate::campaign::{
-    Claim, Measured, Outcome, Progress, Results, Store, StoreError, Unit, correlations, effects, ranking,
-};
+use crate::campaign::{Claim, Judged, Measured, Outcome, Progress, Results, Store, StoreError, Unit, ranking};
 use proptest::prelude::*;
 
 /// T13 (Gachod 2024, listing 5.3): balancing in two states and four pinnings.
@@ -55,6 +53,7 @@ fn unit(cell: &Cell, round: u32, outcome: Outcome) -> Unit {
         campaign: String::new(),
         nearside: String::new(),
         model: None,
+        host: None,
         kernel: String::new(),
         began_s: 0.0,
         load: None,
@@ -122,7 +121,7 @@ fn the_id_of_a_cell_is_that_of_what_decides_its_result() {
 fn mistakes_are_found_where_they_are() {
     let mistakes_of = |from: &str, to: &str| mistakes(&STUDY.replacen(from, to, 1));
     for (from, to, expected) in [
-        ("[grid]", "[grid]\nsize = [1]", "campaign.toml:10: grid.size: no command has {size}"),
+        ("[grid]", "[grid]\nsize = [1]", "campaign.toml:10: grid.size: no command or variable has {size}"),
         ("\"off\"", "\"of\"", "grid.balancing: values are `on` and `off`"),
         ("\"none\"]", "\"non\"]", "`non` is no pinning"),
         ("\"none\"]", "\"none\", \"none\"]", "has a label twice"),
@@ -224,20 +223,28 @@ fn claims_are_met_missed_or_unclear() {
             .collect();
         run(&times)
     };
-    let claims = |results: &Results| effects(&study, results).iter().map(|effect| effect.claim).collect::<Vec<_>>();
+    let cells: Vec<&Cell> = study.cells.iter().collect();
+    let effects = |results: &Results| Judged::new(&study, results, &cells).effects();
+    let correlations = |results: &Results| Judged::new(&study, results, &cells).correlation_results();
+    let claims = |results: &Results| effects(results).iter().map(|effect| effect.claim).collect::<Vec<_>>();
     assert_eq!(claims(&all(12.0)), [Claim::Met, Claim::Met]);
     assert_eq!(claims(&all(10.2)), [Claim::Missed, Claim::Met]);
     assert_eq!(claims(&run(&[(6, [8.0, 16.0]), (4, [10.0, 10.1])])), [Claim::Unclear, Claim::NoData]);
-    let effects = effects(&study, &all(12.0));
+    let effects = effects(&all(12.0));
     assert_eq!(effects[1].pairs.len(), 4);
     assert_eq!((effects[0].expected.as_str(), effects[0].source.as_str()), ("at least 5 % more", "Gachod 6.2.1"));
     assert!((effects[0].ratio.unwrap().mean - 12.005 / 10.005).abs() < 1e-9);
-    let correlated = correlations(&study, &all(12.0));
+    let correlated = correlations(&all(12.0));
     assert_eq!(correlated[0].claim, Claim::Met);
     assert!((correlated[0].found.as_ref().unwrap().r + 1.0).abs() < 1e-9);
     let ranking = ranking(&study, &all(12.0), &Selector::default());
     assert_eq!((ranking.len(), ranking[0].found.runs), (1, 16));
-    assert_eq!(correlations(&study, &run(&[]))[0].claim, Claim::NoData);
+    assert_eq!(correlations(&run(&[]))[0].claim, Claim::NoData);
+    // Of some of the cells, only claims are judged that are about no others.
+    let (results, some) = (all(12.0), cells[4..].to_vec());
+    let judged = Judged::new(&study, &results, &some);
+    assert_eq!(judged.effects().iter().map(|effect| effect.name.as_str()).collect::<Vec<_>>(), ["P4"]);
+    assert_eq!(judged.correlations().count(), 0);
 }
 
 #[test]
@@ -258,7 +265,7 @@ fn a_folder_holds_each_result_once_and_nothing_by_halves() {
     store.keep(&kept[0]).unwrap();
     // What a kill leaves, a damaged file and a result in the place of another.
     let of_cell = store.file(&study.cells[0].id, 0).parent().unwrap().to_owned();
-    std::fs::write(of_cell.join(".tmpX"), "{").unwrap();
+    std::fs::write(of_cell.join("9.new"), "{").unwrap();
     std::fs::write(of_cell.join("7.json"), "{").unwrap();
     std::fs::copy(store.file(&study.cells[0].id, 0), of_cell.join("8.json")).unwrap();
     let (units, notes) = store.read().unwrap();

@@ -10,9 +10,7 @@ mod selector;
 mod store;
 
 pub use cell::{Cell, LabMachine, Place};
-pub use claims::{
-    Claim, Correlated, CorrelationResult, EffectResult, Pair, Ranked, correlations, effects, ranking, relative_means,
-};
+pub use claims::{Claim, Correlated, CorrelationResult, EffectResult, Judged, Pair, Ranked, ranking, relative_means};
 pub use file::{Campaign, CampaignError};
 pub use progress::Progress;
 pub use read::{Axis, Correlation, Effect, Expect, Lab, Runs};

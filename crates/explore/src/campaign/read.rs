@@ -4,6 +4,7 @@ use super::selector::{Selector, WrittenSelector};
 use crate::seconds::Seconds;
 use machine::{Violation, size};
 use serde::{Deserialize, Deserializer, de};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The file as written.
@@ -28,6 +29,8 @@ pub(super) struct File {
     pub timeout_s: Option<f64>,
     #[serde(default)]
     pub metrics: toml::Table,
+    #[serde(default)]
+    pub environment: BTreeMap<String, String>,
     pub grid: toml::Table,
     #[serde(default)]
     pub exclude: Vec<WrittenSelector>,
@@ -84,11 +87,22 @@ pub struct Lab {
     pub time_scale: u32,
     /// The model: `full` or `fast`.
     pub fidelity: Fidelity,
+    /// Longest time of this host until a run has a result, with its unmeasured runs and, if it is the first, the boot, s.
+    pub host_timeout_s: u32,
 }
+
+/// By default, runs in the lab may take an hour of this host's time.
+const HOST_TIMEOUT_S: u32 = 3600;
 
 impl Default for Lab {
     fn default() -> Self {
-        Self { cpus_per_node: None, memory_per_node: None, time_scale: 1, fidelity: Fidelity::Full }
+        Self {
+            cpus_per_node: None,
+            memory_per_node: None,
+            time_scale: 1,
+            fidelity: Fidelity::Full,
+            host_timeout_s: HOST_TIMEOUT_S,
+        }
     }
 }
 
@@ -214,7 +228,7 @@ pub struct Correlation {
 }
 
 /// Columns of results that no metric and no axis may be named like.
-pub(super) const RESERVED: [&str; 5] = ["cell", "failed", "round", "seconds", "wall_seconds"];
+pub(super) const RESERVED: [&str; 6] = ["cell", "failed", "host", "round", "seconds", "wall_seconds"];
 /// Maximum number of runs of a cell.
 const MOST_RUNS: u32 = 10_000;
 /// Longest time limit of a run: a week.
@@ -233,10 +247,16 @@ impl File {
         rule(max > MOST_RUNS, "runs.max", format!("must be at most {MOST_RUNS}, is {max}"));
         rule(until.is_some() && min < 2, "runs.min", "must be at least 2: one run has no interval".to_owned());
         rule(self.warmups > MOST_RUNS, "warmups", format!("must be at most {MOST_RUNS}, is {}", self.warmups));
+        rule(self.lab.host_timeout_s == 0, "lab.host_timeout_s", "must be at least 1".to_owned());
         rule(self.lab.time_scale == 0, "lab.time_scale", "must be at least 1".to_owned());
         let timeout = self.timeout_s;
         let is_time = |time: f64| time > 0.0 && time <= LONGEST_S;
         rule(timeout.is_some_and(|time| !is_time(time)), "timeout_s", format!("must be from 0 to {LONGEST_S}"));
+        for (name, value) in &self.environment {
+            let is_name = !name.is_empty() && !name.contains(['=', '\0']);
+            let field = format!("environment.{}", name.escape_debug());
+            rule(!is_name || value.contains('\0'), &field, "is no name, or no value, of a variable".to_owned());
+        }
         broken
     }
 

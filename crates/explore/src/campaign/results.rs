@@ -28,6 +28,9 @@ pub struct Unit {
     pub nearside: String,
     /// The version of the lab's model, if it ran there.
     pub model: Option<String>,
+    /// The name of the host that it ran on, or on which the lab did.
+    #[serde(default)]
+    pub host: Option<String>,
     /// The kernel's release.
     pub kernel: String,
     /// When it began, s since 1970.

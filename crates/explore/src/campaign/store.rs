@@ -3,9 +3,8 @@
 use super::results::Unit;
 use machine::bounded;
 use rustix::fs::{FlockOperation, flock};
-use std::fs::{self, File, Permissions};
-use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// The folder of results. Nothing but the files in it is state.
@@ -40,6 +39,8 @@ pub enum StoreError {
 
 /// The lock's file.
 const LOCK: &str = "lock";
+/// The ending of files that are not complete yet. Only one process at a time writes the results of a run.
+const NEW: &str = "new";
 /// The folder of results, with a folder for each cell.
 const CELLS: &str = "cells";
 
@@ -76,20 +77,24 @@ impl Store {
         self.folder.join(CELLS).join(id).join(format!("{round}.json"))
     }
 
+    /// The result of a run, if it is there.
+    pub fn find(&self, id: &str, round: u32) -> Option<Unit> {
+        read_unit(&self.file(id, round)).ok().filter(|unit| unit.id == id && unit.round == round)
+    }
+
     /// Keeps the result of a run. It is written beside its place and renamed, so that a kill or a full disk leaves no part
-    /// of a file.
+    /// of a result. What a kill leaves beside it is replaced when the run is repeated.
     pub fn keep(&self, unit: &Unit) -> Result<(), StoreError> {
         let path = self.file(&unit.id, unit.round);
         let folder = path.parent().unwrap_or(&self.folder);
         fs::create_dir_all(folder).map_err(failed("make the folder", folder))?;
         let write = || {
-            let mode = Permissions::from_mode(0o644);
-            let mut new = tempfile::Builder::new().permissions(mode).tempfile_in(folder)?;
-            serde_json::to_writer_pretty(&mut new, unit)?;
-            new.write_all(b"\n")?;
-            new.as_file().sync_all()?;
-            new.persist(&path)?;
-            Ok(())
+            let new = folder.join(format!("{}.{NEW}", unit.round));
+            let text = serde_json::to_string_pretty(unit)? + "\n";
+            let written = fs::write(&new, text).and_then(|()| File::open(&new)?.sync_all());
+            let kept = written.and_then(|()| fs::rename(&new, &path));
+            // On a full disk, there is nothing to keep of it.
+            kept.inspect_err(|_| _ = fs::remove_file(&new))
         };
         write().map_err(failed("write", &path))
     }

@@ -1,18 +1,21 @@
 //! The cells that run in the lab: those of one machine and one state of its kernel share a boot, in which nearside runs
-//! them as it would on a real machine.
+//! them as it would on a real machine. Time in the lab has nothing to do with that of the host, so this side ends a boot
+//! whose next run takes too long.
 
+use super::run_unit::new_unit;
 use super::session::failed_start;
-use explore::{Campaign, Cell, LabMachine, Place, Thp};
+use explore::{Campaign, Cell, LabMachine, Place, Progress, Results, Store, StoreError, Thp, UnitOutcome};
 use linux::ChildSetup;
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Interval between looks at the boots that run.
 const LOOK: Duration = Duration::from_millis(50);
@@ -23,39 +26,61 @@ type Boot = (LabMachine, Option<bool>, Option<Thp>);
 /// Starts virtual machines.
 pub struct Boots<'a> {
     pub campaign: &'a Campaign,
+    pub store: &'a Store,
     pub file: &'a Path,
     pub into: &'a Path,
+    /// The name of the host, which results have.
+    pub host: &'a str,
     /// Most of them at the same time.
     pub jobs: usize,
     pub quiet: bool,
     pub interrupted: &'a AtomicBool,
+    /// Gets a sentence as a run is ended.
+    pub say: &'a dyn Fn(&str),
 }
 
-impl Boots<'_> {
+/// A virtual machine that runs.
+struct Running<'a> {
+    boot: Boot,
+    cells: Vec<&'a Cell>,
+    child: Child,
+    /// The run that it does, or boots for, since when.
+    next: Option<(&'a Cell, u32)>,
+    since: Instant,
+    /// Whether that took too long.
+    is_late: bool,
+}
+
+impl<'a> Boots<'a> {
     /// Runs these cells. Returns a sentence for each boot that failed.
-    pub fn run(&self, cells: &[&Cell]) -> Result<Vec<String>, String> {
+    pub fn run(&self, cells: &[&'a Cell], results: &mut Results) -> Result<Vec<String>, Box<dyn Error>> {
         let mut waiting: Vec<(Boot, Vec<&Cell>)> = boots(cells).into_iter().rev().collect();
-        let mut running: Vec<(String, Child)> = Vec::new();
+        let mut running: Vec<Running> = Vec::new();
         let mut failures = Vec::new();
         while !(running.is_empty() && (waiting.is_empty() || self.interrupted.load(Relaxed))) {
             let is_free = running.len() < self.jobs && !self.interrupted.load(Relaxed);
             if let Some((boot, cells)) = waiting.pop_if(|_| is_free) {
-                running.push((boot.0.0.clone(), self.start(&boot, &cells)?));
+                running.push(self.start(boot, cells, results)?);
                 continue;
             }
             sleep(LOOK);
             if self.interrupted.load(Relaxed) {
-                for (_, child) in &running {
-                    end(child);
-                }
+                running.iter().for_each(|running| end(&running.child));
             }
             let mut still = Vec::new();
-            for (machine, mut child) in running {
-                match child.try_wait() {
-                    Ok(None) => still.push((machine, child)),
-                    Ok(Some(status)) if status.success() || self.interrupted.load(Relaxed) => {}
-                    Ok(Some(status)) => failures.push(format!("the lab failed on {machine}: {status}")),
-                    Err(error) => failures.push(format!("cannot wait for the lab on {machine}: {error}")),
+            for mut running in running {
+                self.follow(&mut running, results);
+                match running.child.try_wait() {
+                    Ok(None) => still.push(running),
+                    Ok(Some(status)) => {
+                        failures.extend(self.ended(&mut running, status, results)?);
+                        if running.is_late && running.next.is_some() {
+                            waiting.push((running.boot, running.cells));
+                        }
+                    }
+                    Err(error) => {
+                        failures.push(format!("cannot wait for the lab on {}: {error}", running.boot.0.0));
+                    }
                 }
             }
             running = still;
@@ -63,24 +88,72 @@ impl Boots<'_> {
         Ok(failures)
     }
 
-    fn start(&self, boot: &Boot, cells: &[&Cell]) -> Result<Child, String> {
+    /// The first run that is left of these cells, which is what the guest runs next.
+    fn next(&self, cells: &[&'a Cell], results: &Results) -> Option<(&'a Cell, u32)> {
+        let progress = Progress { campaign: self.campaign };
+        let round = progress.next_round(results, cells)?;
+        Some((*progress.round(results, cells, round).first()?, round))
+    }
+
+    /// Takes results as they come, and ends the machine if the next one takes too long.
+    fn follow(&self, running: &mut Running<'a>, results: &mut Results) {
+        while let Some(unit) = running.next.and_then(|(cell, round)| self.store.find(&cell.id, round)) {
+            results.add(unit);
+            running.next = self.next(&running.cells, results);
+            running.since = Instant::now();
+        }
+        let limit = Duration::from_secs(self.campaign.lab.host_timeout_s.into());
+        if running.next.is_some() && !running.is_late && running.since.elapsed() > limit {
+            running.is_late = true;
+            end(&running.child);
+        }
+    }
+
+    /// What a machine's end means. The run that took too long has failed; the others are left.
+    fn ended(
+        &self,
+        running: &mut Running<'a>,
+        status: ExitStatus,
+        results: &mut Results,
+    ) -> Result<Option<String>, StoreError> {
+        self.follow(running, results);
+        if self.interrupted.load(Relaxed) || (status.success() && !running.is_late) {
+            return Ok(None);
+        }
+        let Some((cell, round)) = running.next.filter(|_| running.is_late) else {
+            return Ok(Some(format!("the lab failed on {}: {status}", running.boot.0.0)));
+        };
+        let mut unit = new_unit(self.campaign, cell, round, self.host);
+        let limit = self.campaign.lab.host_timeout_s;
+        let why = format!("it was ended after {limit} s of the host's time (host_timeout_s)");
+        (self.say)(&format!("{}, run {}: {why}", cell.name, round + 1));
+        unit.outcome = UnitOutcome::Failed { why, output: String::new() };
+        self.store.keep(&unit)?;
+        results.add(unit);
+        running.next = self.next(&running.cells, results);
+        Ok(None)
+    }
+
+    fn start(&self, boot: Boot, cells: Vec<&'a Cell>, results: &Results) -> Result<Running<'a>, String> {
         let program = std::env::current_exe().map_err(|error| failed_start(&error))?;
         let absolute = |path: &Path| std::path::absolute(path).map_err(|error| failed_start(&error));
         let (file, into): (PathBuf, PathBuf) = (absolute(self.file)?, absolute(self.into)?);
         let mut command = Command::new(&program);
-        command.args(["lab", "run", "--quiet"]).args(self.machine(boot));
+        command.args(["lab", "run", "--quiet"]).args(self.machine(&boot));
         command.arg("--out").arg(&into).arg("--").arg(&program).arg("explore").arg(file).arg("--into").arg(into);
-        command.args(["--inside", &self.campaign.hash]);
+        command.args(["--inside", &self.campaign.hash, "--host", self.host]);
         if self.quiet {
             command.arg("--quiet");
         }
-        let cells: Vec<&str> = cells.iter().map(|cell| cell.id.as_str()).collect();
+        let ids: Vec<&str> = cells.iter().map(|cell| cell.id.as_str()).collect();
         // Linux limits one argument to 128 KiB, and all of them to much more.
-        cells.chunks(1000).for_each(|some| _ = command.arg("--cells").arg(some.join(",")));
+        ids.chunks(1000).for_each(|some| _ = command.arg("--cells").arg(some.join(",")));
         command.stdin(Stdio::null()).stdout(Stdio::null());
         // Ctrl-C is for this process, which ends the boots.
         command.process_group(0).die_with_parent();
-        command.spawn().map_err(|error| failed_start(&error))
+        let child = command.spawn().map_err(|error| failed_start(&error))?;
+        let next = self.next(&cells, results);
+        Ok(Running { boot, cells, child, next, since: Instant::now(), is_late: false })
     }
 
     /// The options of `nearside lab run`.

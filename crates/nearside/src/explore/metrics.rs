@@ -41,6 +41,24 @@ impl Events {
 /// remote memory, C modified lines of other caches, D clean ones.
 const SOURCES: [&str; 4] = ["A", "B", "C", "D"];
 
+/// How often each part of the memory system was used between two readings, all CPUs together.
+pub fn uses(before: &Measured, after: &Measured) -> BTreeMap<String, f64> {
+    let counts = |measured: &Measured| {
+        let of = &measured.counters;
+        [
+            ("lab.instructions", measured.instructions),
+            ("lab.l2_hits", of.l2_hits),
+            ("lab.l3_hits", of.l3_hits),
+            ("lab.peer_hits", of.peer_hits),
+            ("lab.dram_accesses", of.dram_accesses),
+            ("lab.page_walks", of.page_walks),
+            ("lab.write_backs", of.write_backs),
+        ]
+    };
+    let all = counts(after).into_iter().zip(counts(before));
+    all.map(|((name, after), (_, before))| (name.to_owned(), after.saturating_sub(before) as f64)).collect()
+}
+
 /// A CPU counts if it has at least this share of the accesses of the busiest: others only ran the kernel.
 const LEAST: f64 = 0.01;
 
@@ -120,6 +138,10 @@ mod tests {
         assert!((found["mean(A)"] - 0.7).abs() < 1e-12, "{found:?}");
         assert_eq!((found["max(B)"], found["min(A)"], found["max(C)"]), (0.5, 0.5, 0.02));
         assert!(sources(&machine, &before, &before).is_empty());
+        let mut later = before.clone();
+        (later.counters.page_walks, later.counters.l3_hits) = (7, 9);
+        let used = uses(&before, &later);
+        assert_eq!((used["lab.page_walks"], used["lab.l3_hits"], used["lab.peer_hits"]), (7.0, 9.0, 0.0));
     }
 
     #[test]

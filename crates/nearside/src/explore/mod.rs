@@ -7,5 +7,6 @@ mod session;
 mod slurm;
 
 pub use boots::Boots;
+pub use run_unit::openmp_variables;
 pub use session::Session;
 pub use slurm::script as slurm_script;

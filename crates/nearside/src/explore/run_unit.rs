@@ -1,6 +1,6 @@
 //! One run of a cell: settings, environment, numbers.
 
-use super::metrics::{Events, sources};
+use super::metrics::{Events, sources, uses};
 use super::session::load;
 use crate::options::machine_source;
 use compare::{Invocation, NoRun, RunOutput, Runner, balance};
@@ -35,10 +35,43 @@ impl Machines {
     }
 }
 
+/// The variables that OpenMP's implementations read.
+const OPENMP: [&str; 3] = ["OMP_", "GOMP_", "KMP_"];
+
+/// The names of OpenMP's variables in nearside's environment.
+pub fn openmp_variables() -> impl Iterator<Item = String> {
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    names.filter(|name| OPENMP.iter().any(|prefix| name.starts_with(prefix)))
+}
+
+/// A run without a result yet.
+pub fn new_unit(campaign: &Campaign, cell: &Cell, round: u32, host: &str) -> Unit {
+    let labels = campaign.labels(cell);
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    Unit {
+        cell: cell.name.clone(),
+        id: cell.id.clone(),
+        round,
+        labels: labels.map(|(axis, label)| (axis.to_owned(), label.to_owned())).collect(),
+        command: cell.command.clone(),
+        places: None,
+        campaign: campaign.hash.clone(),
+        nearside: env!("CARGO_PKG_VERSION").to_owned(),
+        model: matches!(cell.place, Place::Lab(_)).then(|| model::VERSION.to_owned()),
+        host: Some(host.to_owned()),
+        kernel: String::new(),
+        began_s: since.map_or(0.0, |since| since.as_secs_f64()),
+        load: None,
+        notes: Vec::new(),
+        outcome: UnitOutcome::Failed { why: String::new(), output: String::new() },
+    }
+}
+
 /// Runs cells, one at a time.
 pub struct UnitRunner<'a> {
     campaign: &'a Campaign,
     here: Machines,
+    host: &'a str,
     runner: Runner,
     /// The cells that have had their unmeasured runs.
     warm: BTreeSet<String>,
@@ -54,16 +87,21 @@ struct Settings {
 }
 
 impl<'a> UnitRunner<'a> {
-    pub fn new(campaign: &'a Campaign, here: Machines, interrupted: Arc<AtomicBool>) -> Self {
+    pub fn new(campaign: &'a Campaign, here: Machines, host: &'a str, interrupted: Arc<AtomicBool>) -> Self {
         let counters = LabCounters::find().ok().flatten();
-        Self { campaign, here, runner: Runner::new(counters, interrupted), warm: BTreeSet::new() }
+        Self { campaign, here, host, runner: Runner::new(counters, interrupted), warm: BTreeSet::new() }
     }
 
     /// Runs a cell once, after its unmeasured runs if it is the first time.
     pub fn run(&mut self, cell: &Cell, round: u32) -> Result<Unit, NoRun> {
         let places = cell.pinning.and_then(|pinning| pinning.places(&self.here.machine, &self.here.allowed));
-        let mut unit = self.unit(cell, round, places.as_ref());
-        let environment = cell.pinning.map(|pinning| self.environment(pinning, places.as_ref())).unwrap_or_default();
+        let mut unit = Unit {
+            places: places.as_ref().map(ToString::to_string),
+            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+            load: load().filter(|_| !self.here.simulated),
+            ..new_unit(self.campaign, cell, round, self.host)
+        };
+        let environment = self.environment(cell, places.as_ref());
         let settings = match Self::settings(cell) {
             Ok(settings) => settings,
             Err(why) => {
@@ -100,41 +138,21 @@ impl<'a> UnitRunner<'a> {
         Ok(unit)
     }
 
-    fn unit(&self, cell: &Cell, round: u32, places: Option<&Places>) -> Unit {
-        let labels = self.campaign.labels(cell);
-        let since = SystemTime::now().duration_since(UNIX_EPOCH);
-        Unit {
-            cell: cell.name.clone(),
-            id: cell.id.clone(),
-            round,
-            labels: labels.map(|(axis, label)| (axis.to_owned(), label.to_owned())).collect(),
-            command: cell.command.clone(),
-            places: places.map(ToString::to_string),
-            campaign: self.campaign.hash.clone(),
-            nearside: env!("CARGO_PKG_VERSION").to_owned(),
-            model: self.here.simulated.then(|| model::VERSION.to_owned()),
-            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
-            began_s: since.map_or(0.0, |since| since.as_secs_f64()),
-            load: load().filter(|_| !self.here.simulated),
-            notes: Vec::new(),
-            outcome: UnitOutcome::Failed { why: String::new(), output: String::new() },
+    /// The variables that a cell sets or removes: those of its pinning, which OpenMP programs and the workloads read, and
+    /// those of the file, which have precedence. Others of OpenMP are removed.
+    fn environment(&self, cell: &Cell, places: Option<&Places>) -> Vec<(String, Option<String>)> {
+        let mut all: BTreeMap<String, Option<String>> = openmp_variables().map(|name| (name, None)).collect();
+        if let Some(pinning) = cell.pinning {
+            let for_threads = if pinning == Pinning::None { Pinning::Sockorder } else { pinning };
+            let cores = for_threads.places(&self.here.machine, &self.here.allowed).map_or(1, |places| places.cpus());
+            let bind = if places.is_some() { "close" } else { "false" };
+            all.insert("OMP_PLACES".to_owned(), places.map(ToString::to_string));
+            all.insert("GOMP_CPU_AFFINITY".to_owned(), places.and_then(Places::gomp_cpu_affinity));
+            all.insert("OMP_PROC_BIND".to_owned(), Some(bind.to_owned()));
+            all.insert("OMP_NUM_THREADS".to_owned(), Some(cores.to_string()));
         }
-    }
-
-    /// What OpenMP programs, and the workloads, read. The number of threads is the user's if there is one.
-    fn environment(&self, pinning: Pinning, places: Option<&Places>) -> Vec<(&'static str, Option<String>)> {
-        let bind = if places.is_some() { "close" } else { "false" };
-        let mut all = vec![
-            ("OMP_PLACES", places.map(ToString::to_string)),
-            ("GOMP_CPU_AFFINITY", places.and_then(Places::gomp_cpu_affinity)),
-            ("OMP_PROC_BIND", Some(bind.to_owned())),
-        ];
-        if std::env::var_os("OMP_NUM_THREADS").is_none() {
-            let pinning = if pinning == Pinning::None { Pinning::Sockorder } else { pinning };
-            let cores = pinning.places(&self.here.machine, &self.here.allowed).map_or(1, |places| places.cpus());
-            all.push(("OMP_NUM_THREADS", Some(cores.to_string())));
-        }
-        all
+        all.extend(cell.environment.iter().map(|(name, value)| (name.clone(), Some(value.clone()))));
+        all.into_iter().collect()
     }
 
     /// Changes the machine as the cell has it. In the lab, it was started so.
@@ -192,6 +210,7 @@ impl<'a> UnitRunner<'a> {
         let part = began.map(|began| (began, measured.seconds));
         if let Some((before, after)) = output.counted(part) {
             metrics.extend(sources(&self.here.machine, &before, &after));
+            metrics.extend(uses(&before, &after));
         }
         if let Some(memory) = output.memory(part) {
             metrics.extend(memory.latency_mean_ns.map(|latency| ("memory.latency_ns".to_owned(), latency)));

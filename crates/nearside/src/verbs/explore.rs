@@ -1,6 +1,6 @@
 //! `nearside explore`: a campaign of runs over a grid of programs, machines and settings.
 
-use crate::explore::{Boots, Session, slurm_script};
+use crate::explore::{Boots, Session, openmp_variables, slurm_script};
 use crate::interrupt::interrupted;
 use crate::options::usage_error::UsageError;
 use crate::output;
@@ -12,6 +12,7 @@ use std::error::Error;
 use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
+use std::iter::successors;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::str::FromStr;
@@ -43,7 +44,8 @@ Exit codes: 0 all cells have their runs; 3 they have, and a claim of the file wa
 system refused; 2 the command line or the file is wrong. Ctrl-C ends the program that runs, restores everything, and reports the runs \
 so far.
 
-Environment: OMP_NUM_THREADS, if set, is kept for programs under an axis `pinning`; as of `nearside lab run` for cells in the lab.")]
+Environment: programs get that of nearside, without the variables of OpenMP (OMP_, GOMP_, KMP_): those that the file sets are part of \
+a cell, and others would change its results unseen. For cells in the lab also as of `nearside lab run`.")]
 #[allow(clippy::struct_excessive_bools, reason = "one for each switch of the command line")]
 pub struct Arguments {
     /// The campaign: a TOML file
@@ -70,7 +72,7 @@ pub struct Arguments {
     #[arg(long)]
     retry: bool,
 
-    /// Only part I of K parts, from 0/K on: cells are dealt to them in turn
+    /// Only part I of K parts, from 0/K on. Each part gets about as many cells of each label as the others
     #[arg(long, value_name = "I/K")]
     shard: Option<Shard>,
 
@@ -107,6 +109,10 @@ pub struct Arguments {
     #[arg(long, hide = true, value_name = "HASH")]
     inside: Option<String>,
 
+    /// In the lab: the name of the host.
+    #[arg(long, hide = true, value_name = "NAME")]
+    host: Option<String>,
+
     /// In the lab: the cells.
     #[arg(long, hide = true, value_delimiter = ',')]
     cells: Vec<String>,
@@ -117,6 +123,15 @@ pub struct Arguments {
 struct Shard {
     index: usize,
     count: usize,
+}
+
+impl Shard {
+    /// Whether a cell, by its number in the grid, is in this part: the sum of the number's digits to the base of the parts
+    /// decides. Dealt in turn, one part of two would get all cells of one of two labels of the last axis.
+    fn has(self, cell: usize) -> bool {
+        let rests = successors(Some(cell), |rest| Some(rest / self.count).filter(|rest| *rest > 0 && self.count > 1));
+        rests.fold(0, |sum, rest| sum + rest % self.count) % self.count == self.index
+    }
 }
 
 impl FromStr for Shard {
@@ -149,7 +164,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         return list(&campaign, &results, &cells);
     }
     if let Some(tasks) = arguments.slurm {
-        return arguments.submit(&into, usize::from(tasks.get()));
+        return arguments.submit(&campaign, &store, &into, &cells, usize::from(tasks.get()));
     }
     let mut boots_failed = Vec::new();
     let mut was_interrupted = false;
@@ -174,8 +189,9 @@ impl Arguments {
         let is_named = |cell: &Cell| self.inside.is_none() || named.contains(cell.id.as_str());
         let cells = campaign.cells.iter().filter(|cell| is_named(cell));
         let cells = cells.filter(|cell| selectors.iter().all(|selector| selector.chooses(&cell.labels)));
-        let Shard { index, count } = self.shard.unwrap_or(Shard { index: 0, count: 1 });
-        let cells: Vec<&Cell> = cells.skip(index).step_by(count).collect();
+        let is_mine = |cell: usize| self.shard.is_none_or(|shard| shard.has(cell));
+        let cells: Vec<&Cell> =
+            cells.enumerate().filter(|(number, _)| is_mine(*number)).map(|(_, cell)| cell).collect();
         if cells.is_empty() && self.shard.is_none() {
             return Err(UsageError::boxed("no cell has these labels".to_owned()));
         }
@@ -192,16 +208,17 @@ impl Arguments {
     ) -> Result<(Vec<String>, bool), Box<dyn Error>> {
         let part = self.shard.map(|Shard { index, count }| format!("{index}-{count}"));
         let _lock = store.lock(part.as_deref())?;
-        let mut results = read(campaign, store)?.0;
-        if self.retry {
-            let failed = |cell: &&Cell| results.units(&cell.id).iter().filter(|unit| is_failed(unit));
-            cells.iter().flat_map(failed).try_for_each(|unit| store.forget(unit))?;
-            results = read(campaign, store)?.0;
+        let mut results = self.begun(campaign, store, cells)?;
+        let names: Vec<String> = openmp_variables().collect();
+        if !names.is_empty() {
+            let why = "programs only get those of [environment] in the file, which are part of their cells";
+            self.say(&format!("{} of this environment are left out: {why}", names.join(", ")));
         }
         let interrupted = interrupted()?;
         let here: Vec<&Cell> = cells.iter().copied().filter(|cell| cell.place == Place::Here).collect();
         let say = |text: &str| self.say(text);
-        let session = Session { campaign, store, interrupted: interrupted.clone(), say: &say };
+        let host = host();
+        let session = Session { campaign, store, host: &host, interrupted: interrupted.clone(), say: &say };
         if session.run(&here, &mut results)? {
             return Ok((Vec::new(), true));
         }
@@ -209,15 +226,48 @@ impl Arguments {
         let is_in_lab = |cell: &&&Cell| cell.place != Place::Here && !progress.is_over(&results, cell);
         let in_lab: Vec<&Cell> = cells.iter().filter(is_in_lab).copied().collect();
         let jobs = self.jobs()?;
-        let boots = Boots { campaign, file: &self.file, into, jobs, quiet: self.quiet, interrupted: &interrupted };
-        let failed = boots.run(&in_lab)?;
+        let boots = Boots {
+            campaign,
+            store,
+            file: &self.file,
+            into,
+            host: &host,
+            jobs,
+            quiet: self.quiet,
+            interrupted: &interrupted,
+            say: &say,
+        };
+        let failed = boots.run(&in_lab, &mut results)?;
         Ok((failed, interrupted.load(Relaxed)))
     }
 
-    /// Writes and submits the job array. Each task has the options that choose cells.
-    fn submit(&self, into: &Path, tasks: usize) -> Result<ExitCode, Box<dyn Error>> {
-        let only = self.only.iter().flat_map(|labels| ["--only", labels]);
-        let options: Vec<OsString> = only.chain(self.retry.then_some("--retry")).map(OsString::from).collect();
+    /// The results so far, without those of cells that failed if these are run again.
+    fn begun(&self, campaign: &Campaign, store: &Store, cells: &[&Cell]) -> Result<Results, Box<dyn Error>> {
+        let results = read(campaign, store)?.0;
+        if !self.retry {
+            return Ok(results);
+        }
+        let failed = |cell: &&Cell| results.units(&cell.id).iter().filter(|unit| is_failed(unit));
+        cells.iter().flat_map(failed).try_for_each(|unit| store.forget(unit))?;
+        Ok(read(campaign, store)?.0)
+    }
+
+    /// Writes and submits the job array. Each task has the options that choose cells. What failed is forgotten now and not
+    /// by the tasks: one that is put back into the queue would repeat what has failed in this submission, too.
+    fn submit(
+        &self,
+        campaign: &Campaign,
+        store: &Store,
+        into: &Path,
+        cells: &[&Cell],
+        tasks: usize,
+    ) -> Result<ExitCode, Box<dyn Error>> {
+        if self.retry {
+            let _lock = store.lock(None)?;
+            self.begun(campaign, store, cells)?;
+        }
+        let options: Vec<OsString> =
+            self.only.iter().flat_map(|labels| ["--only", labels]).map(OsString::from).collect();
         let (file, folder) = (fs::canonicalize(&self.file)?, fs::canonicalize(into)?);
         let script = slurm_script(&std::env::current_exe()?, &file, &folder, &options, tasks)?;
         let path = folder.join("campaign.sbatch");
@@ -254,7 +304,8 @@ impl Arguments {
         let store = Store::open(into)?;
         let mut results = read(campaign, &store)?.0;
         let say = |text: &str| self.say(text);
-        let session = Session { campaign, store: &store, interrupted: interrupted()?, say: &say };
+        let host = self.host.clone().unwrap_or_else(host);
+        let session = Session { campaign, store: &store, host: &host, interrupted: interrupted()?, say: &say };
         let was_interrupted = session.run(cells, &mut results)?;
         Ok(if was_interrupted { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
@@ -298,6 +349,11 @@ impl Arguments {
     }
 }
 
+/// The name of this host.
+fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
 fn is_failed(unit: &Unit) -> bool {
     matches!(unit.outcome, UnitOutcome::Failed { .. })
 }
@@ -327,7 +383,8 @@ fn list(campaign: &Campaign, results: &Results, cells: &[&Cell]) -> Result<ExitC
             None if progress.is_over(results, cell) => "done",
             None => "to run",
         };
-        table.row([cell.name.as_str(), &cell.id, &results.measured(&cell.id).count().to_string(), state]);
+        let runs = results.measured(&cell.id).count().to_string();
+        table.row([report::escape_name(&cell.name), cell.id.clone(), runs, report::escape_sentence(state)]);
     }
     let (least, most) = progress.left(results, cells);
     let runs = if least == most { least.to_string() } else { format!("{least} to {most}") };

@@ -79,7 +79,7 @@ impl Verb {
             Self::Explore(arguments) => explore::run(arguments),
             Self::Doctor(arguments) => doctor::run(arguments),
             Self::Report(arguments) => report::run(arguments),
-            Self::Hugepages(arguments) => Ok(hugepages::run(arguments)),
+            Self::Hugepages(arguments) => hugepages::run(arguments),
             Self::Diff(arguments) => diff::run(arguments),
             Self::Assert(arguments) => Ok(assert::run(arguments)),
             Self::Export(arguments) => export::run(arguments),

@@ -87,7 +87,7 @@ fn a_campaign_runs_once_and_is_listed_and_reported() {
     let results = place.results("c.results");
     assert_eq!((results.len(), results[&("two-3".to_owned(), 1)].as_deref()), (16, Some("2.3")));
     let csv = fs::read_to_string(place.path("runs.csv")).unwrap();
-    assert!(csv.starts_with("cell,a,b,failed,round,seconds,wall_seconds,n"), "{csv}");
+    assert!(csv.starts_with("cell,a,b,host,failed,round,seconds,wall_seconds,n"), "{csv}");
     assert_eq!(csv.lines().count(), 17);
     assert!(fs::read_to_string(place.path("page.html")).unwrap().contains("<title>nearside explore: eight cells"));
     assert!(fs::read(place.path("runs.parquet")).unwrap().starts_with(b"PAR1"));
@@ -125,22 +125,23 @@ seconds = "/seconds"
 timeout_s = 0.5
 runs = { min = 2, max = 2 }
 [grid]
-app = { good = "sh program 1 1", status = "sh -c 'echo why >&2; exit 3'", hang = "sleep 60", silent = "echo none", missing = "./none" }
+app = { good = "sh program 1 1", loud = "yes", status = "sh -c 'echo why >&2; exit 3'", hang = "sleep 60", silent = "echo none", missing = "./none" }
 "#,
     );
     let (printed, _) = place.explore(&["--quiet"], 1);
     for expected in [
         "status failed: exit status 3\n",
         "it was ended after 0.5 s",
+        "it was ended because it had printed more than 64 MiB",
         "it printed no time that matches `seconds = \"/seconds\"`",
         "cannot start the program: No such file or directory",
         "The last lines of status:\n  | why",
     ] {
         assert!(printed.contains(expected), "{expected}: {printed}");
     }
-    assert_eq!(place.results("c.results").len(), 6, "a cell that failed is not run again");
+    assert_eq!(place.results("c.results").len(), 7, "a cell that failed is not run again");
     place.explore(&["--quiet"], 1);
-    assert_eq!(place.results("c.results").len(), 6);
+    assert_eq!(place.results("c.results").len(), 7);
     fs::write(place.path("none"), "#!/bin/sh\nexec sh program 2 2\n").unwrap();
     fs::set_permissions(place.path("none"), std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
     let (printed, said) = place.explore(&["--retry"], 1);
@@ -149,7 +150,7 @@ app = { good = "sh program 1 1", status = "sh -c 'echo why >&2; exit 3'", hang =
         "{printed}{said}"
     );
     assert!(!said.contains("good"), "{said}");
-    assert_eq!(place.results("c.results").len(), 7);
+    assert_eq!(place.results("c.results").len(), 8);
 }
 
 #[test]
@@ -164,6 +165,64 @@ fn shards_together_are_the_whole() {
     assert_eq!(place.results("parts"), place.results("whole"));
     place.explore(&["--into", "parts", "--collect"], 0);
     assert!(place.explore(&["--shard", "3/3"], 2).1.contains("is not I/K"));
+    // Two hosts get each setting, so that a difference between them is none between settings.
+    for part in ["0/2", "1/2"] {
+        let (listed, _) = place.explore(&["--list", "--shard", part], 0);
+        let number = |text: &str| listed.lines().filter(|line| line.starts_with(text)).count();
+        assert_eq!((number("one-"), number("two-")), (2, 2), "{listed}");
+        assert!([0, 1, 2, 3].iter().all(|b| listed.contains(&format!("-{b} "))), "{listed}");
+    }
+}
+
+/// The claim is about all cells: only a run that has all of them judges it, whatever the others have left.
+#[test]
+fn parts_do_not_judge_claims_about_the_whole() {
+    let place = Place::new(&format!(
+        "{GRID}{}",
+        "[[effect]]\nname = \"P\"\nagainst = { a = \"one\" }\nexpect = \"decrease\"\n"
+    ));
+    for part in [["--shard", "0/2"], ["--shard", "1/2"], ["--only", "a=two"]] {
+        let (printed, _) = place.explore(&[part[0], part[1], "--quiet"], 0);
+        assert!(printed.contains("1 of 1 claims are about other cells, too, and are not judged"), "{printed}");
+    }
+    assert!(place.explore(&["--collect"], 3).0.contains(" missed\n"));
+}
+
+#[test]
+fn results_have_their_host_and_several_are_noted() {
+    let place = Place::new(GRID);
+    place.explore(&["--quiet", "--csv", "runs.csv"], 0);
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let first = fs::read_dir(place.path("c.results/cells")).unwrap().next().unwrap().unwrap().path().join("0.json");
+    let unit = fs::read_to_string(&first).unwrap();
+    assert!(unit.contains(&format!("\"host\": \"{host}\"")), "{unit}");
+    fs::write(&first, unit.replace(&format!("\"host\": \"{host}\""), "\"host\": \"other\\u001b[2J\"")).unwrap();
+    let (printed, _) = place.explore(&["--collect"], 0);
+    assert!(printed.contains("the runs are of 2 hosts (") && !printed.contains('\u{1b}'), "{printed}");
+}
+
+/// What a program of a campaign starts ends with nearside, even if that is killed.
+#[test]
+fn a_killed_campaign_leaves_no_process() {
+    let place = Place::new(
+        "title = \"children\"\ncommand = \"sh -c 'sleep 987 & echo $! > child; wait'\"\n\
+         runs = { min = 1, max = 1 }\n[grid]\npinning = [\"none\"]\n",
+    );
+    let mut nearside = place.nearside(&["--quiet"]).spawn().unwrap();
+    let child = || fs::read_to_string(place.path("child")).ok()?.trim().parse::<u32>().ok();
+    let until = |what: &str, is_so: &dyn Fn() -> bool| {
+        let began = std::time::Instant::now();
+        while !is_so() {
+            assert!(began.elapsed() < Duration::from_secs(20), "{what}");
+            sleep(Duration::from_millis(10));
+        }
+    };
+    until("the program does not start", &|| child().is_some());
+    let child = child().unwrap();
+    nearside.kill().unwrap();
+    nearside.wait().unwrap();
+    let status = || fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+    until("the program's child runs on", &|| status().is_empty() || status().contains(") Z "));
 }
 
 #[test]
@@ -219,7 +278,7 @@ fn a_changed_file_keeps_the_results_of_cells_that_stay() {
     assert!(!said.contains("one-3") && said.contains("one-4, run 1: 1.400000 s"), "{said}");
     place.write(&GRID.replace("[grid]", "[grid]\nmachin = [1]"));
     let (_, said) = place.explore(&[], 2);
-    assert!(said.contains("c.toml:9: grid.machin: no command has {machin}"), "{said}");
+    assert!(said.contains("c.toml:9: grid.machin: no command or variable has {machin}"), "{said}");
 }
 
 #[test]
@@ -236,13 +295,32 @@ fn pinnings_reach_the_program_as_openmps_places() {
          runs = { min = 1, max = 1 }\n[grid]\npinning = [\"sockorder\"]\nn = [1]\n",
     );
     let mut command = place.nearside(&["--quiet"]);
-    command.env_remove("OMP_NUM_THREADS");
-    assert!(command.status().unwrap().success());
+    command.env("OMP_NUM_THREADS", "77").env("OMP_WAIT_POLICY", "passive");
+    let said = String::from_utf8(command.output().unwrap().stderr).unwrap();
+    assert!(said.is_empty(), "--quiet: {said}");
     let variables = fs::read_to_string(place.path("env.1")).unwrap();
     let lines: Vec<&str> = variables.lines().collect();
     assert!(lines[0].starts_with("GOMP_CPU_AFFINITY=") && lines[1].starts_with("OMP_NUM_THREADS="), "{variables}");
     assert!(lines[2] == "OMP_PLACES={0}" || lines[2].contains("},{"), "{variables}");
-    assert_eq!(lines[3], "OMP_PROC_BIND=close");
+    assert!(lines[3] == "OMP_PROC_BIND=close" && lines.len() == 4 && !variables.contains("77"), "{variables}");
+}
+
+/// Variables are part of a cell: another value is another cell.
+#[test]
+fn the_file_sets_variables_and_cells_depend_on_them() {
+    let campaign = "title = \"variables\"\ncommand = \"sh -c 'echo t$OMP_NUM_THREADS=$OMP_SCHEDULE'\"\nseconds = \"t4={}\"\n\
+                    runs = { min = 1, max = 1 }\n[environment]\nOMP_NUM_THREADS = \"{threads}\"\nOMP_SCHEDULE = \"7\"\n\
+                    [grid]\nthreads = [4]\n";
+    let place = Place::new(campaign);
+    let mut command = place.nearside(&[]);
+    let ran = command.env("OMP_SCHEDULE", "8").env("KMP_BLOCKTIME", "1").output().unwrap();
+    let said = String::from_utf8(ran.stderr).unwrap();
+    assert!(ran.status.success() && said.contains("4, run 1: 7.000000 s"), "{said}");
+    assert!(said.contains("KMP_BLOCKTIME, OMP_SCHEDULE of this environment are left out"), "{said}");
+    place.write(&campaign.replace("\"7\"", "\"9\""));
+    assert!(place.explore(&["--list"], 0).0.contains("1 runs left"));
+    place.write(&campaign.replace("OMP_SCHEDULE =", "\"A=B\" ="));
+    assert!(place.explore(&["--list"], 2).1.contains("is no name, or no value, of a variable"));
 }
 
 /// Slurm's own controller is not needed for what nearside does: it writes a script and gives it to `sbatch`. This one runs
@@ -263,4 +341,21 @@ fn a_job_array_runs_the_whole_campaign() {
     assert!(submitted.success(), "{submitted}");
     assert_eq!(place.results("c.results").len(), 16);
     assert!(place.explore(&["--collect"], 0).0.starts_with("eight cells: 8 cells, 16 runs\n"));
+}
+
+/// A task that is put back into the queue must not repeat what has failed meanwhile: submitting forgets failures, once.
+#[test]
+fn a_job_array_retries_what_failed_before_it_was_submitted() {
+    let place = Place::new(
+        "title = \"fails\"\ncommand = \"sh -c 'echo {n} >> began; exit 3'\"\nruns = { min = 1, max = 1 }\n[grid]\nn = [1]\n",
+    );
+    place.explore(&["--quiet"], 1);
+    fs::create_dir(place.path("bin")).unwrap();
+    let sbatch = "#!/bin/sh\nfor task in 0 0; do SLURM_ARRAY_TASK_ID=$task sh \"$1\"; done\ntrue\n";
+    fs::write(place.path("bin/sbatch"), sbatch).unwrap();
+    fs::set_permissions(place.path("bin/sbatch"), std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let path = format!("{}:{}", place.path("bin").display(), std::env::var("PATH").unwrap());
+    let submitted = place.nearside(&["--slurm", "1", "--retry"]).env("PATH", path).output().unwrap();
+    assert!(submitted.status.success(), "{submitted:?}");
+    assert_eq!(fs::read_to_string(place.path("began")).unwrap(), "1\n1\n");
 }

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 const MIB: u64 = 1 << 20;
 /// Commands that read a file, up to where it is named.
-const READERS: [&str; 21] = [
+const READERS: [&str; 22] = [
     "topology --from",
     "agent --config",
     "agent status --socket",
@@ -28,6 +28,7 @@ const READERS: [&str; 21] = [
     "compare --machine",
     "hugepages find",
     "hugepages find --machine",
+    "hugepages confirm --machine",
     "migrate 1 --trace",
     "bind 1 --trace",
 ];
@@ -53,7 +54,8 @@ const OTHERS: [&str; 18] = [
     "--into",
 ];
 /// Words that end the command lines of those that run a program.
-const RUNNERS: [&str; 5] = ["lab run", "lab record", "place", "compare", "hugepages find --machine"];
+const RUNNERS: [&str; 6] =
+    ["lab run", "lab record", "place", "compare", "hugepages find --machine", "hugepages confirm"];
 
 /// Runs nearside. Returns whether it succeeded, its peak of memory in bytes, and what it complained.
 pub fn peak(words: &[&str]) -> (bool, u64, String) {

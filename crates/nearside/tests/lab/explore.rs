@@ -55,3 +55,29 @@ fn cells_of_one_machine_share_a_boot_and_leave_their_results() {
     again.failed(1, &[]);
     assert!(!again.error.contains(", run "), "{}", again.error);
 }
+
+/// A program that computes for ever takes hours of the host until the lab's clock has passed the time limit of the file.
+#[test]
+fn a_run_that_takes_too_long_on_the_host_is_ended_and_the_others_are_run() {
+    let lab = Lab::new();
+    let campaign = r#"
+title = "busy in the lab"
+order = "listed"
+runs = { min = 1, max = 1 }
+[grid]
+app = { busy = "sh -c 'while :; do :; done'", brief = "true" }
+machine = ["small-2x2"]
+[lab]
+memory_per_node = "512M"
+host_timeout_s = 40
+"#;
+    fs::write(lab.path("work/c.toml"), campaign).unwrap();
+    let mut command = lab.nearside();
+    command.args(["explore", "c.toml", "--into", "results", "--json", "report.json"]);
+    lab.run(command, b"").failed(1, &["busy-small-2x2, run 1: it was ended after 40 s of the host's time"]);
+    let report: Value = lab.json("work/report.json");
+    let cells = report["cells"].as_array().unwrap();
+    assert!(cells[0]["failed"].as_str().unwrap().contains("host_timeout_s"), "{report:#}");
+    assert_eq!(cells[1]["runs"].as_array().unwrap().len(), 1, "{report:#}");
+    lab.assert_nothing_left();
+}

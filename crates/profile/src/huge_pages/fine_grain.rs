@@ -1,5 +1,6 @@
 //! Owners that alternate below the resolution of segments: pairs of samples in the same small page, or the same line,
-//! agree in their node more than the block's shares predict. Pairs are pooled over an object's blocks.
+//! agree in their node more than the block's shares predict. A block has few such pairs, so those of an object's blocks
+//! are pooled first; then each block needs some evidence of its own, as others of the object may be shared truly.
 
 use super::ENOUGH_OF_BLOCK;
 use super::layout::{Block, Use};
@@ -12,6 +13,8 @@ use std::collections::BTreeMap;
 
 /// Standard deviations that exclude 0.1 %.
 const CLEAR: f64 = 3.09;
+/// Standard deviations that exclude 1 %: of each block of an object whose blocks together are clear.
+const OWN: f64 = 2.33;
 /// Fewest pairs that show something.
 const FEWEST_PAIRS: f64 = 20.0;
 /// Accesses of one thread to one page within this time are one use, such as a sweep.
@@ -38,13 +41,15 @@ pub(crate) fn refine(blocks: &[Block], judged: &mut [Judged]) {
         }
     }
     for (block, judged) in blocks.iter().zip(judged).filter(|(block, judged)| is_open(block, judged)) {
-        let Some(pairs) = key(block).and_then(|key| pairs.get(&key)) else { continue };
-        if is_clear(&pairs.pages) {
+        let Some(pooled) = key(block).and_then(|key| pairs.get(&key)) else { continue };
+        let mut own = Pairs::default();
+        own.add(&block.uses);
+        if is_clear(&pooled.pages) && own.pages.excess() >= OWN {
             judged.parts = owners_of_pages(&block.uses);
             let sum = |of: fn(&Part) -> u32| f64::from(judged.parts.iter().map(of).sum::<u32>());
             judged.held = sum(|part| part.of_node) / sum(|part| part.samples).max(1.0);
             judged.sharing = Sharing::FalselyShared;
-        } else if is_clear(&pairs.lines) {
+        } else if is_clear(&pooled.lines) && own.lines.excess() >= OWN {
             judged.sharing = Sharing::PaddingNeeded;
         }
     }

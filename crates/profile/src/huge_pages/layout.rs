@@ -46,6 +46,8 @@ pub struct Block {
     pub uses: Vec<Use>,
     pub remote_samples: u64,
     pub contended_line_samples: u64,
+    /// Recorded samples that each of these stands for.
+    pub stands_for: u64,
 }
 
 impl Use {
@@ -101,7 +103,7 @@ pub(crate) fn may_have_huge_pages(flow: &Flow) -> bool {
 
 /// The blocks that a flow accesses, by process and address.
 pub(crate) fn blocks(flow: &Flow) -> Vec<Block> {
-    let (mut uses, frames) = collect(flow);
+    let (mut uses, frames, stands_for) = collect(flow);
     uses.sort_unstable_by_key(|(process, block, used)| (*process, *block, used.time_ns, used.thread, used.line));
     let placed = placed_huge(flow);
     let same_block = |a: &Found, b: &Found| (a.0, a.1) == (b.0, b.1);
@@ -111,7 +113,7 @@ pub(crate) fn blocks(flow: &Flow) -> Vec<Block> {
             let key = (process, block);
             let is_huge = placed.contains(&key) || frames.get(&key).is_some_and(|frames| frames.are_of_a_huge_page());
             let uses = found.iter().map(|(_, _, used)| *used).collect();
-            Some(Block::new(process, block * HUGE_PAGE, is_huge, uses))
+            Some(Block { stands_for, ..Block::new(process, block * HUGE_PAGE, is_huge, uses) })
         })
         .collect()
 }
@@ -119,13 +121,14 @@ pub(crate) fn blocks(flow: &Flow) -> Vec<Block> {
 type Found = (ProcessId, u64, Use);
 type FramesOfBlocks = FxHashMap<(ProcessId, u64), Frames>;
 
-fn collect(flow: &Flow) -> (Vec<Found>, FramesOfBlocks) {
+/// The accesses that are judged, and the number of samples that each stands for.
+fn collect(flow: &Flow) -> (Vec<Found>, FramesOfBlocks, u64) {
     let profile = flow.profile();
     let indices: FxHashMap<NodeId, u16> = profile.machine().nodes.iter().map(|node| node.id).zip(0..NOWHERE).collect();
     let mut frames = FramesOfBlocks::default();
     let mut uses: Vec<Found> = Vec::new();
     // If there are too many, a random half is dropped, and the others stand for twice as many.
-    let (mut left_out, mut stands_for) = (0, 1.0);
+    let (mut left_out, mut stands_for) = (0, 1);
     let is_left = |number: u64, left_out: u64| (FxBuildHasher.hash_one(number) >> 32) & left_out == 0;
     for (number, access) in flow.numbered().filter(|(_, access)| access.reaches_memory() && !access.kernel) {
         let process = profile.threads()[access.thread.index()].process;
@@ -139,7 +142,7 @@ fn collect(flow: &Flow) -> (Vec<Found>, FramesOfBlocks) {
             time_ns: access.time_ns,
             thread: access.thread.0,
             object: access.object,
-            weight: access.weight * stands_for,
+            weight: access.weight * stands_for as f32,
             line: (access.address % HUGE_PAGE / LINE_BYTES) as u16,
             from,
             lies,
@@ -147,7 +150,7 @@ fn collect(flow: &Flow) -> (Vec<Found>, FramesOfBlocks) {
         uses.push((process, block, one));
         if uses.len() > MOST_USES {
             left_out = left_out << 1 | 1;
-            stands_for *= 2.0;
+            stands_for *= 2;
             let mut position = 0;
             uses.retain_mut(|(_, _, used)| {
                 position += 1;
@@ -156,7 +159,7 @@ fn collect(flow: &Flow) -> (Vec<Found>, FramesOfBlocks) {
             });
         }
     }
-    (uses, frames)
+    (uses, frames, stands_for)
 }
 
 /// The blocks that the kernel placed as huge pages.
@@ -170,7 +173,7 @@ fn placed_huge(flow: &Flow) -> FxHashSet<(ProcessId, u64)> {
 }
 
 impl Block {
-    /// A block with all its accesses, of which those that show how it is used are kept.
+    /// A block with all its samples, of which those that show how it is used are kept.
     pub fn new(process: ProcessId, address: u64, is_huge: bool, mut uses: Vec<Use>) -> Self {
         let mut objects: FxHashMap<ObjectId, u64> = FxHashMap::default();
         for used in &uses {
@@ -185,7 +188,7 @@ impl Block {
         let is_remote = |used: &&Use| used.lies().is_some_and(|lies| lies != usize::from(used.from));
         let remote_samples = uses.iter().filter(is_remote).count() as u64;
         let objects = objects.into_iter().map(|(object, _)| object).collect();
-        Self { process, address, is_huge, objects, uses, remote_samples, contended_line_samples }
+        Self { process, address, is_huge, objects, uses, remote_samples, contended_line_samples, stands_for: 1 }
     }
 }
 

@@ -51,6 +51,8 @@ pub struct HugePage {
     pub objects: Vec<ObjectId>,
     /// Samples that were judged.
     pub samples: u64,
+    /// Recorded samples that each of them stands for: one, unless there are more than 2 million.
+    pub stands_for: u64,
     /// Those of them that went to another node.
     pub remote_samples: u64,
     /// Samples of single lines that several nodes contend for, such as locks: these were not judged.
@@ -110,6 +112,7 @@ impl Flow<'_> {
             is_huge: block.is_huge,
             objects: block.objects.clone(),
             samples: block.uses.len() as u64,
+            stands_for: block.stands_for,
             remote_samples: block.remote_samples,
             contended_line_samples: block.contended_line_samples,
             sharing: judged.sharing,

@@ -17,7 +17,7 @@ const WALK_NS: f64 = 20.0;
 /// What small pages on their owners' nodes would save.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Saving {
-    /// Samples of remote accesses that would be local.
+    /// Judged samples of remote accesses that would be local.
     pub avoidable_samples: u64,
     /// The accesses that they stand for.
     pub avoidable_accesses: f64,

@@ -128,6 +128,26 @@ fn t31_fewer_samples_find_less() {
     assert_eq!((few.sharing, few.confidence, few.saving), (Sharing::Unknown, Confidence::Low, None));
 }
 
+/// Of more than 2 M samples a part is judged, which stands for all.
+#[test]
+fn shares_and_savings_do_not_depend_on_the_number_of_samples_that_are_judged() {
+    let of = |samples: u64| {
+        let blocks = 300;
+        let pages = judged(samples, &[FALSE_HALF], blocks);
+        let remote: f64 = pages.iter().map(|page| (page.remote_samples * page.stands_for) as f64).sum();
+        let avoidable: f64 =
+            pages.iter().map(|page| (page.saving.unwrap().avoidable_samples * page.stands_for) as f64).sum();
+        let ns: f64 = pages.iter().map(|page| page.saving.unwrap().ns).sum();
+        let all = (samples * blocks) as f64;
+        (pages[0].stands_for, [remote / all, avoidable / all, ns / all])
+    };
+    let (few, many) = (of(1_000), of(7_500));
+    assert_eq!((few.0, many.0), (1, 2));
+    for (few, many) in few.1.iter().zip(many.1) {
+        assert!((few / many - 1.0).abs() < 0.02, "{few} {many}");
+    }
+}
+
 /// Threads sweep their parts one after the other, which successions take for one user.
 #[test]
 fn parts_that_are_swept_in_bursts_and_only_read_want_small_pages_before_copies() {
@@ -160,6 +180,12 @@ fn pages_that_alternate_are_found_below_the_cuts_and_lines_that_do_need_padding(
     let pages = judged(120, &[|page, _| (page % 2) as u32], 30);
     assert!(pages.iter().all(HugePage::is_falsely_shared), "{} found", found(&pages));
     assert!(pages.iter().all(|page| page.owners.iter().all(|owner| owner.pages == 1)));
+    // Other pages of the same object may be shared truly.
+    let mut users: Vec<Users> = vec![|page, _| (page % 2) as u32; 14];
+    users.push(HALVES);
+    let pages = judged(120, &users, 5);
+    let (apart, together) = pages.split_at(70);
+    assert!(found(apart) >= 0.9 && found(together) <= 0.0, "{}, {}", found(apart), found(together));
     let mut trace = Trace::new(&[1]);
     trace.allocate((1, 99, 0), START, HUGE, "table_new");
     for _ in 0..4000 {

@@ -4,11 +4,14 @@ pub mod table;
 pub(crate) mod text;
 
 use explore::{
-    Campaign, Cell, Claim, Correlation, CorrelationResult, EffectResult, Estimate, Progress, Ranked, Results, Selector,
-    correlations, effects, mean, ranking, relative_means,
+    Campaign, Cell, Claim, Correlation, CorrelationResult, EffectResult, Estimate, Judged, Progress, Ranked, Results,
+    Selector, mean, ranking, relative_means,
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Names of hosts in a note.
+const MOST_HOSTS: usize = 8;
 
 /// A campaign and its results so far.
 #[derive(Clone, Debug, Serialize)]
@@ -75,9 +78,17 @@ pub struct RankingReport {
 }
 
 impl CampaignReport {
-    /// The report on some cells of a campaign.
-    pub fn new(campaign: &Campaign, results: &Results, cells: &[&Cell], notes: Vec<String>) -> Self {
+    /// The report on some cells of a campaign, with the claims that are about no others.
+    pub fn new(campaign: &Campaign, results: &Results, cells: &[&Cell], mut notes: Vec<String>) -> Self {
         let progress = Progress { campaign };
+        let judged = Judged::new(campaign, results, cells);
+        let (effects, correlations) = (judged.effects(), judged.correlation_results());
+        let claims = campaign.effects.len() + campaign.correlations.len();
+        let others = claims - effects.len() - correlations.len();
+        if others > 0 {
+            notes.push(format!("{others} of {claims} claims are about other cells, too, and are not judged"));
+        }
+        notes.extend(hosts(results, cells));
         let relative = relative_means(campaign, results);
         let cell = |cell: &&Cell| {
             let seconds = results.values(&cell.id, "seconds");
@@ -101,9 +112,9 @@ impl CampaignReport {
             hash: campaign.hash.clone(),
             axes: campaign.axes.iter().map(|axis| axis.name.clone()).collect(),
             cells: cells.iter().map(cell).collect(),
-            effects: effects(campaign, results),
-            correlations: correlations(campaign, results),
-            rankings: rankings(campaign, results),
+            rankings: rankings(campaign, results, &judged),
+            effects,
+            correlations,
             left: progress.left(results, cells).0,
             notes,
         }
@@ -121,6 +132,18 @@ impl CampaignReport {
     }
 }
 
+/// What to know if not all runs were on one host.
+fn hosts(results: &Results, cells: &[&Cell]) -> Option<String> {
+    let units = cells.iter().flat_map(|cell| results.units(&cell.id));
+    let hosts: BTreeSet<&str> = units.filter_map(|unit| unit.host.as_deref()).collect();
+    let first: Vec<&str> = hosts.iter().take(MOST_HOSTS).copied().collect();
+    let more = if hosts.len() > MOST_HOSTS { ", …" } else { "" };
+    (hosts.len() > 1).then(|| {
+        let names = first.join(", ");
+        format!("the runs are of {} hosts ({names}{more}): differences between these are in the intervals", hosts.len())
+    })
+}
+
 fn means(results: &Results, cell: &Cell) -> BTreeMap<String, f64> {
     let names: BTreeSet<&String> = results.measured(&cell.id).flat_map(|run| run.metrics.keys()).collect();
     let mean = |name: &String| Some((name.clone(), mean(&results.values(&cell.id, name))?));
@@ -128,10 +151,10 @@ fn means(results: &Results, cell: &Cell) -> BTreeMap<String, f64> {
 }
 
 /// A ranking for the cells of each claim about a correlation.
-fn rankings(campaign: &Campaign, results: &Results) -> Vec<RankingReport> {
+fn rankings(campaign: &Campaign, results: &Results, judged: &Judged) -> Vec<RankingReport> {
     let mut known: Vec<&Selector> = Vec::new();
     let mut rankings = Vec::new();
-    for claim in &campaign.correlations {
+    for claim in judged.correlations() {
         if known.contains(&&claim.over) {
             continue;
         }

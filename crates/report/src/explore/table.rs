@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// A run in each row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunTable {
-    /// The names of columns with texts: `cell`, the axes, `failed`.
+    /// The names of columns with texts: `cell`, the axes, `host`, `failed`.
     pub text_columns: Vec<String>,
     /// The names of columns with numbers: `round`, `seconds`, `wall_seconds`, the metrics.
     pub number_columns: Vec<String>,
@@ -31,7 +31,8 @@ impl RunTable {
             .flat_map(|run| run.metrics.keys().cloned())
             .collect();
         let axes = campaign.axes.iter().map(|axis| axis.name.clone());
-        let text_columns = ["cell".to_owned()].into_iter().chain(axes).chain(["failed".to_owned()]).collect();
+        let text_columns =
+            ["cell".to_owned()].into_iter().chain(axes).chain(["host", "failed"].map(str::to_owned)).collect();
         let fixed = ["round", "seconds", "wall_seconds"].map(str::to_owned);
         let number_columns = fixed.into_iter().chain(metrics.iter().cloned()).collect();
         let row = |cell: &&Cell, unit: &explore::Unit| {
@@ -40,7 +41,11 @@ impl RunTable {
                 UnitOutcome::Failed { why, .. } => (why.clone(), None),
             };
             let labels = campaign.labels(cell).map(|(_, label)| label.to_owned());
-            let texts = [cell.name.clone()].into_iter().chain(labels).chain([why]).collect();
+            let texts = [cell.name.clone()]
+                .into_iter()
+                .chain(labels)
+                .chain([unit.host.clone().unwrap_or_default(), why])
+                .collect();
             let fixed = [Some(f64::from(unit.round)), run.map(|run| run.seconds), run.map(|run| run.wall_seconds)];
             let metrics = metrics.iter().map(|name| run?.metric(name));
             (texts, fixed.into_iter().chain(metrics).collect())

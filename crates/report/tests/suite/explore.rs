@@ -54,6 +54,7 @@ fn unit(cell: &Cell, round: u32, outcome: UnitOutcome) -> Unit {
         campaign: String::new(),
         nearside: String::new(),
         model: None,
+        host: None,
         kernel: String::new(),
         began_s: 0.0,
         load: None,
@@ -103,7 +104,7 @@ fn every_run_is_a_row_for_other_tools() {
     let table = RunTable::new(&campaign, &results(&campaign), &cells);
     let csv = table.to_csv();
     let lines: Vec<&str> = csv.lines().collect();
-    assert_eq!(lines[0], "cell,app,pinning,balancing,failed,round,seconds,wall_seconds,A,same");
+    assert_eq!(lines[0], "cell,app,pinning,balancing,host,failed,round,seconds,wall_seconds,A,same");
     assert_eq!(lines[1], "cg-sockorder-on,cg,sockorder,on,,0,1,1.5,1,1");
     assert_eq!(lines.last(), Some(&"ep-sequential-off,ep,sequential,off,exit status 3,0,,,,"));
     assert_eq!(lines.len(), 1 + 5 * 3 + 1);

@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Split falsely shared huge pages of a program, and move their parts to the nodes that use them
 ///
-/// Records the program for some seconds, as `nearside hugepages find` does. Then each falsely shared huge page that saves
+/// Records the program for some seconds, from its start on, as `nearside hugepages find` does. Then each falsely shared huge page that saves
 /// more time than its cure takes is split, kept small (otherwise the kernel joins it again), and each of its small pages
 /// moves to the node that uses it; all others stay huge. With CMD this needs no rights: the program does it to itself,
 /// through the library that reports its objects. With --pid it needs a capability, `CAP_SYS_NICE`, and the kernel may join
@@ -72,6 +72,11 @@ pub struct Arguments {
     /// Most memory that is moved, such as 200M [default: no limit]
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     budget: Option<u64>,
+
+    /// Record and cure N times in a row: programs fill their memory before they use it, and later rounds find what earlier
+    /// ones were not sure of
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
 
     /// Write the result as JSON to this file (see docs/huge-pages.md); - is standard output
     #[arg(long, value_name = "FILE")]
@@ -139,8 +144,13 @@ impl Arguments {
         recorder.add_process(program.pid());
         let followed = recorder.follow(&mut program, options.duration).map_err(Box::<dyn Error>::from);
         let done = followed.and_then(|trace| {
-            let is_over = program.is_over();
-            self.cure(&trace.folder, if is_over { None } else { Some(&mut advisers) }, is_over)
+            let mut all = self.cure(&trace.folder, Some(&mut advisers), program.is_over())?;
+            while all.rounds < self.rounds && !program.is_over() {
+                let folder = scratch.path().join(all.rounds.to_string());
+                self.record_running(program.pid().0, &folder)?;
+                all.add(self.cure(&folder, Some(&mut advisers), program.is_over())?);
+            }
+            self.tell(&all)
         });
         // Without the connection, the library's thread ends in the program, and its last own thread can end it.
         drop(advisers);
@@ -157,11 +167,35 @@ impl Arguments {
 
     fn cure_process(&self, pid: u32) -> Result<u8, Box<dyn Error>> {
         let scratch = tempfile::tempdir()?;
-        let options = self.options(scratch.path());
-        let folder = options.output.clone().unwrap_or_default();
-        record::record_processes(&record::Arguments::of_process(RecordOptions { quiet: true, ..options }, pid))?;
-        self.cure(&folder, None, false)?;
+        let mut all = CureReport::default();
+        while all.rounds < self.rounds {
+            let folder = self.recording.output.clone().filter(|_| all.rounds == 0);
+            let folder = folder.unwrap_or_else(|| scratch.path().join(all.rounds.to_string()));
+            self.record_running(pid, &folder)?;
+            all.add(self.cure(&folder, None, false)?);
+        }
+        self.tell(&all)?;
         Ok(0)
+    }
+
+    /// Records a process for the time of a round.
+    fn record_running(&self, pid: u32, folder: &Path) -> Result<(), Box<dyn Error>> {
+        let duration = Some(self.duration());
+        let options =
+            RecordOptions { output: Some(folder.to_owned()), duration, quiet: true, ..self.recording.clone() };
+        record::record_processes(&record::Arguments::of_process(options, pid)).map(drop)
+    }
+
+    /// The result of all rounds.
+    fn tell(&self, all: &CureReport) -> Result<(), Box<dyn Error>> {
+        if let Some(json) = &self.json {
+            output::write_to(&(serde_json::to_string_pretty(all)? + "\n"), json)?;
+        }
+        if all.split + all.kept_small + all.pages_moved == 0 && !all.failed.is_empty() {
+            let why: Vec<&str> = all.failed.keys().map(String::as_str).collect();
+            return Err(format!("no huge page was cured: {}", why.join("; ")).into());
+        }
+        Ok(())
     }
 
     /// Cures these processes. One that has ended meanwhile is no failure of the others.
@@ -179,12 +213,12 @@ impl Arguments {
         all
     }
 
-    /// Judges the trace and cures its processes.
-    fn cure(&self, trace: &Path, advisers: Option<&mut Advisers>, is_over: bool) -> Result<(), Box<dyn Error>> {
+    /// Judges the trace, cures its processes, and prints what it did.
+    fn cure(&self, trace: &Path, advisers: Option<&mut Advisers>, is_over: bool) -> Result<CureReport, Box<dyn Error>> {
         let recorded = Reading::default().read(trace)?;
         let view = recorded.profile.view(&Filter::default());
         let found = HugePagesReport::new(&view, recorded.facts, 0);
-        let pages: Vec<(Pid, FalselyShared)> = found
+        let pages: Vec<FalselyShared> = found
             .blocks
             .iter()
             .filter(|page| page.is_huge && page.is_falsely_shared() && page.confidence >= Confidence::Medium)
@@ -194,15 +228,16 @@ impl Arguments {
                 if process.until_ns.is_some() {
                     return None;
                 }
-                Some((process.pid, falsely_shared(page, &recorded.profile)))
+                Some(falsely_shared(process.pid, page, &recorded.profile))
             })
             .collect();
-        let limits = CureLimits { horizon_s: self.duration().as_secs_f64(), budget_bytes: self.budget };
-        let all: Vec<FalselyShared> = pages.iter().map(|(_, page)| page.clone()).collect();
-        let chosen = cures(&all, &limits);
+        // Without marks, no mapping is added.
+        let runs = if self.keep_small == Switch::On { CureLimits::RUNS } else { u64::MAX };
+        let limits = CureLimits { horizon_s: self.duration().as_secs_f64(), budget_bytes: self.budget, runs };
+        let chosen = cures(&pages, &limits);
         let mut split: BTreeMap<Pid, Vec<&FalselyShared>> = BTreeMap::new();
-        for ((pid, page), _) in pages.iter().zip(&chosen).filter(|(_, cure)| **cure == Cure::Split) {
-            split.entry(*pid).or_default().push(page);
+        for (page, _) in pages.iter().zip(&chosen).filter(|(_, cure)| **cure == Cure::Split) {
+            split.entry(page.pid).or_default().push(page);
         }
         let cured = if self.dry_run || is_over { Cured::default() } else { self.act(&split, advisers) };
         let split = || split.values().flatten();
@@ -210,10 +245,12 @@ impl Arguments {
         let report = CureReport {
             verdict: found.verdict,
             dry_run: self.dry_run,
+            rounds: 1,
             ended: is_over,
             chosen: split().count() as u64,
             not_worth_it: count(Cure::NotWorthIt),
             over_budget: count(Cure::OverBudget),
+            too_many_mappings: count(Cure::TooManyRuns),
             misplaced_pages: split().map(|page| page.misplaced_pages).sum(),
             split: cured.split,
             kept_small: cured.kept_small,
@@ -225,25 +262,19 @@ impl Arguments {
             // With standard error closed there is nowhere to report this.
             let _ = write!(std::io::stderr(), "{report}");
         }
-        if let Some(json) = &self.json {
-            output::write_to(&(serde_json::to_string_pretty(&report)? + "\n"), json)?;
-        }
-        if report.split + report.kept_small + report.pages_moved == 0 && !report.failed.is_empty() {
-            let why: Vec<&str> = report.failed.keys().map(String::as_str).collect();
-            return Err(format!("no huge page was cured: {}", why.join("; ")).into());
-        }
-        Ok(())
+        Ok(report)
     }
 }
 
 /// What the cure needs to know of it.
-fn falsely_shared(page: &HugePage, profile: &Profile) -> FalselyShared {
+fn falsely_shared(pid: Pid, page: &HugePage, profile: &Profile) -> FalselyShared {
     let owner = |owner: &profile::Owner| {
         let start = page.address + owner.first_page * SMALL_PAGE;
         (start..start + owner.pages * SMALL_PAGE, owner.node)
     };
     let seconds = profile.span_ns().map_or(0.0, |(first, last)| (last - first).max(1) as f64 / 1e9);
     FalselyShared {
+        pid,
         address: page.address,
         owners: page.owners.iter().map(owner).collect(),
         misplaced_pages: page.misplaced_pages,

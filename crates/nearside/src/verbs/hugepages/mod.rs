@@ -3,7 +3,9 @@
 mod cure;
 mod find;
 
+use crate::verbs::compare;
 use clap::{Args, Subcommand};
+use std::error::Error;
 use std::process::ExitCode;
 
 /// Find and cure huge pages of which different nodes use different parts
@@ -20,11 +22,19 @@ pub struct Arguments {
 enum Command {
     Find(Box<find::Arguments>),
     Cure(Box<cure::Arguments>),
+    /// Run a program with huge pages, without, and with the falsely shared ones cured, and compare
+    ///
+    /// `nearside compare` with the policies first-touch, no-huge-pages and hugepages: runs take turns, and a sentence names
+    /// the fastest, if the difference is significant. --policies hugepages:SECONDS changes the length of the cure's
+    /// recordings, of which there are five from the program's start on.
+    #[command(mut_arg("policies", |policies| policies.default_value("first-touch,no-huge-pages,hugepages")))]
+    Confirm(Box<compare::Arguments>),
 }
 
-pub fn run(arguments: &Arguments) -> ExitCode {
+pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     match &arguments.command {
-        Command::Find(arguments) => find::run(arguments),
-        Command::Cure(arguments) => cure::run(arguments),
+        Command::Find(arguments) => Ok(find::run(arguments)),
+        Command::Cure(arguments) => Ok(cure::run(arguments)),
+        Command::Confirm(arguments) => compare::run(arguments),
     }
 }
