@@ -5,7 +5,7 @@ use crate::samples::ThreadSamples;
 use linux::{Cgroups, Process, process_cpu_time};
 use machine::{CpuSet, Pid, SMALL_PAGE, Tid};
 use observe::ThreadCount;
-use placement::{Page, Range};
+use placement::{Mappings, Page, Range};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -196,9 +196,12 @@ impl Managed {
         }
     }
 
-    /// All mappings, in the form of observations.
-    pub fn ranges(&mut self) -> Vec<Range> {
-        self.processes.values_mut().flat_map(|process| process.mappings.read(&process.process)).collect()
+    /// Mappings, in the form of observations.
+    pub fn ranges(&mut self, which: Mappings, sampled: &[Page]) -> Vec<Range> {
+        let sampled: FxHashSet<Pid> = sampled.iter().map(|page| page.pid).collect();
+        let is_needed = |pid: &Pid| which == Mappings::All || sampled.contains(pid);
+        let processes = self.processes.iter_mut().filter(|(pid, _)| is_needed(pid));
+        processes.flat_map(|(_, process)| process.mappings.read(&process.process)).collect()
     }
 
     /// All processes, in the form of observations.

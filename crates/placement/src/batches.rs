@@ -131,6 +131,11 @@ impl Limits {
         copied <= self.bytes && self.room.iter().zip(wanted).all(fits)
     }
 
+    /// Whether a node has room for these bytes.
+    pub fn has_room(&self, to: NodeId, bytes: u64, costs: &Costs) -> bool {
+        costs.index_of(to).and_then(|index| self.room[index]).is_none_or(|room| bytes <= room)
+    }
+
     /// Reserves and returns the bytes that may still be moved to a node.
     pub fn take(&mut self, to: NodeId, bytes: u64, costs: &Costs) -> u64 {
         let room = costs.index_of(to).and_then(|index| self.room[index].as_mut());

@@ -127,7 +127,7 @@ pub use observation::{
 };
 pub use outcome::{Outcome, PageOf};
 pub use page_tally::{PageSample, PageTally};
-pub use policy::{Policy, PolicyError, State};
+pub use policy::{Mappings, Policy, PolicyError, State};
 pub use reason::{Fact, Quantity, Reason, Rule};
 pub use settings::Settings;
 pub use start::Start;

@@ -53,6 +53,15 @@ pub enum PolicyError {
     },
 }
 
+/// Which processes' mappings a policy needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mappings {
+    /// Those of all processes.
+    All,
+    /// Those of processes with sampled pages.
+    OfSampledPages,
+}
+
 /// State that a policy keeps between rounds: it can be saved, and passed to [`Policy::with_state`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -155,9 +164,15 @@ impl Policy {
         denied
     }
 
-    /// Whether observations must include mappings.
-    pub fn needs_ranges(&self) -> bool {
-        self.follows() || self.name.memory == MemoryPlacement::Predict
+    /// Whether the observation of this round must include mappings: of all processes, or only of those with sampled
+    /// pages.
+    pub fn needs_ranges(&self, round: u64) -> Option<Mappings> {
+        let is_choosing = self.name.memory == MemoryPlacement::Predict && self.state.predict.may_choose(round);
+        match (self.follows(), is_choosing) {
+            (true, _) => Some(Mappings::All),
+            (false, true) => Some(Mappings::OfSampledPages),
+            (false, false) => None,
+        }
     }
 
     /// Whether whole mappings follow their process to its home: true for `auto`, unless the name gives another memory
@@ -242,6 +257,11 @@ impl Policy {
             return steps;
         }
         if self.name.memory == MemoryPlacement::Predict {
+            // Threads that move invalidate what was observed of memory.
+            if !steps.is_empty() {
+                self.state.predict.threads_moved();
+                return steps;
+            }
             steps.extend(self.state.predict.decide(observation, &self.costs, &self.settings, metrics));
             return steps;
         }

@@ -223,7 +223,7 @@ quantities! {
     PredictedSpeedup = "predicted speedup", Times;
     /// What moving takes.
     MoveMs = "moving takes", Ms;
-    /// What the placement would have saved since the program began, less the time of earlier moves.
+    /// What the placement would have saved since the program began, or since the last moves.
     SavedMs = "it would have saved", Ms;
     /// Rounds left of a pause.
     Rounds = "rounds left", Count;

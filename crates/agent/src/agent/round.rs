@@ -72,9 +72,12 @@ impl Agent {
             memory: self.observer.memory(self.round),
             processes: self.managed.records(),
             threads: self.managed.threads(),
-            pages,
             samples_missed: missed,
-            ranges: if self.policy.needs_ranges() { self.managed.ranges() } else { Vec::new() },
+            ranges: self
+                .policy
+                .needs_ranges(self.round)
+                .map_or_else(Vec::new, |which| self.managed.ranges(which, &pages)),
+            pages,
             budget_bytes: self.options.budget_bytes_per_s.map(|budget| (budget as f64 * length_s) as u64),
         })
     }

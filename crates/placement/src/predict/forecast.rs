@@ -58,7 +58,11 @@ impl<'a> Forecast<'a> {
             .map(|(accesses, samples)| if samples > 0.0 { accesses / samples } else { 0.0 })
             .collect();
         let fixed = sampled.fixed.with_rows(&per_sample).or_of(&traffic, &seen);
-        let latency_ns = observation.latency_mean_ns.filter(|ns| *ns > 0.0)?;
+        let latency_ns = observation.latency_mean_ns.filter(|ns| ns.is_finite() && *ns > 0.0)?;
+        let all: f64 = accesses.iter().sum();
+        if !(all.is_finite() && all > 0.0 && observation.length_s.is_finite() && observation.length_s > 0.0) {
+            return None;
+        }
         let length_ns = observation.length_s * 1e9;
         let mut busy = vec![0.0; count];
         for thread in &observation.threads {
@@ -113,7 +117,8 @@ impl<'a> Forecast<'a> {
             busy += self.busy[node];
             time += self.busy[node] * before.rate / after.rate;
         }
-        if time > 0.0 { busy / time } else { 1.0 }
+        let speedup = busy / time;
+        if speedup.is_finite() { speedup } else { 1.0 }
     }
 
     /// Bytes that a choice moves.
@@ -121,7 +126,8 @@ impl<'a> Forecast<'a> {
         let all = segment.all_bytes();
         let stay: f64 = match choice {
             Choice::Leave => all,
-            Choice::Deal => segment.bytes.iter().zip(&segment.dealt).map(|(on, part)| on.min(part * all)).sum(),
+            // Each page has its node by its address.
+            Choice::Deal => segment.bytes.iter().zip(&segment.dealt).map(|(on, part)| on * part).sum(),
             Choice::Local(node) => segment.bytes[node],
         };
         all - stay

@@ -26,6 +26,12 @@ impl Matrix {
         (0..self.nodes).map(|from| self.row(from).iter().sum()).collect()
     }
 
+    /// Sums of the columns.
+    pub fn by_column(&self) -> Vec<f64> {
+        let column = |to: usize| self.cells.iter().skip(to).step_by(self.nodes.max(1)).sum();
+        (0..self.nodes).map(column).collect()
+    }
+
     /// Adds another, times a factor.
     pub fn join(&mut self, other: &Self, factor: f64) {
         self.cells.iter_mut().zip(&other.cells).for_each(|(cell, other)| *cell += other * factor);

@@ -6,7 +6,7 @@ use crate::costs::{Costs, NodeCosts};
 use crate::observation::{Observation, Page, Process, Range};
 use crate::settings::Settings;
 use machine::{HUGE_PAGE, Pid};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Least share of all samples for a mapping to be placed: others cost a walk of their pages and gain nothing.
 const LEAST_SHARE: f64 = 0.005;
@@ -20,7 +20,7 @@ const Z_999: f64 = 3.09;
 pub(crate) struct Segment {
     pub pid: Pid,
     pub range: AddressRange,
-    /// Resident bytes by node index, as if they were spread evenly over the mapping.
+    /// Bytes by node index, at most: as its sampled pages are spread.
     pub bytes: Vec<f64>,
     /// Samples, by the index of the CPU's node and of the memory's.
     pub uses: Matrix,
@@ -38,6 +38,8 @@ impl Segment {
 pub(crate) struct Sampled {
     pub segments: Vec<Segment>,
     pub fixed: Matrix,
+    /// The part of the samples that are of processes whose mappings were not read in this round, 0 to 1.
+    pub unread: f64,
 }
 
 impl Sampled {
@@ -45,18 +47,22 @@ impl Sampled {
     pub fn new(observation: &Observation, costs: &Costs, settings: &Settings) -> Self {
         let is_free = |process: &&Process| process.memory_policy.is_none() || !settings.respect_owner;
         let free = observation.processes.iter().filter(is_free);
-        let dealt: FxHashMap<Pid, Vec<f64>> = free.map(|process| (process.pid, dealt(process, costs))).collect();
-        let mut ranges: Vec<(&Range, Vec<&Page>)> = observation
-            .ranges
-            .iter()
-            .filter(|range| {
-                dealt.contains_key(&range.pid) && (range.memory_policy.is_none() || !settings.respect_owner)
-            })
-            .map(|range| (range, Vec::new()))
-            .collect();
+        let dealt = free.filter_map(|process| Some((process.pid, dealt(process, costs)?)));
+        let dealt: FxHashMap<Pid, Vec<f64>> = dealt.collect();
+        let is_placed = |range: &&Range| {
+            let is_resident = range.start < range.end && range.bytes.iter().any(|on| on.bytes > 0);
+            let is_owned = range.memory_policy.is_some() && settings.respect_owner;
+            dealt.contains_key(&range.pid) && is_resident && !is_owned
+        };
+        let read: FxHashSet<Pid> = observation.ranges.iter().map(|range| range.pid).collect();
+        let placed = observation.ranges.iter().filter(is_placed);
+        let mut ranges: Vec<(&Range, Vec<&Page>)> = placed.map(|range| (range, Vec::new())).collect();
         ranges.sort_by_key(|(range, _)| (range.pid, range.start));
         let mut fixed = Matrix::new(costs.nodes().len());
+        let (mut all, mut unread) = (0.0, 0.0);
         for page in &observation.pages {
+            all += samples(page);
+            unread += if read.contains(&page.pid) { 0.0 } else { samples(page) };
             let after = ranges.partition_point(|(range, _)| (range.pid, range.start) <= (page.pid, page.address));
             let range = after.checked_sub(1).and_then(|at| ranges.get_mut(at));
             let range = range.filter(|(range, _)| range.pid == page.pid && page.address < range.end);
@@ -67,40 +73,39 @@ impl Sampled {
                 _ => add(&mut fixed, page, costs),
             }
         }
-        let samples = |pages: &[&Page]| pages.iter().map(|page| page.samples()).sum::<u64>() as f64;
-        let all: f64 = ranges.iter().map(|(_, pages)| samples(pages)).sum();
         let mut segments = Vec::new();
         for (range, mut pages) in ranges {
-            if samples(&pages) <= LEAST_SHARE * all {
+            if pages.iter().map(|page| samples(page)).sum::<f64>() <= LEAST_SHARE * all {
                 pages.into_iter().for_each(|page| add(&mut fixed, page, costs));
                 continue;
             }
             pages.sort_by_key(|page| page.address);
             let Some(dealt) = dealt.get(&range.pid) else { continue };
-            let whole = AddressRange { start: range.start, end: range.end };
-            halve((range, dealt), whole, &pages, costs, &mut segments);
+            halve((range, dealt), span(range, &pages), &pages, costs, &mut segments);
         }
-        Self { segments, fixed }
+        Self { segments, fixed, unread: if all > 0.0 { unread / all } else { 0.0 } }
     }
 }
 
-/// The parts of dealt memory, by bandwidth.
-fn dealt(process: &Process, costs: &Costs) -> Vec<f64> {
+/// The parts of dealt memory, by bandwidth; none if the process may have memory on no node of the machine.
+fn dealt(process: &Process, costs: &Costs) -> Option<Vec<f64>> {
     let weight = |node: &NodeCosts| {
         let is_allowed = node.memory_bytes > 0 && process.nodes.contains(node.id);
         if is_allowed { node.relative_bandwidth } else { 0.0 }
     };
     let all: f64 = costs.nodes().iter().map(weight).sum();
-    costs.nodes().iter().map(|node| if all > 0.0 { weight(node) / all } else { 0.0 }).collect()
+    (all > 0.0).then(|| costs.nodes().iter().map(|node| weight(node) / all).collect())
 }
 
-/// Processes with sampled pages whose mappings were not read in this round.
-pub(crate) fn lacks_mappings(observation: &Observation) -> bool {
-    let mut read: FxHashMap<Pid, bool> = observation.pages.iter().map(|page| (page.pid, false)).collect();
-    for range in &observation.ranges {
-        read.insert(range.pid, true);
-    }
-    read.values().any(|read| !read)
+fn samples(page: &Page) -> f64 {
+    page.accesses.iter().map(|by| by.accesses as f64).sum()
+}
+
+/// From the first sampled page to the last, with the rest of their huge pages.
+fn span(range: &Range, pages: &[&Page]) -> AddressRange {
+    let first = pages.first().map_or(range.start, |page| page.address / HUGE_PAGE * HUGE_PAGE);
+    let last = pages.last().map_or(range.end, |page| (page.address / HUGE_PAGE + 1).saturating_mul(HUGE_PAGE));
+    AddressRange { start: first.max(range.start), end: last.min(range.end) }
 }
 
 fn add(uses: &mut Matrix, page: &Page, costs: &Costs) {
@@ -118,7 +123,7 @@ fn uses(pages: &[&Page], costs: &Costs) -> Matrix {
     uses
 }
 
-/// Halves a part while different nodes use its halves.
+/// Halves a part while different nodes use its halves, or its quarters.
 fn halve(
     (range, dealt): (&Range, &[f64]),
     part: AddressRange,
@@ -126,22 +131,34 @@ fn halve(
     costs: &Costs,
     segments: &mut Vec<Segment>,
 ) {
-    let middle = part.start.midpoint(part.end) / HUGE_PAGE * HUGE_PAGE;
-    let (low, high) = pages.split_at(pages.partition_point(|page| page.address < middle));
-    let is_wide = middle > part.start && part.end - part.start >= 2 * HUGE_PAGE;
-    if is_wide && differ(&uses(low, costs).by_row(), &uses(high, costs).by_row()) {
-        halve((range, dealt), AddressRange { end: middle, ..part }, low, costs, segments);
-        halve((range, dealt), AddressRange { start: middle, ..part }, high, costs, segments);
+    let parts = |part: AddressRange, pages| {
+        let middle = part.start.midpoint(part.end) / HUGE_PAGE * HUGE_PAGE;
+        let (low, high) = <[&Page]>::split_at(pages, pages.partition_point(|page| page.address < middle));
+        (AddressRange { end: middle, ..part }, low, AddressRange { start: middle, ..part }, high)
+    };
+    let are_uneven = |part, pages| {
+        let (_, low, _, high) = parts(part, pages);
+        differ(&uses(low, costs).by_row(), &uses(high, costs).by_row())
+    };
+    let (below, low, above, high) = parts(part, pages);
+    let is_wide = below.end > part.start && part.end - part.start >= 2 * HUGE_PAGE;
+    if is_wide && (are_uneven(part, pages) || are_uneven(below, low) || are_uneven(above, high)) {
+        halve((range, dealt), below, low, costs, segments);
+        halve((range, dealt), above, high, costs, segments);
         return;
     }
-    let share = (part.end - part.start) as f64 / (range.end - range.start).max(1) as f64;
-    let mut bytes = vec![0.0; costs.nodes().len()];
-    for on in &range.bytes {
-        if let Some(index) = costs.index_of(on.node) {
-            bytes[index] += on.bytes as f64 * share;
-        }
+    if pages.is_empty() {
+        return;
     }
+    // How much of a part is resident is not known: at most all of the mapping that is.
+    let resident = range.bytes.iter().map(|on| on.bytes as f64).sum::<f64>().min((part.end - part.start) as f64);
     let uses = uses(pages, costs);
+    let on = uses.by_column();
+    let all: f64 = on.iter().sum();
+    if all <= 0.0 {
+        return;
+    }
+    let bytes = on.iter().map(|on| resident * on / all).collect();
     segments.push(Segment { pid: range.pid, range: part, bytes, uses, dealt: dealt.to_vec() });
 }
 

@@ -3,6 +3,7 @@
 use crate::support::{cpus, nodes};
 use machine::{CpuId, MemoryMode, MemoryPolicy, NodeId, Pid, Tid, presets};
 use placement::*;
+use proptest::prelude::*;
 
 const MACHINE: &str = "opteron-6164x2";
 const START: u64 = 0x7f00_0000_0000;
@@ -153,4 +154,105 @@ fn moves_that_helped_are_kept_and_compared_with_their_prediction() {
     assert_eq!(rule(&decision), Rule::MovesCompared);
     let told = decision.steps[0].to_string();
     assert!(told.contains("an access took 300 ns") && told.contains("before that 900 ns"), "{told}");
+}
+
+#[test]
+fn memory_goes_to_nodes_with_room_only_and_within_the_budget() {
+    let mut full = observation(1, 80.0, all);
+    let memory = |node: u32| NodeMemory {
+        node: NodeId(node),
+        total_bytes: 1 << 30,
+        free_bytes: if node == 2 { 1 << 20 } else { 1 << 29 },
+    };
+    full.memory = (0..NODES).map(memory).collect();
+    let nodes_of = |decision: &Decision| match &decision.steps[0].action {
+        Action::DealRanges { weights, bytes, .. } => (weights.iter().map(|by| by.node.0).collect(), *bytes),
+        other => panic!("{other:?}"),
+    };
+    let (nodes, bytes): (Vec<u32>, u64) = nodes_of(&policy().decide(&full));
+    assert_eq!((nodes, bytes), (vec![0, 1, 3], BYTES / 2));
+    let budget = Observation { budget_bytes: Some(1 << 20), ..observation(1, 80.0, all) };
+    let (_, bytes) = nodes_of(&policy().decide(&budget));
+    assert!(bytes <= 1 << 20, "{bytes}");
+}
+
+#[test]
+fn another_program_is_not_judged_by_the_moves_of_the_one_before() {
+    let mut policy = policy();
+    policy.decide(&observation(1, 80.0, all));
+    policy.executed(Pid(7));
+    let slower = Observation { latency_mean_ns: Some(1500.0), ..observation(2, 80.0, all) };
+    let first = policy.decide(&slower);
+    assert!(matches!(first.steps[0].action, Action::DealRanges { .. }), "{first:?}");
+    let mut ended = observation(3, 80.0, all);
+    ended.processes[0].pid = Pid(8);
+    assert_ne!(rule(&policy.decide(&ended)), Rule::MovesSettle);
+}
+
+#[test]
+fn rests_become_longer_and_predictions_are_trusted_less() {
+    let mut policy = policy();
+    let mut round = 0;
+    let mut predicted = Vec::new();
+    let mut rests = Vec::new();
+    for _ in 0..3 {
+        let moved = loop {
+            round += 1;
+            let decision = policy.decide(&observation(round, 80.0, all));
+            if rule(&decision) == Rule::FasterDealt {
+                break decision;
+            }
+        };
+        predicted.push(moved.steps[0].reason.value(Quantity::PredictedSpeedup).unwrap());
+        policy.decide(&observation(round + 1, 80.0, all));
+        let slower = Observation { latency_mean_ns: Some(1500.0), ..observation(round + 2, 80.0, all) };
+        assert_eq!(rule(&policy.decide(&slower)), Rule::MadeWorse);
+        round += 2;
+        let rest = policy.decide(&observation(round + 1, 80.0, all));
+        rests.push(rest.steps[0].reason.value(Quantity::Rounds).unwrap());
+        round += 1;
+    }
+    assert!(predicted.windows(2).all(|pair| pair[1] < pair[0]), "{predicted:?}");
+    assert_eq!(rests, [3.0, 7.0, 15.0]);
+}
+
+proptest! {
+    /// Whatever is observed: no panic, allowed nodes, finite numbers, the same decision again.
+    #[test]
+    fn any_observation_has_a_sound_decision(
+        rounds in prop::collection::vec(
+            (0.0..1e12_f64, prop::sample::select(vec![0.0, 1e-9, 1.0, f64::NAN, f64::INFINITY]), any::<u64>(),
+             prop::collection::vec((any::<u64>(), 0..6_u32, 0..6_u32, 1..5_000_u64), 0..40),
+             prop::collection::vec((any::<u64>(), any::<u64>(), 0..6_u32, any::<u64>()), 0..6)),
+            1..4,
+        ),
+    ) {
+        let (mut one, mut other) = (policy(), policy());
+        for (number, (accesses, length_s, moved, pages, ranges)) in rounds.into_iter().enumerate() {
+            let mut observation = observation(number as u64 * 3, 80.0, all);
+            observation.processes[0].nodes = nodes("0-1");
+            observation.length_s = if number == 0 { length_s } else { 1.0 };
+            observation.traffic[0].accesses = accesses;
+            for (page, (address, node, from, accesses)) in observation.pages.iter_mut().zip(pages) {
+                (page.address, page.node) = (address, NodeId(node));
+                page.accesses = std::iter::once(NodeAccesses { node: NodeId(from), accesses }).collect();
+            }
+            observation.ranges.extend(ranges.into_iter().map(|(start, end, node, bytes)| Range {
+                pid: Pid(7),
+                start,
+                end,
+                bytes: vec![NodeBytes { node: NodeId(node), bytes }],
+                memory_policy: None,
+            }));
+            let decision = one.decide(&observation);
+            prop_assert_eq!(format!("{decision:?}"), format!("{:?}", other.decide(&observation)));
+            for Step { action, reason } in &decision.steps {
+                prop_assert!(reason.facts.iter().all(|fact| fact.value.is_finite()), "{reason}");
+                prop_assert!(action.fills().iter().all(|(node, _)| node.0 < 2), "{action}");
+            }
+            let outcome = Outcome { round: decision.round, moving_s: moved as f64, ..Outcome::default() };
+            one.learn(&outcome);
+            other.learn(&outcome);
+        }
+    }
 }

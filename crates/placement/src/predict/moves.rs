@@ -1,0 +1,156 @@
+//! From a plan to moves: those that are worth their cost by now, as far as nodes have room.
+
+use super::forecast::{Choice, Forecast};
+use super::search::Plan;
+use super::segments::Segment;
+use crate::action::{Action, AddressRange, Step};
+use crate::batches::Limits;
+use crate::costs::Costs;
+use crate::observation::Observation;
+use crate::reason::{Quantity, Reason, Rule};
+use machine::{NodeId, NodeWeight, Pid};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Part of a segment on one node from which on it can be taken back there.
+const CONCENTRATED: f64 = 0.8;
+
+/// What moving is weighed by.
+pub(super) struct Weighing<'a> {
+    /// The part of the time that the plan saves, 0 to 1.
+    pub gain: f64,
+    /// Rate of moving, bytes/s.
+    pub bytes_per_s: f64,
+    /// How long each process has been busy since it began, or since its last moves, s.
+    pub busy_s: &'a BTreeMap<Pid, f64>,
+}
+
+/// The moves of a round.
+#[derive(Default)]
+pub(super) struct Moves {
+    pub steps: Vec<Step>,
+    /// The processes that they are of.
+    pub pids: BTreeSet<Pid>,
+    /// Those of them whose moves are complete.
+    pub complete: BTreeSet<Pid>,
+    /// What would take them back.
+    pub back: Vec<Action>,
+    /// Their bytes, at most.
+    pub bytes: f64,
+}
+
+impl Moves {
+    /// The moves of each process that has been busy for long enough. Fails with the reason why nothing moves.
+    pub fn new(
+        plan: &Plan,
+        forecast: &Forecast,
+        mut limits: Limits,
+        weighing: &Weighing,
+        predicted: impl Fn(Rule) -> Reason,
+    ) -> Result<Self, Reason> {
+        let mut moves = Self::default();
+        let mut refused = predicted(Rule::NothingFaster);
+        for (pid, groups) in processes(forecast, plan) {
+            let wanted: f64 = groups.iter().map(|(choice, segments)| moved_bytes(forecast, *choice, segments)).sum();
+            let cost_s = wanted / weighing.bytes_per_s;
+            let saved_s = weighing.gain * weighing.busy_s.get(&pid).copied().unwrap_or(0.0);
+            let weighed =
+                |rule| predicted(rule).with(Quantity::MoveMs, cost_s * 1e3).with(Quantity::SavedMs, saved_s * 1e3);
+            if saved_s < cost_s {
+                refused = weighed(Rule::MovingCostsMore);
+                continue;
+            }
+            let mut granted = 0.0;
+            for (choice, segments) in groups {
+                let Some(action) = action(pid, choice, &segments, &mut limits, forecast) else { continue };
+                granted += action.bytes() as f64;
+                moves.back.extend(segments.iter().filter_map(|segment| taken_back(segment, forecast.costs)));
+                let rule = if choice == Choice::Deal { Rule::FasterDealt } else { Rule::FasterAtUsers };
+                moves.steps.push(Step { action, reason: weighed(rule) });
+            }
+            if granted == 0.0 {
+                refused = weighed(Rule::NoRoom);
+                continue;
+            }
+            moves.pids.insert(pid);
+            moves.bytes += granted;
+            if granted >= 0.99 * wanted {
+                moves.complete.insert(pid);
+            }
+        }
+        if moves.steps.is_empty() { Err(refused) } else { Ok(moves) }
+    }
+}
+
+/// The segments of each process that move, by choice and in order of address.
+fn processes<'a>(forecast: &'a Forecast, plan: &Plan) -> BTreeMap<Pid, BTreeMap<Choice, Vec<&'a Segment>>> {
+    let mut processes: BTreeMap<Pid, BTreeMap<Choice, Vec<&Segment>>> = BTreeMap::new();
+    for (segment, &choice) in forecast.segments.iter().zip(&plan.choices) {
+        if forecast.moved_bytes(segment, choice) >= 1.0 {
+            processes.entry(segment.pid).or_default().entry(choice).or_default().push(segment);
+        }
+    }
+    processes
+}
+
+fn moved_bytes(forecast: &Forecast, choice: Choice, segments: &[&Segment]) -> f64 {
+    segments.iter().map(|segment| forecast.moved_bytes(segment, choice)).sum()
+}
+
+/// Their ranges; adjacent ones as one.
+fn joined(segments: &[&Segment]) -> Vec<AddressRange> {
+    let mut ranges: Vec<AddressRange> = Vec::new();
+    for Segment { range, .. } in segments {
+        match ranges.last_mut().filter(|last| last.end == range.start) {
+            Some(last) => last.end = range.end,
+            None => ranges.push(*range),
+        }
+    }
+    ranges
+}
+
+/// The action that carries out a choice, as far as nodes have room.
+fn action(pid: Pid, choice: Choice, segments: &[&Segment], limits: &mut Limits, forecast: &Forecast) -> Option<Action> {
+    let (costs, ranges) = (forecast.costs, joined(segments));
+    match choice {
+        Choice::Leave => None,
+        Choice::Local(node) => {
+            let node = costs.nodes()[node].id;
+            let bytes = limits.take(node, moved_bytes(forecast, choice, segments) as u64, costs);
+            (bytes > 0).then_some(Action::MoveRanges { pid, node, ranges, bytes })
+        }
+        Choice::Deal => {
+            // What each node receives from others. Nodes without room for that receive nothing.
+            let comes = |node: usize| -> u64 {
+                let from_others =
+                    |segment: &&Segment| segment.dealt[node] * (segment.all_bytes() - segment.bytes[node]);
+                segments.iter().map(from_others).sum::<f64>() as u64
+            };
+            let dealt = segments.first()?.dealt.iter().enumerate().filter(|(_, part)| **part > 0.0);
+            let nodes: Vec<(usize, NodeId)> = dealt.map(|(at, _)| (at, costs.nodes()[at].id)).collect();
+            let has_room = |(at, node): &&(usize, NodeId)| limits.has_room(*node, comes(*at), costs);
+            let nodes: Vec<(usize, NodeId)> = nodes.iter().filter(has_room).copied().collect();
+            let bytes: u64 = nodes.iter().map(|(at, node)| limits.take(*node, comes(*at), costs)).sum();
+            let weights = costs.weights(&nodes.iter().map(|(_, node)| *node).collect()).into_iter();
+            let weights = weights.map(|(node, weight)| NodeWeight { node, weight }).collect();
+            (bytes > 0).then_some(Action::DealRanges { pid, weights, ranges, bytes })
+        }
+    }
+}
+
+/// What would take a segment's moves back, if one node has nearly all of it.
+fn taken_back(segment: &Segment, costs: &Costs) -> Option<Action> {
+    let all = segment.all_bytes();
+    let (index, on) = segment.bytes.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1))?;
+    let is_possible = segment.dealt[index] > 0.0 && *on >= CONCENTRATED * all;
+    let node = costs.nodes()[index].id;
+    let (pid, ranges, bytes) = (segment.pid, vec![segment.range], all.ceil() as u64);
+    is_possible.then_some(Action::MoveRanges { pid, node, ranges, bytes })
+}
+
+/// A move back, as far as its process and node still have room for it.
+pub(super) fn limited(action: Action, observation: &Observation, limits: &mut Limits, costs: &Costs) -> Option<Action> {
+    let Action::MoveRanges { pid, node, ranges, bytes } = action else { return None };
+    let process = observation.processes.iter().find(|process| process.pid == pid)?;
+    let bytes = if process.nodes.contains(node) { limits.take(node, bytes, costs) } else { 0 };
+    (bytes > 0).then_some(Action::MoveRanges { pid, node, ranges, bytes })
+}
