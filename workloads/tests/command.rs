@@ -141,7 +141,7 @@ fn equations_are_solved_with_any_threads() {
         assert_eq!(result["checksum"], json(&["cg", "--size", "1M", "--threads", threads])["checksum"]);
     }
     // The same equations, with elements further apart.
-    let spaced = |bytes: &str| json(&["cg", "--class", "S", "--threads", "3", "--repeat", "2", "--spacing", bytes]);
+    let spaced = |bytes: &str| json(&["cg", "--class", "S", "--threads", "3", "--spacing", bytes]);
     let plain = spaced("8");
     for bytes in ["64", "96", "128", "256"] {
         let result = spaced(bytes);
