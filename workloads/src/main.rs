@@ -311,9 +311,9 @@ fn run(verb: &Verb) -> Result<(), Error> {
                 webserver::run(team, size, repeat, *processes, *cure)
             })
         }
-        Verb::Cg(CgOptions { common, class }) => {
-            measure("cg", common, None, |team, size, repeat| cg::run(team, cg::Shape::new(*class, team, size)?, repeat))
-        }
+        Verb::Cg(CgOptions { common, class, spacing }) => measure("cg", common, None, |team, size, repeat| {
+            cg::run(team, cg::Shape::new(*class, *spacing, team, size)?, repeat)
+        }),
         Verb::Mg(options) => measure("mg", options, None, mg::run),
         Verb::Lu(options) => measure("lu", options, None, lu::run),
         Verb::Ua(options) => measure("ua", options, None, ua::run),

@@ -21,6 +21,10 @@ pub struct CgOptions {
     /// 6.75 MiB, for each thread
     #[arg(long, value_enum, conflicts_with = "size")]
     pub class: Option<crate::cg::Class>,
+    /// Bytes from one element of each array to the next: from 64 on, no two are on a cache line. With --size and lab, there
+    /// are fewer rows; NAS's classes take more memory
+    #[arg(long, value_enum, default_value = "8", value_name = "BYTES")]
+    pub spacing: crate::cg::Spacing,
 }
 
 /// Options of the verbs that have a flaw and its cure.

@@ -140,6 +140,13 @@ fn equations_are_solved_with_any_threads() {
         assert!(result["residual"].as_f64().unwrap() < 1e-9 && result["seconds"].as_f64().unwrap() > 0.0, "{result}");
         assert_eq!(result["checksum"], json(&["cg", "--size", "1M", "--threads", threads])["checksum"]);
     }
+    // The same equations, with elements further apart.
+    let spaced = |bytes: &str| json(&["cg", "--class", "S", "--threads", "3", "--spacing", bytes]);
+    let plain = spaced("8");
+    for bytes in ["64", "96", "128", "256"] {
+        let result = spaced(bytes);
+        assert_eq!((&result["rows"], &result["checksum"]), (&1400.into(), &plain["checksum"]), "{bytes}");
+    }
 }
 
 #[test]

@@ -179,7 +179,7 @@ proptest! {
 #[test]
 fn the_campaigns_are_good() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/campaigns");
-    for (name, cells, effects) in [("gachod", 84, 7), ("huge-pages", 6, 5), ("npb", 84, 3)] {
+    for (name, cells, effects) in [("gachod", 84, 7), ("huge-pages", 6, 5), ("npb", 84, 3), ("spacing", 20, 5)] {
         let campaign = explore::Campaign::load(&folder.join(format!("{name}.toml")), "1").unwrap();
         assert_eq!(campaign.cells.len(), cells, "{name}");
         let (none, all): (_, Vec<_>) = (explore::Results::default(), campaign.cells.iter().collect());

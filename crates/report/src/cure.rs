@@ -18,7 +18,7 @@ pub struct CureReport {
     pub ended: bool,
     /// Huge pages whose cure is worthwhile.
     pub chosen: u64,
-    /// Falsely shared huge pages whose cure takes more than it saves within the time of the recording.
+    /// Falsely shared huge pages whose cure takes more than it saves within as much time as the program was watched.
     pub not_worth_it: u64,
     /// Huge pages beyond the budget.
     pub over_budget: u64,
@@ -77,7 +77,11 @@ impl fmt::Display for CureReport {
             }
         }
         if self.not_worth_it > 0 {
-            writeln!(f, "  left {} whose cure takes more than it saves in the time recorded", self.not_worth_it)?;
+            writeln!(
+                f,
+                "  left {} whose cure takes more than it saves in as much time as was watched",
+                self.not_worth_it
+            )?;
         }
         if self.over_budget > 0 {
             writeln!(f, "  left {} beyond the budget", self.over_budget)?;

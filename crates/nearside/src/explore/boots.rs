@@ -65,7 +65,9 @@ impl<'a> Boots<'a> {
             }
             sleep(LOOK);
             if self.interrupted.load(Relaxed) {
-                running.iter().for_each(|running| end(&running.child));
+                for Running { child, .. } in &running {
+                    end(child);
+                }
             }
             let mut still = Vec::new();
             for mut running in running {

@@ -18,7 +18,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Exit code of failures that are not the program's own.
 const FAILED: u8 = 125;
@@ -29,8 +29,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Split falsely shared huge pages of a program, and move their parts to the nodes that use them
 ///
-/// Records the program for some seconds, from its start on, as `nearside hugepages find` does. Then each falsely shared huge page that saves
-/// more time than its cure takes is split, kept small (otherwise the kernel joins it again), and each of its small pages
+/// Records the program for some seconds, from its start on, as `nearside hugepages find` does. Then each falsely shared
+/// huge page that saves more than its cure takes, if the program runs as long again as it was watched, is split, kept small (otherwise the kernel joins it again), and each of its small pages
 /// moves to the node that uses it; all others stay huge. With CMD this needs no rights: the program does it to itself,
 /// through the library that reports its objects. With --pid it needs a capability, `CAP_SYS_NICE`, and the kernel may join
 /// the pages again. Nothing else of the system is changed, and nothing is left when the program ends.
@@ -131,6 +131,7 @@ impl Arguments {
         let (mut recorder, library) = record::begin(&recording, &Target::Program)?;
         let variables = recorder.environment(library.as_deref());
         let (name, path) = advisers.variable();
+        let began = Instant::now();
         let started = Program::start(&self.command, |command| {
             command.envs(variables).env(name, path);
         });
@@ -144,11 +145,11 @@ impl Arguments {
         recorder.add_process(program.pid());
         let followed = recorder.follow(&mut program, options.duration).map_err(Box::<dyn Error>::from);
         let done = followed.and_then(|trace| {
-            let mut all = self.cure(&trace.folder, Some(&mut advisers), program.is_over())?;
+            let mut all = self.cure(&trace.folder, began, Some(&mut advisers), program.is_over())?;
             while all.rounds < self.rounds && !program.is_over() {
                 let folder = scratch.path().join(all.rounds.to_string());
                 self.record_running(program.pid().0, &folder)?;
-                all.add(self.cure(&folder, Some(&mut advisers), program.is_over())?);
+                all.add(self.cure(&folder, began, Some(&mut advisers), program.is_over())?);
             }
             self.tell(&all)
         });
@@ -167,12 +168,12 @@ impl Arguments {
 
     fn cure_process(&self, pid: u32) -> Result<u8, Box<dyn Error>> {
         let scratch = tempfile::tempdir()?;
-        let mut all = CureReport::default();
+        let (mut all, began) = (CureReport::default(), Instant::now());
         while all.rounds < self.rounds {
             let folder = self.recording.output.clone().filter(|_| all.rounds == 0);
             let folder = folder.unwrap_or_else(|| scratch.path().join(all.rounds.to_string()));
             self.record_running(pid, &folder)?;
-            all.add(self.cure(&folder, None, false)?);
+            all.add(self.cure(&folder, began, None, false)?);
         }
         self.tell(&all)?;
         Ok(0)
@@ -213,8 +214,14 @@ impl Arguments {
         all
     }
 
-    /// Judges the trace, cures its processes, and prints what it did.
-    fn cure(&self, trace: &Path, advisers: Option<&mut Advisers>, is_over: bool) -> Result<CureReport, Box<dyn Error>> {
+    /// Judges the trace, cures its processes, which were watched from some time on, and prints what it did.
+    fn cure(
+        &self,
+        trace: &Path,
+        began: Instant,
+        advisers: Option<&mut Advisers>,
+        is_over: bool,
+    ) -> Result<CureReport, Box<dyn Error>> {
         let recorded = Reading::default().read(trace)?;
         let view = recorded.profile.view(&Filter::default());
         let found = HugePagesReport::new(&view, recorded.facts, 0);
@@ -233,7 +240,9 @@ impl Arguments {
             .collect();
         // Without marks, no mapping is added.
         let runs = if self.keep_small == Switch::On { CureLimits::RUNS } else { u64::MAX };
-        let limits = CureLimits { horizon_s: self.duration().as_secs_f64(), budget_bytes: self.budget, runs };
+        // What has run for some time is expected to run as long again.
+        let horizon_s = began.elapsed().as_secs_f64();
+        let limits = CureLimits { horizon_s, budget_bytes: self.budget, runs };
         let chosen = cures(&pages, &limits);
         let mut split: BTreeMap<Pid, Vec<&FalselyShared>> = BTreeMap::new();
         for (page, _) in pages.iter().zip(&chosen).filter(|(_, cure)| **cure == Cure::Split) {

@@ -10,22 +10,24 @@
 //! Unlike NAS's, the matrix has equally many entries in each row, and the largest on its diagonal: it is symmetric and
 //! positive definite without a search for the symmetric entry. With `--size`, the number of rows is a power of two, so
 //! that the parts of threads begin at huge pages; with a class of NAS's, or `lab`, parts are as odd as there.
+//!
+//! With `--spacing`, every element of every array is that far from the next one, as in Gachod's test of whether cache lines
+//! that threads share are what makes a pinning slow (5.3.1).
+
+mod shape;
+
+pub use shape::{Class, Shape, Spacing};
 
 use crate::arithmetic::mix;
-use crate::error::{self, Error};
-use crate::memory::{share, shares, untouched};
+use crate::error::Error;
+use crate::memory::{share, untouched};
 use crate::team::{Span, Team};
-use clap::ValueEnum;
 use crossbeam_utils::CachePadded;
 use machine::Random;
 use serde::Serialize;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Bytes of an entry: its column and its value.
-const ENTRY_BYTES: usize = size_of::<u32>() + size_of::<f64>();
-/// Bytes of the matrix for each thread in class C with 64 threads, and in the class `lab` with any number.
-const LAB_BYTES: usize = 27 << 18;
 /// Steps of one solution, as in NAS's CG.
 const STEPS: usize = 25;
 /// Rounds of a step: the product; the next solution and residual; the next direction.
@@ -33,54 +35,6 @@ const ROUNDS: usize = 3;
 /// Maximum relative difference of the residual and the value that the steps have computed: rounding is a thousand times
 /// less.
 const TOLERANCE: f64 = 1e-9;
-
-/// Size of a matrix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
-    rows: usize,
-    /// In each row.
-    entries: usize,
-}
-
-/// A class of NAS's CG, about as large as there; or class C's share of a thread for each thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-#[value(rename_all = "verbatim")]
-pub enum Class {
-    S,
-    W,
-    A,
-    B,
-    C,
-    #[value(name = "lab")]
-    Lab,
-}
-
-impl Shape {
-    /// Of a class, or else of this number of bytes.
-    pub fn new(class: Option<Class>, team: &Team, size: usize) -> Result<Self, Error> {
-        class.map_or_else(|| Self::of_size(size), |class| Ok(Self::of_class(class, team.threads)))
-    }
-
-    /// A power of two of rows with 16 entries each, in this number of bytes.
-    fn of_size(size: usize) -> Result<Self, Error> {
-        let entries = 16;
-        error::check_count(size, entries * ENTRY_BYTES)?;
-        Ok(Self { rows: 1 << (size / (entries * ENTRY_BYTES)).max(2).ilog2(), entries })
-    }
-
-    /// The rows of a class, and the entries that its rows have on average.
-    fn of_class(class: Class, threads: usize) -> Self {
-        let (rows, entries) = match class {
-            Class::S => (1400, 64),
-            Class::W => (7000, 81),
-            Class::A => (14_000, 144),
-            Class::B => (75_000, 196),
-            Class::C => (150_000, 240),
-            Class::Lab => (threads * LAB_BYTES / (240 * ENTRY_BYTES), 240),
-        };
-        Self { rows, entries }
-    }
-}
 
 /// Positions of the entries of a matrix.
 struct Matrix {
@@ -97,8 +51,8 @@ struct Pairing {
     change: u64,
 }
 
-/// One thread's rows.
-struct Part<'a> {
+/// One thread's rows; elements are `S` apart.
+struct Part<'a, const S: usize> {
     thread: usize,
     first_row: usize,
     columns: &'a mut [u32],
@@ -145,23 +99,45 @@ impl fmt::Display for Solution {
 
 /// Solves `repeat` systems with one matrix, each for the previous solution.
 pub fn run(team: &Team, shape: Shape, repeat: usize) -> Result<Solution, Error> {
-    let Shape { rows, entries } = shape;
+    // The distance of elements is known to the compiler, as in a program that was written for it.
+    match shape.spacing {
+        Spacing::None => solve::<1>(team, shape, repeat),
+        Spacing::Line => solve::<8>(team, shape, repeat),
+        Spacing::OneAndAHalf => solve::<12>(team, shape, repeat),
+        Spacing::Two => solve::<16>(team, shape, repeat),
+        Spacing::Four => solve::<32>(team, shape, repeat),
+    }
+}
+
+/// The elements that are used of an array.
+fn spaced<const S: usize, T>(all: &[T]) -> impl Iterator<Item = &T> {
+    all.chunks_exact(S).map(|element| &element[0])
+}
+
+/// The same, to be changed.
+fn spaced_mut<const S: usize, T>(all: &mut [T]) -> impl Iterator<Item = &mut T> {
+    all.chunks_exact_mut(S).map(|element| &mut element[0])
+}
+
+fn solve<const S: usize>(team: &Team, shape: Shape, repeat: usize) -> Result<Solution, Error> {
+    let Shape { rows, entries, .. } = shape;
     let matrix = Matrix::new(shape);
-    let (columns, values) = (untouched(rows * entries)?, untouched(rows * entries)?);
-    let [right, solution, residual, product] = [untouched(rows)?, untouched(rows)?, untouched(rows)?, untouched(rows)?];
+    let (columns, values) = (untouched(rows * entries * S)?, untouched(rows * entries * S)?);
+    let vector = || untouched(rows * S);
+    let [right, solution, residual, product] = [vector()?, vector()?, vector()?, vector()?];
     let sums = || (0..team.threads).map(|_| CachePadded::default()).collect();
-    let shared = Shared { matrix, direction: untouched(rows)?, sums: [sums(), sums(), sums()] };
+    let shared = Shared { matrix, direction: untouched(rows * S)?, sums: [sums(), sums(), sums()] };
     let part = |thread| share(rows, team.threads, thread);
     // Shares consist of whole rows.
-    let mut rest = (&mut *columns, &mut *values);
-    let vectors = shares(right, team.threads).zip(shares(solution, team.threads));
-    let vectors = vectors.zip(shares(residual, team.threads)).zip(shares(product, team.threads));
-    let parts = vectors.enumerate().map(|(thread, (((right, solution), residual), product))| {
-        let count = part(thread).len() * entries;
-        let columns = rest.0.split_off_mut(..count).unwrap_or_default();
-        let values = rest.1.split_off_mut(..count).unwrap_or_default();
+    let mut rest = (&mut *columns, &mut *values, [&mut *right, &mut *solution, &mut *residual, &mut *product]);
+    let parts = (0..team.threads).map(|thread| {
+        let rows = part(thread).len() * S;
+        let columns = rest.0.split_off_mut(..rows * entries).unwrap_or_default();
+        let values = rest.1.split_off_mut(..rows * entries).unwrap_or_default();
+        let vectors = rest.2.each_mut().map(|rest| rest.split_off_mut(..rows).unwrap_or_default());
+        let [right, solution, residual, product] = vectors;
         let first_row = part(thread).start;
-        Part { thread, first_row, columns, values, right, solution, residual, product, square: 0.0 }
+        Part::<S> { thread, first_row, columns, values, right, solution, residual, product, square: 0.0 }
     });
     let rounds_of_one = 2 + STEPS * ROUNDS;
     let rounds =
@@ -170,8 +146,9 @@ pub fn run(team: &Team, shape: Shape, repeat: usize) -> Result<Solution, Error> 
             Some(round) => part.work(&shared, round / rounds_of_one, round % rounds_of_one),
         })?;
     let steps_say = shared.sum(1).sqrt();
+    let [right, solution]: [Vec<f64>; 2] = [right, solution].map(|vector| spaced::<S, _>(vector).copied().collect());
     let length = right.iter().map(|value| value * value).sum::<f64>().sqrt();
-    check(&shared.matrix, right, solution, steps_say)?;
+    check(&shared.matrix, &right, &solution, steps_say)?;
     let hash = |hash: u64, value: &f64| (hash ^ value.to_bits()).wrapping_mul(0x0100_0000_01b3);
     let checksum = format!("{:016x}", solution.iter().fold(0xcbf2_9ce4_8422_2325, hash));
     let (span, second_half) =
@@ -194,7 +171,7 @@ fn check(matrix: &Matrix, right: &[f64], solution: &[f64], steps_say: f64) -> Re
 }
 
 impl Matrix {
-    fn new(Shape { rows, entries }: Shape) -> Self {
+    fn new(Shape { rows, entries, .. }: Shape) -> Self {
         let mut random = Random(1);
         let pairing = |_| {
             let factor = random.bits() | 1;
@@ -266,14 +243,15 @@ impl Shared<'_> {
     }
 }
 
-impl Part<'_> {
+impl<const S: usize> Part<'_, S> {
     /// Not inlined, as the other rounds, so that profilers can distinguish them.
     #[inline(never)]
     fn make(&mut self, matrix: &Matrix) {
         let entries = matrix.entries();
-        let rows = self.columns.chunks_exact_mut(entries).zip(self.values.chunks_exact_mut(entries));
+        let rows = self.columns.chunks_exact_mut(entries * S).zip(self.values.chunks_exact_mut(entries * S));
         for (row, (columns, values)) in (self.first_row..).zip(rows) {
-            for ((column, value), entry) in columns.iter_mut().zip(values).zip(matrix.row(row)) {
+            let elements = spaced_mut::<S, _>(columns).zip(spaced_mut::<S, _>(values));
+            for ((column, value), entry) in elements.zip(matrix.row(row)) {
                 (*column, *value) = (entry.0 as u32, entry.1);
             }
         }
@@ -288,7 +266,7 @@ impl Part<'_> {
                 self.start(shared, |_, before| before / length);
             }
             (Some(round), _) if round == STEPS * ROUNDS => {
-                shared.put(2, self.thread, self.solution.iter().map(|value| value * value).sum());
+                shared.put(2, self.thread, spaced::<S, _>(self.solution).map(|value| value * value).sum());
             }
             (Some(round), _) => match round % ROUNDS {
                 0 => {
@@ -307,10 +285,10 @@ impl Part<'_> {
     #[inline(never)]
     fn start(&mut self, shared: &Shared, right: impl Fn(f64, f64) -> f64) {
         let mut square = 0.0;
-        for row in 0..self.right.len() {
-            let value = right(self.right[row], self.solution[row]);
-            (self.right[row], self.solution[row], self.residual[row], self.product[row]) = (value, 0.0, value, 0.0);
-            shared.direction[self.first_row + row].store(value.to_bits(), Relaxed);
+        for at in (0..self.right.len()).step_by(S) {
+            let value = right(self.right[at], self.solution[at]);
+            (self.right[at], self.solution[at], self.residual[at], self.product[at]) = (value, 0.0, value, 0.0);
+            shared.direction[self.first_row * S + at].store(value.to_bits(), Relaxed);
             square += value * value;
         }
         shared.put(1, self.thread, square);
@@ -319,13 +297,14 @@ impl Part<'_> {
     /// The matrix times the direction.
     #[inline(never)]
     fn multiply(&mut self, shared: &Shared) {
-        let (mut together, own) = (0.0, &shared.direction[self.first_row..]);
+        let (mut together, own) = (0.0, &shared.direction[self.first_row * S..]);
         let entries = shared.matrix.entries();
-        let rows = self.columns.chunks_exact(entries).zip(self.values.chunks_exact(entries));
-        for ((product, direction), (columns, values)) in self.product.iter_mut().zip(own).zip(rows) {
+        let rows = self.columns.chunks_exact(entries * S).zip(self.values.chunks_exact(entries * S));
+        let vectors = spaced_mut::<S, _>(self.product).zip(spaced::<S, _>(own));
+        for ((product, direction), (columns, values)) in vectors.zip(rows) {
             let mut sum = 0.0;
-            for (column, value) in columns.iter().zip(values) {
-                sum += value * f64::from_bits(shared.direction[*column as usize].load(Relaxed));
+            for (column, value) in spaced::<S, _>(columns).zip(spaced::<S, _>(values)) {
+                sum += value * f64::from_bits(shared.direction[*column as usize * S].load(Relaxed));
             }
             *product = sum;
             together += sum * f64::from_bits(direction.load(Relaxed));
@@ -337,10 +316,9 @@ impl Part<'_> {
     #[inline(never)]
     fn improve(&mut self, shared: &Shared) {
         let (step, mut square) = (self.square / shared.sum(0), 0.0);
-        let own = &shared.direction[self.first_row..];
-        for (((solution, residual), product), direction) in
-            self.solution.iter_mut().zip(&mut *self.residual).zip(&*self.product).zip(own)
-        {
+        let own = spaced::<S, _>(&shared.direction[self.first_row * S..]);
+        let vectors = spaced_mut::<S, _>(self.solution).zip(spaced_mut::<S, _>(self.residual));
+        for (((solution, residual), product), direction) in vectors.zip(spaced::<S, _>(self.product)).zip(own) {
             *solution += step * f64::from_bits(direction.load(Relaxed));
             *residual -= step * product;
             square += *residual * *residual;
@@ -354,7 +332,8 @@ impl Part<'_> {
         let square = shared.sum(1);
         let ratio = square / self.square;
         self.square = square;
-        for (residual, direction) in self.residual.iter().zip(&shared.direction[self.first_row..]) {
+        let own = spaced::<S, _>(&shared.direction[self.first_row * S..]);
+        for (residual, direction) in spaced::<S, _>(self.residual).zip(own) {
             let next = residual + ratio * f64::from_bits(direction.load(Relaxed));
             direction.store(next.to_bits(), Relaxed);
         }
@@ -366,9 +345,13 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
+    fn shape(rows: usize, entries: usize) -> Shape {
+        Shape { rows, entries, spacing: Spacing::None }
+    }
+
     #[test]
     fn the_matrix_is_symmetric_and_has_its_largest_entries_on_the_diagonal() {
-        let matrix = Matrix::new(Shape { rows: 256, entries: 16 });
+        let matrix = Matrix::new(shape(256, 16));
         let mut entries = BTreeMap::<(usize, usize), f64>::new();
         for row in 0..matrix.rows() {
             for (place, (column, value)) in matrix.row(row).enumerate() {
@@ -386,30 +369,20 @@ mod tests {
     #[test]
     fn any_number_of_rows_is_paired() {
         for rows in [3, 7, 100, 1400, 2457, 7000] {
-            for pairing in &Matrix::new(Shape { rows, entries: 9 }).pairings {
+            for pairing in &Matrix::new(shape(rows, 9)).pairings {
                 let others: Vec<u64> = (0..rows as u64).map(|row| pairing.other(row, rows as u64)).collect();
                 assert!((0..rows as u64).all(|row| others[others[row as usize] as usize] == row), "{rows} rows");
                 assert!(others.iter().zip(0..).filter(|(other, row)| *other == row).count() <= 2, "{rows} rows");
             }
         }
-        let matrix = Matrix::new(Shape { rows: 150_000, entries: 240 });
+        let matrix = Matrix::new(shape(150_000, 240));
         let parts: std::collections::HashSet<_> = matrix.row(77_777).map(|(column, _)| column / 2000).collect();
         assert!(parts.len() > 60, "240 entries are in {} of 75 parts", parts.len());
     }
 
     #[test]
-    fn classes_have_nas_proportions() {
-        let megabytes = |class, threads| {
-            let Shape { rows, entries } = Shape::of_class(class, threads);
-            (rows * entries * ENTRY_BYTES) as f64 / f64::from(1 << 20)
-        };
-        assert!((megabytes(Class::C, 64) / 64.0 - 6.44).abs() < 0.1 && (megabytes(Class::Lab, 8) - 54.0).abs() < 0.1);
-        assert_eq!(Shape::of_size(32 << 20).unwrap(), Shape { rows: 1 << 17, entries: 16 });
-    }
-
-    #[test]
     fn columns_are_all_over_the_matrix() {
-        let matrix = Matrix::new(Shape { rows: 4096, entries: 16 });
+        let matrix = Matrix::new(shape(4096, 16));
         let pages: std::collections::HashSet<_> =
             (0..64).flat_map(|row| matrix.row(row).map(|(column, _)| column / 64).collect::<Vec<_>>()).collect();
         assert!(pages.len() > 50, "64 rows name columns on {} of 64 parts", pages.len());
@@ -427,7 +400,7 @@ mod tests {
 
     #[test]
     fn the_check_refuses_a_wrong_solution() {
-        let matrix = Matrix::new(Shape { rows: 256, entries: 16 });
+        let matrix = Matrix::new(shape(256, 16));
         let mut solution = solved(&matrix);
         let right = vec![1.0; 256];
         check(&matrix, &right, &solution, 0.0).unwrap();
