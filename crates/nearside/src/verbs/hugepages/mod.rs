@@ -3,6 +3,7 @@
 mod cure;
 mod find;
 
+use crate::output::terminal::Terminal;
 use clap::{Args, Subcommand};
 use std::process::ExitCode;
 
@@ -22,9 +23,9 @@ enum Command {
     Cure(Box<cure::Arguments>),
 }
 
-pub fn run(arguments: &Arguments) -> ExitCode {
+pub fn run(arguments: &Arguments, terminal: Terminal) -> ExitCode {
     match &arguments.command {
-        Command::Find(arguments) => find::run(arguments),
+        Command::Find(arguments) => find::run(arguments, terminal),
         Command::Cure(arguments) => cure::run(arguments),
     }
 }
