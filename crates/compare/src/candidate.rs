@@ -101,8 +101,8 @@ impl Candidate {
     }
 }
 
-/// All policies. Where two have the same name, those of the kernel and of other tools come first.
-fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
+/// All policies with what each does. Where two have the same name, those of the kernel and of other tools come first.
+pub fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
     let others = || OTHERS.iter().map(|(name, _)| plain(name));
     let own = placement::POLICIES.iter().filter(move |(name, _)| !others().any(|other| other == plain(name)));
     OTHERS.iter().chain(own).copied()

@@ -23,7 +23,7 @@ mod request;
 mod run_once;
 mod runs;
 
-pub use candidate::Candidate;
+pub use candidate::{Candidate, all};
 pub use comparison::CompareError;
 pub use explore::Seconds;
 pub use request::{Host, Request, check};

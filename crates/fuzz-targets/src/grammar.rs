@@ -15,6 +15,16 @@ pub(crate) fn machine_toml(bytes: &[u8]) {
     }
 }
 
+/// Lines of types and counts: what is read is a valid machine that can be written.
+pub(crate) fn synthetic(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    if let Ok(machine) = Machine::from_synthetic(text) {
+        assert!(machine.validate().is_empty());
+        let toml = machine.to_toml().expect("a good machine can be written");
+        assert_eq!(Machine::from_toml(&toml, Path::new("again.toml")).expect("what we write can be read"), machine);
+    }
+}
+
 /// The configuration of the service. Writing it and reading it back gives the same.
 pub(crate) fn agent_toml(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };

@@ -100,7 +100,7 @@ pub fn read_checked<T: DeserializeOwned>(
     };
     let value: T = toml::from_str(text).map_err(|error| {
         let offset = error.span().map_or(0, |span| span.start);
-        vec![mistake(offset, field_at(text, offset), with_nearest(error.message()))]
+        vec![mistake(offset, field_at(text, offset), with_nearest(&in_words(error.message())))]
     })?;
     let violations = check(&value);
     if violations.is_empty() {
@@ -110,6 +110,23 @@ pub fn read_checked<T: DeserializeOwned>(
     let root = DeTable::parse(text).unwrap_or_else(|_| Spanned::new(0..0, DeTable::new()));
     let at = |Violation { field, rule }| mistake(offset_of(&root, &field), field, rule);
     Err(violations.into_iter().map(at).collect())
+}
+
+/// serde's message with the types of TOML instead of those of Rust.
+fn in_words(message: &str) -> String {
+    let Some((wrong, expected)) = message.rsplit_once("expected ") else { return message.to_owned() };
+    let words = match expected {
+        "u8" | "u16" | "u32" | "u64" | "usize" | "a nonzero u32" => "a whole number, 0 or more",
+        "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number",
+        "f32" | "f64" => "a number",
+        "a boolean" => "true or false",
+        "a sequence" => "a list",
+        "a map" => "a table",
+        _ if expected.starts_with("struct ") => "a table",
+        _ if expected.starts_with("an array ") || expected.starts_with("a tuple ") => "a list",
+        _ => expected,
+    };
+    format!("{wrong}expected {words}")
 }
 
 /// Adds the most similar allowed name to serde's message about an unknown key or value.

@@ -62,15 +62,11 @@ pub enum MeasureError {
     Interrupted,
     /// A number's spread is above the limit, so it is not reported.
     #[error(
-        "repeats spread by up to {:.0} %, above the limit of {:.0} %: end other programs (load average {load}), or raise \
-         --max-spread",
-        spread * 100.0,
+        "repeats spread by more than {:.0} %: end other programs (load average {load}), or raise --max-spread",
         limit * 100.0
     )]
     Spread {
-        /// Interquartile range over the median.
-        spread: f64,
-        /// The limit.
+        /// The largest interquartile range over the median that is accepted.
         limit: f64,
         /// The kernel's load average of the last minute, as text.
         load: String,

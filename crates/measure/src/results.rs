@@ -16,6 +16,10 @@ pub struct Results {
     pub version: String,
     /// `2026-01-31`, UTC.
     pub date: String,
+    /// The measured machine's name.
+    pub machine: String,
+    /// Whether it is a virtual machine of the lab, whose times are simulated.
+    pub simulated: bool,
     /// Whether a requested part is missing.
     pub partial: bool,
     /// The missing parts and the reasons.
@@ -196,6 +200,8 @@ impl Results {
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             date: crate::date::today(),
+            machine: String::new(),
+            simulated: false,
             partial: !plan.missing.is_empty(),
             missing: plan.missing.clone(),
             notes: plan.notes.clone(),

@@ -76,7 +76,8 @@ pub fn run(host: &Host, plan: &Plan, interrupted: &AtomicBool, mut progress: imp
                 let refused = outcome.numbers().into_iter().filter(|number| number.value.is_none());
                 if let Some(spread) = refused.map(|number| number.spread).max_by(f64::total_cmp) {
                     let (limit, load) = (plan.options.max_spread, host.load.clone());
-                    results.missing.push(Missing::new(step, MeasureError::Spread { spread, limit, load }));
+                    let what = format!("{step} (spread {:.0} %)", spread * 100.0);
+                    results.missing.push(Missing::new(what, MeasureError::Spread { limit, load }));
                 }
                 results.take(step, outcome);
             }

@@ -8,12 +8,15 @@ mod output;
 mod process;
 mod verbs;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches, Parser};
+use clap_complete::CompleteEnv;
 use options::usage_error::UsageError;
+use options::user_configuration::UserConfiguration;
+use options::value_error::in_words;
 use std::error::Error;
 use std::io::Write;
 use std::process::ExitCode;
-use verbs::Verb;
+use verbs::{Verb, completions};
 
 /// nearside finds, explains and fixes NUMA problems on Linux, on the machine you have or on one it builds for you.
 #[derive(Debug, Parser)]
@@ -21,6 +24,9 @@ use verbs::Verb;
 struct Cli {
     #[command(subcommand)]
     verb: Verb,
+
+    #[command(flatten)]
+    terminal: output::terminal::Terminal,
 }
 
 const EXIT_CODES: &str = "\
@@ -37,13 +43,23 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     interrupt::survive_file_limits();
-    match Cli::parse().verb.run() {
+    CompleteEnv::with_factory(Cli::command).var(completions::VARIABLE).complete();
+    match run() {
         Ok(code) => code,
         Err(error) => {
             print_error(error.as_ref());
             if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
+}
+
+fn run() -> Result<ExitCode, Box<dyn Error>> {
+    let configuration = UserConfiguration::load().map_err(UsageError::boxed)?;
+    let matches = configuration.apply(Cli::command()).try_get_matches();
+    let parsed = matches.and_then(|matches| Cli::from_arg_matches(&matches));
+    let Cli { verb, terminal } = parsed.unwrap_or_else(|error| in_words(error).exit());
+    configuration.cache.into_iter().for_each(lab::setup::keep_in);
+    verb.run(terminal)
 }
 
 /// Prints an error with its causes.

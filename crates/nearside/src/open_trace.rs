@@ -1,8 +1,10 @@
 //! Reads a trace: its description, and the profile of its samples and events.
 
+use crate::options::candidates;
 use crate::options::machine_source;
 use crate::options::policy::note;
 use clap::Args;
+use clap_complete::ArgValueCompleter;
 use indicatif::{ProgressBar, ProgressStyle};
 use machine::{Machine, size};
 use profile::{CodeId, MemoryRange, Profile, Recording, Symbols};
@@ -34,7 +36,7 @@ pub struct Reading {
     /// The machine that the trace was recorded on: a machine file, hwloc XML, a preset, or a folder (see nearside
     /// topology --from). Nearside's traces describe theirs; perf.data files only name nodes and CPUs, without latencies
     /// [default: from the trace, or else this host]
-    #[arg(long, value_name = "MACHINE")]
+    #[arg(long, value_name = "MACHINE", add = ArgValueCompleter::new(candidates::machines))]
     machine: Option<String>,
 
     /// A function of the program that allocates for others, so that its caller is the allocation site; malloc, operator

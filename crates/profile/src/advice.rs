@@ -13,6 +13,7 @@ use crate::statistics::{Confidence, Share};
 use crate::symbols::File;
 use crate::tally::{Counts, Tally};
 use crate::view::View;
+use crate::waiting::WaitingAccesses;
 use machine::NodeId;
 use queueing::Distances;
 use serde::Serialize;
@@ -84,12 +85,14 @@ impl View<'_> {
         let ids: Vec<SiteId> = sites.iter().map(|(site, _)| *site).collect();
         let flows = self.flows_of_sites(&ids);
         let all = Pattern::of_all(self, &Distances::new(profile.machine()));
-        let (sites, flows, all) = (&sites, &flows, &all);
+        let waiting = WaitingAccesses::new(self);
+        let (sites, flows, all, waiting) = (&sites, &flows, &all, &waiting);
         // Strided, so that each thread gets an equal part of the most expensive sites.
         let part = |first: usize| {
             let distances = Distances::new(profile.machine());
-            let advise =
-                |((site, tally), flow): (&(SiteId, Tally), &Flow)| self.advise(*site, tally, flow, all, &distances);
+            let advise = |((site, tally), flow): (&(SiteId, Tally), &Flow)| {
+                self.advise((*site, tally), flow, all, waiting, &distances)
+            };
             sites.iter().zip(flows).skip(first).step_by(THREADS).map(advise).collect::<Vec<_>>()
         };
         let parts: Vec<Vec<Advice>> = thread::scope(|scope| {
@@ -101,12 +104,20 @@ impl View<'_> {
         (0..sites.len()).filter_map(|at| parts.get_mut(at % THREADS)?.next()).collect()
     }
 
-    fn advise(&self, site: SiteId, tally: &Tally, flow: &Flow, all: &Pattern, distances: &Distances) -> Advice {
+    fn advise(
+        &self,
+        (site, tally): (SiteId, &Tally),
+        flow: &Flow,
+        all: &Pattern,
+        waiting: &WaitingAccesses,
+        distances: &Distances,
+    ) -> Advice {
         let profile = self.profile();
         let pattern = Pattern::new(flow, distances);
         let kind = profile.site(site).map_or(ObjectKind::Unknown, |site| site.kind);
         let situation = Situation { kind, machine: profile.machine(), factor: distances.saturated_factor(), all, flow };
-        let Decision { mut action, evidence, confidence, mut ruled_out, huge_pages } = decide(&pattern, &situation);
+        let decision = waiting.evidence(flow, profile).map_or_else(|| decide(&pattern, &situation), Decision::wait);
+        let Decision { mut action, evidence, confidence, mut ruled_out, huge_pages } = decision;
         let nodes = process_nodes(&pattern, all, profile);
         let placed = |access: &Access| profile.site_of(access.object) == Some(site);
         let is_spread = |action| action == Action::PinThreads && pattern.processes.len() > 1;

@@ -118,6 +118,7 @@ mod tally;
 mod trace_symbols;
 mod verdict;
 mod view;
+mod waiting;
 
 pub use advice::{Advice, ProcessNode};
 pub use code::Code;
@@ -143,5 +144,6 @@ pub use site::Site;
 pub use statistics::{Confidence, Share, wilson};
 pub use symbols::{Data, File, Function, NoSymbols, SourceLine, Symbols};
 pub use tally::{Counts, Tally};
-pub use verdict::{Metric, Problem, Verdict};
+pub use verdict::{Metric, Potential, Problem, Verdict};
 pub use view::{Ranking, View};
+pub use waiting::Waiting;

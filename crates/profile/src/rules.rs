@@ -42,6 +42,15 @@ pub(crate) struct Decision {
     pub huge_pages: Vec<HugePage>,
 }
 
+impl Decision {
+    /// Nothing is to be done about memory whose threads wait for others.
+    pub fn wait(evidence: Evidence) -> Self {
+        let confidence = if evidence.samples < FEWEST { Confidence::Low } else { Confidence::High };
+        let (evidence, ruled_out, huge_pages) = (vec![evidence], Vec::new(), Vec::new());
+        Self { action: Action::LeaveAlone, evidence, confidence, ruled_out, huge_pages }
+    }
+}
+
 /// The facts tested so far, and their joint confidence.
 struct Case {
     evidence: Vec<Evidence>,

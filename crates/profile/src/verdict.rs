@@ -1,5 +1,6 @@
 //! Whether NUMA is the problem: does the program depend on memory, is its memory remote, and is memory contended?
 
+use crate::gain::{Placement, gain};
 use crate::ids::ThreadId;
 use crate::measurements::Measurements;
 use crate::object::ObjectKind;
@@ -12,6 +13,7 @@ use machine::NodeId;
 use queueing::{Distances, LINE_BYTES, NEARLY_FULL};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::thread;
 
 /// Memory accesses per instruction from which on there are many.
 const MANY_ACCESSES: f64 = 0.005;
@@ -21,6 +23,10 @@ const MEMORY_BOUND: f64 = 0.05;
 const MOST_LOCAL: f64 = 0.9;
 /// Imbalance of controllers from which on a single one is the problem, not all.
 const IMBALANCED: f64 = 0.35;
+/// Least speedup that is worth acting on.
+const WORTH_IT: f64 = 1.05;
+/// Most of the time that an upper bound of a gain saves.
+const MOST_SAVED: f64 = 0.99;
 const Z_95: f64 = 1.96;
 
 /// The problem.
@@ -70,6 +76,8 @@ pub struct Verdict {
     pub problem: Problem,
     /// Whether placing memory or threads elsewhere can help.
     pub is_numa_problem: bool,
+    /// What placing all memory ideally would gain; none without a NUMA problem, or if latencies are not known.
+    pub potential: Option<Potential>,
     /// As text.
     pub text: String,
     /// The metrics, in order of evaluation.
@@ -80,6 +88,30 @@ pub struct Verdict {
     pub local_access_ratio_interval: (f64, f64),
     /// The share of accesses that are not to a known object, 0 to 1.
     pub unknown_share: f64,
+}
+
+/// What can be gained at most: by memory that is on the node of each access, or spread evenly over all nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Potential {
+    /// Speedup of the whole program.
+    pub speedup: f64,
+    /// Its 95 % confidence interval, where latencies vary by as much as their mean.
+    pub speedup_interval: (f64, f64),
+}
+
+impl Potential {
+    /// For a speedup that is predicted from `samples` latencies; they are waited for in `waiting` of the time.
+    fn new(speedup: f64, waiting: f64, samples: u64) -> Self {
+        let saved = 1.0 - 1.0 / speedup;
+        let error = Z_95 * waiting / (samples.max(1) as f64).sqrt();
+        let speedup_of = |saved: f64| 1.0 / (1.0 - saved.clamp(0.0, MOST_SAVED));
+        Self { speedup, speedup_interval: (speedup_of(saved - error), speedup_of(saved + error)) }
+    }
+
+    /// Whether it is worth acting on, even if it is at its lower bound.
+    fn is_worth_it(&self) -> bool {
+        self.speedup_interval.0 >= WORTH_IT
+    }
 }
 
 impl View<'_> {
@@ -98,18 +130,34 @@ impl View<'_> {
         ];
         let samples = pattern.remote.1;
         let problem = problem(&metrics, samples);
+        let is_numa = matches!(problem, Problem::Contention | Problem::Distance);
+        let potential = if is_numa { self.potential(&distances, samples) } else { None };
         let objects = self.profile().objects().iter().zip(&self.groups().objects);
         let unknown = objects.filter(|(object, _)| object.kind == ObjectKind::Unknown);
         let unknown: f64 = unknown.map(|(_, tally)| tally.accesses).sum();
         Verdict {
             problem,
-            is_numa_problem: matches!(problem, Problem::Contention | Problem::Distance),
-            text: text(problem, &metrics, samples),
+            is_numa_problem: is_numa && potential.is_none_or(|potential| potential.is_worth_it()),
+            text: text(problem, &metrics, samples, potential.as_ref()),
+            potential,
             metrics,
             samples,
             local_access_ratio_interval: wilson(samples - pattern.remote.0, samples, Z_95),
             unknown_share: ratio(unknown, self.tally().accesses).unwrap_or(0.0),
         }
+    }
+
+    fn potential(&self, distances: &Distances, samples: u64) -> Option<Potential> {
+        let flow = self.flow();
+        let placed = |placement, distances: &Distances| gain(self, &flow, distances, |_| true, &placement);
+        let (local, interleaved) = thread::scope(|scope| {
+            // Distances keep what they have computed, for one thread.
+            let local = scope.spawn(|| placed(Placement::Local, &Distances::new(self.profile().machine())));
+            let interleaved = placed(Placement::Interleaved, distances);
+            (local.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), interleaved)
+        });
+        let best = [local, interleaved].into_iter().flatten().max_by(|a, b| a.speedup.total_cmp(&b.speedup))?;
+        Some(Potential::new(best.speedup, best.time_in_use * best.memory_bound, samples))
     }
 
     fn accesses_per_instruction(&self, measured: &Measurements) -> Metric {
@@ -318,7 +366,7 @@ fn waits(metrics: &[Metric]) -> bool {
     decides.is_none_or(|metric| metric.is_bad)
 }
 
-fn text(problem: Problem, metrics: &[Metric], samples: u64) -> String {
+fn text(problem: Problem, metrics: &[Metric], samples: u64, potential: Option<&Potential>) -> String {
     let value = |name: &str| metrics.iter().find(|metric| metric.name == name).and_then(|metric| metric.value);
     let number = |name: &str| value(name).map_or_else(|| "unknown".to_owned(), |value| format!("{value:.3}"));
     let percent = |name: &str| {
@@ -345,11 +393,32 @@ fn text(problem: Problem, metrics: &[Metric], samples: u64) -> String {
         ),
         Problem::Contention => {
             let imbalance = number("imbalance");
-            format!(
-                "NUMA is the problem: memory is contended ({latency} times its idle latency, imbalance {imbalance}); \
-                 {local} of the accesses are local"
-            )
+            let why = format!(
+                "memory is contended ({latency} times its idle latency, imbalance {imbalance}); {local} of the \
+                 accesses are local"
+            );
+            of_numa(&why, potential)
         }
-        Problem::Distance => format!("NUMA is the problem: only {local} of the accesses are local"),
+        Problem::Distance => of_numa(&format!("only {local} of the accesses are local"), potential),
+    }
+}
+
+/// Whether it is worth acting on, and what can be gained.
+fn of_numa(why: &str, potential: Option<&Potential>) -> String {
+    let Some(potential) = potential else {
+        return format!(
+            "NUMA may be the problem: {why}; what can be gained is not known without latencies of the accesses and the \
+             machine"
+        );
+    };
+    let Potential { speedup, speedup_interval: (low, high) } = potential;
+    let gain = format!("{speedup:.2} times as fast ({low:.2} to {high:.2})");
+    match potential.is_worth_it() {
+        true => format!("NUMA is the problem: {why}; ideally placed memory would make it {gain}"),
+        false if *high >= WORTH_IT => format!(
+            "NUMA is not worth acting on, as far as these samples tell: {why}, but ideally placed memory would make it \
+             {gain}, and {WORTH_IT} is not sure: record longer"
+        ),
+        false => format!("NUMA is not worth acting on: {why}, but ideally placed memory would make it {gain}"),
     }
 }

@@ -7,8 +7,6 @@ use profile::View;
 use serde::Serialize;
 use std::fmt;
 
-/// Version of the JSON form.
-const SCHEMA: u32 = 1;
 /// Fewer samples that reached memory decide nothing.
 const FEWEST: u64 = 10;
 
@@ -61,8 +59,6 @@ pub struct Assertion {
 /// All limits, and whether they hold. Serialised, it is the JSON form.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AssertReport {
-    /// Version of this form.
-    pub schema: u32,
     /// The trace.
     pub trace: String,
     /// Samples that reached memory.
@@ -155,7 +151,7 @@ impl AssertReport {
         };
         let assertions: Vec<Assertion> = asserted.into_iter().flatten().map(assertion).collect();
         let passed = assertions.iter().all(|assertion| assertion.holds == Some(true));
-        Self { schema: SCHEMA, trace, samples: verdict.samples, passed, assertions }
+        Self { trace, samples: verdict.samples, passed, assertions }
     }
 
     fn failures(&self) -> usize {

@@ -1,4 +1,4 @@
-//! Escapes texts of traces for pictures and pages: control and direction characters become U+FFFD.
+//! Escapes texts of traces: for pictures and pages, control and direction characters become U+FFFD; for terminals, `?`.
 
 /// Longest name; longer ones are truncated: template arguments of C++ may fill pages.
 const LONGEST_NAME: usize = 200;
@@ -22,6 +22,11 @@ fn cut(text: &str, longest: usize) -> String {
         short.push('…');
     }
     short.replace(is_odd, "\u{fffd}")
+}
+
+/// A text for a terminal, which control characters would change.
+pub(crate) fn plain(text: &str) -> String {
+    text.replace(is_odd, "?")
 }
 
 fn is_odd(c: char) -> bool {

@@ -1,7 +1,9 @@
 //! Huge pages that nodes share falsely: values, and text.
 
+use crate::layout::{Layout, Tone};
 use crate::profile::TraceFacts;
 use crate::profile::advice::{kind_words, place};
+use crate::profile::overview_text::heading;
 use crate::profile::site_key::source_of;
 use crate::{Table, bytes, count, percent};
 use machine::NodeId;
@@ -11,19 +13,14 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Version of the JSON form.
-const SCHEMA: u32 = 1;
 /// Standard deviations that exclude 5 %.
 const Z_95: f64 = 1.960;
 /// Parts of a huge page that are listed; of more, only the nodes.
 const MOST_PARTS: usize = 6;
-const WIDTH: usize = 100;
 
 /// Huge pages of a trace and how nodes share them. Serialised, it is the JSON form.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HugePagesReport {
-    /// Version of this form.
-    pub schema: u32,
     /// Whether a cure is worthwhile.
     pub found: bool,
     /// The verdict as text.
@@ -85,7 +82,6 @@ impl HugePagesReport {
         let savings = huge.iter().filter_map(|page| page.saving);
         let avoidable = savings.map(|saving| saving.avoidable_samples).sum::<u64>().min(judged);
         let mut report = Self {
-            schema: SCHEMA,
             found: objects.iter().any(|row| row.worth_a_cure),
             verdict: String::new(),
             trace,
@@ -144,32 +140,38 @@ impl HugePagesReport {
 
 impl fmt::Display for HugePagesReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}", self.verdict)?;
+        let layout = Layout::of(f);
+        let tone = if self.found { Tone::Bad } else { Tone::Good };
+        f.write_str(&layout.painted_lines(tone, &layout.wrapped("", &self.verdict)))?;
         if self.huge_pages.falsely_shared > 0 {
             let (low, high) = self.avoidable_interval;
             let [share, low, high] = [self.avoidable_share, low, high].map(percent);
-            writeln!(f, "of {} remote samples, {share} are avoidable ({low} to {high})", count(self.remote_samples))?;
+            let remote = count(self.remote_samples);
+            let text = format!("of {remote} remote samples, {share} are avoidable ({low} to {high})");
+            f.write_str(&layout.wrapped("", &text))?;
         }
         let (unknown, all) = self.undecided();
         if unknown > 0 {
             let pages = self.huge_pages.unknown;
             let share = percent(unknown as f64 / all as f64);
-            writeln!(
-                f,
+            let text = format!(
                 "{pages} huge pages stay unknown, with {share} of the samples: fewer than {FEWEST_OF_BLOCK} each. Record \
                  longer, or with a shorter --period"
-            )?;
+            );
+            f.write_str(&layout.wrapped("", &text))?;
         }
         if !self.objects.is_empty() {
-            write!(f, "\n{}{}", heading("objects", self.top, self.objects.len()), self.object_table())?;
+            f.write_str(&part(layout, "objects", self.top, self.objects.len()))?;
+            f.write_str(&layout.text(&self.object_table()))?;
         }
         let mut falsely: Vec<&HugePage> =
             self.blocks.iter().filter(|page| page.is_falsely_shared() && may_be_huge(page)).collect();
         falsely.sort_by_key(|page| (Reverse(page.remote_samples), page.process, page.address));
         if !falsely.is_empty() {
-            write!(f, "\n{}", heading("falsely shared, small pages by owner", self.top, falsely.len()))?;
+            f.write_str(&part(layout, "falsely shared, small pages by owner", self.top, falsely.len()))?;
         }
-        falsely.iter().take(self.top).try_for_each(|page| writeln!(f, "  {}", BlockText(page)))
+        let block = |page: &HugePage| layout.wrapped(&format!("  {:#x}  ", page.address), &block_text(page));
+        falsely.iter().take(self.top).try_for_each(|page| f.write_str(&block(page)))
     }
 }
 
@@ -178,12 +180,12 @@ fn may_be_huge(page: &HugePage) -> bool {
     page.is_huge || page.lies_on.len() < 2
 }
 
-fn heading(name: &str, top: usize, all: usize) -> String {
-    if top < all { format!("{name}, {top} of {all}\n") } else { format!("{name}\n") }
+fn part(layout: Layout, name: &str, top: usize, all: usize) -> String {
+    heading(layout, &if top < all { format!("{name}, {top} of {all}") } else { name.to_owned() })
 }
 
 impl HugePagesReport {
-    fn object_table(&self) -> String {
+    fn object_table(&self) -> Table {
         let mut table = Table::new([
             "  object",
             "kind",
@@ -198,12 +200,12 @@ impl HugePagesReport {
             "misplaced",
             "gain",
             "pays after",
-            "allocated by",
-        ]);
+        ])
+        .optional(&[12, 10, 9, 8, 5, 7, 6, 1]);
         for HugePagesRow { summary, source, pages, .. } in self.objects.iter().take(self.top) {
             let counts = &pages.huge_pages;
             let other = counts.mixed + counts.drifting + counts.padding_needed;
-            table.row([
+            let cells = [
                 format!("  {}", summary.object),
                 kind_words(summary.kind).to_owned(),
                 if summary.bytes > 0 { bytes(summary.bytes) } else { "-".to_owned() },
@@ -217,35 +219,29 @@ impl HugePagesReport {
                 count(pages.misplaced_pages),
                 pages.gain.map_or_else(|| "-".to_owned(), |gain| format!("{:.3}x", gain.speedup)),
                 pages.pays_after_s.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.2} s")),
-                place(&summary.label, source.as_deref(), WIDTH / 3),
-            ]);
+            ];
+            table.noted(cells, place(&summary.label, source.as_deref()));
         }
-        table.to_string()
+        table
     }
 }
 
-/// A block and its owners, in a line.
-struct BlockText<'a>(&'a HugePage);
-
-impl fmt::Display for BlockText<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let page = self.0;
-        write!(f, "{:#x}  ", page.address)?;
-        if page.owners.len() <= MOST_PARTS {
-            for (number, owner) in page.owners.iter().enumerate() {
-                let last = owner.first_page + owner.pages - 1;
-                let comma = if number == 0 { "" } else { ", " };
-                write!(f, "{comma}{}-{last} node {}", owner.first_page, owner.node)?;
-            }
-        } else {
-            let mut nodes: BTreeMap<NodeId, u64> = BTreeMap::new();
-            page.owners.iter().for_each(|owner| *nodes.entry(owner.node).or_default() += owner.pages);
-            let nodes: Vec<String> = nodes.iter().map(|(node, pages)| format!("{pages} node {node}")).collect();
-            write!(f, "in turn, of those seen {}", nodes.join(", "))?;
-        }
-        let lies: Vec<String> = page.lies_on.iter().map(ToString::to_string).collect();
-        let lies = if lies.is_empty() { "an unknown node".to_owned() } else { format!("node {}", lies.join(", ")) };
-        let unsure = if page.is_huge { "" } else { ", perhaps of small pages" };
-        write!(f, " ({} samples, {}; lies on {lies}{unsure})", page.samples, percent(page.held))
-    }
+/// The owners of a block.
+fn block_text(page: &HugePage) -> String {
+    let owners: Vec<String> = if page.owners.len() <= MOST_PARTS {
+        let owner = |owner: &profile::Owner| {
+            format!("{}-{} node {}", owner.first_page, owner.first_page + owner.pages - 1, owner.node)
+        };
+        page.owners.iter().map(owner).collect()
+    } else {
+        let mut nodes: BTreeMap<NodeId, u64> = BTreeMap::new();
+        page.owners.iter().for_each(|owner| *nodes.entry(owner.node).or_default() += owner.pages);
+        nodes.iter().map(|(node, pages)| format!("{pages} node {node}")).collect()
+    };
+    let in_turn = if page.owners.len() <= MOST_PARTS { "" } else { "in turn, of those seen " };
+    let lies: Vec<String> = page.lies_on.iter().map(ToString::to_string).collect();
+    let lies = if lies.is_empty() { "an unknown node".to_owned() } else { format!("node {}", lies.join(", ")) };
+    let unsure = if page.is_huge { "" } else { ", perhaps of small pages" };
+    let (owners, held) = (owners.join(", "), percent(page.held));
+    format!("{in_turn}{owners} ({} samples, {held}; lies on {lies}{unsure})", page.samples)
 }

@@ -14,6 +14,7 @@ mod flamegraph;
 mod html;
 mod huge_pages;
 mod lab;
+mod layout;
 mod measure;
 mod memory;
 mod memory_text;
@@ -41,10 +42,10 @@ pub use self::explore::table::RunTable;
 pub use self::explore::{CampaignReport, CellReport, RankingReport};
 pub use self::measure::{MeasureText, measure_svg};
 pub use self::profile::{
-    AdviceRow, By, Change, Column, Compared, Controller, Detail as ProfileDetail, DetailReport, DiffReport,
-    FunctionRow, Mark, NextSteps, NodeChange, ObjectPages, ObjectRow, PageRow, ProcessRow, ProfileReport, Ranked, Side,
-    SiteChange, SiteRow, SiteSide, SmallRow, Subject, ThreadChange, ThreadRow, ThreadSide, Timeline, TimelineRow,
-    TraceFacts, Wanted, controllers,
+    AdviceRow, AllocatedBy, By, Change, Column, Compared, Controller, Detail as ProfileDetail, DetailReport,
+    DiffReport, FunctionRow, Mark, NextSteps, NodeChange, ObjectPages, ObjectRow, PageRow, ProcessRow, ProfileReport,
+    Ranked, Side, SiteChange, SiteRow, SiteSide, SmallRow, Subject, ThreadChange, ThreadRow, ThreadSide, Timeline,
+    TimelineRow, TraceFacts, Wanted, controllers,
 };
 pub use assertions::{AssertReport, Assertion, Bound, Limits};
 pub use bind::{BindByTraceReport, BindEvent, BindReport, NodeThreads};
@@ -60,6 +61,7 @@ pub use flamegraph::{FlameGraphError, RemoteCost};
 pub use html::{campaign_to_html, comparison_to_html, profile_to_html};
 pub use huge_pages::{HugePagesReport, HugePagesRow};
 pub use lab::{LabReport, Samples};
+pub use layout::Layout;
 pub use memory::{CgroupReport, MemoryReport, NodeMemory, NodeUses, ProcessMemory, Rates, Use, is_numa_event};
 pub use memory_text::{History, MemoryText};
 pub use migrate::{Count, MigrateReport, NodeCount, RefusedThread, StayedPages, Threads};

@@ -1,8 +1,8 @@
 //! The result of `nearside measure`, for terminals and as a picture.
 
 use crate::Table;
-use crate::picture::{HeatMap, heat_maps_to_svg};
-use ::measure::{Bandwidth, Caches, Firmware, LinkSharing, LoadedCurve, Matrix, Number, Results};
+use crate::picture::{HeatMap, MEMORY, heat_maps_to_svg};
+use ::measure::{Bandwidth, Caches, Firmware, LinkSharing, LoadedCurve, Matrix, Missing, Number, Results};
 use machine::{NodeId, quantile, size};
 use std::fmt::{self, Write};
 
@@ -45,15 +45,35 @@ impl fmt::Display for MeasureText<'_> {
         }
         if !results.missing.is_empty() {
             writeln!(f, "\nMissing")?;
-            let line = |missing: &::measure::Missing| format!("{}: {}", missing.what, missing.why);
-            few(f, results.missing.iter().map(line))?;
+            reasons(f, &results.missing)?;
         }
         Ok(())
     }
 }
 
+/// Each reason once, with what it concerns.
+fn reasons(f: &mut fmt::Formatter<'_>, missing: &[Missing]) -> fmt::Result {
+    let mut by_reason: Vec<(&str, Vec<&str>)> = Vec::new();
+    for Missing { what, why } in missing {
+        match by_reason.iter_mut().find(|(reason, _)| reason == why) {
+            Some((_, parts)) => parts.push(what),
+            None => by_reason.push((why, vec![what])),
+        }
+    }
+    for (why, parts) in by_reason {
+        match parts.as_slice() {
+            [part] => writeln!(f, "  {part}: {why}")?,
+            parts => {
+                writeln!(f, "  {} parts: {why}", parts.len())?;
+                few(f, parts.iter().map(|part| format!("  {part}")))?;
+            }
+        }
+    }
+    Ok(())
+}
+
 fn how(results: &Results) -> String {
-    let Results { version, date, settings, partial, .. } = results;
+    let Results { version, date, machine, simulated, settings, partial, .. } = results;
     let medians = match settings.repeats {
         1 => "single measurements".to_owned(),
         repeats => format!("medians of {repeats} or more"),
@@ -61,19 +81,24 @@ fn how(results: &Results) -> String {
     let quick = if settings.quick { ", quick" } else { "" };
     let partial = if *partial { ", PARTIAL" } else { "" };
     let size = size::format(settings.size_bytes);
-    format!("measured by nearside {version} on {date}: {medians}, arrays of {size}{quick}{partial}")
+    let simulated = if *simulated { " (simulated)" } else { "" };
+    format!(
+        "{machine}{simulated}, measured by nearside {version} on {date}: {medians}, arrays of {size}{quick}{partial}"
+    )
 }
 
 /// Heat maps of everything measured per pair of nodes.
-pub fn measure_svg(name: &str, results: &Results) -> String {
-    let map = |title, matrix: &Matrix, show, more_is_better| HeatMap {
+pub fn measure_svg(results: &Results) -> String {
+    let map_of = |columns, title, matrix: &Matrix, show, more_is_better| HeatMap {
         title,
+        columns,
         nodes: &results.nodes,
         values: matrix.iter().map(|row| row.iter().map(|number| (*number)?.value).collect()).collect(),
         more_is_better,
         scale: None,
         show,
     };
+    let map = |title, matrix, show, more_is_better| map_of(MEMORY, title, matrix, show, more_is_better);
     let mut maps = Vec::new();
     maps.extend(results.latency_ns.as_ref().map(|latency| map("Idle memory latency, ns", latency, ns as Show, false)));
     if let Some(of) = &results.bandwidth_bytes_per_s {
@@ -89,10 +114,11 @@ pub fn measure_svg(name: &str, results: &Results) -> String {
         }
     }
     if let Some(transfers) = &results.cache_to_cache_ns {
-        maps.push(map("Clean lines from another cache, ns", &transfers.clean, ns as Show, false));
-        maps.push(map("Modified lines from another cache, ns", &transfers.modified, ns as Show, false));
+        let map = |title, matrix| map_of("a cache of node", title, matrix, ns as Show, false);
+        maps.push(map("Clean lines from another cache, ns", &transfers.clean));
+        maps.push(map("Modified lines from another cache, ns", &transfers.modified));
     }
-    heat_maps_to_svg(name, &how(results), maps)
+    heat_maps_to_svg(&results.machine, &how(results), maps)
 }
 
 /// At most [`MOST_LINES`] of these.
@@ -273,8 +299,10 @@ mod tests {
 
     /// A possible result for a two-node machine, as JSON.
     const MEASURED: &str = r#"{
-        "version": "0.1.0", "date": "2026-01-31", "partial": true,
-        "missing": [{"what": "latency from node 1 to memory of 0", "why": "repeats spread by up to 31 %"}],
+        "version": "0.1.0", "date": "2026-01-31", "machine": "small-2x2", "simulated": true, "partial": true,
+        "missing": [{"what": "latency from node 1 to memory of 0 (spread 31 %)", "why": "repeats spread by more than 10 %"},
+            {"what": "caches", "why": "no clock"},
+            {"what": "latency from node 1 to memory of 1 (spread 12 %)", "why": "repeats spread by more than 10 %"}],
         "notes": ["node 1 was measured on arrays of 8 MiB"],
         "settings": {"quick": true, "repeats": 3, "size_bytes": 67108864, "max_spread": 0.1, "huge_page_share": 1.0},
         "nodes": [0, 1],
@@ -324,9 +352,21 @@ mod tests {
 
     #[test]
     fn the_picture_has_a_map_for_each_matrix_with_a_number() {
-        let svg = measure_svg("host", &measured());
+        let svg = measure_svg(&measured());
         assert_eq!(svg.matches("memory of node</text>").count(), 2, "{svg}");
-        for part in ["Idle memory latency, ns", "Read bandwidth of one core, GB/s", ">120.1</text>", "PARTIAL"] {
+        assert!(!svg.contains("a cache of node"));
+        let latency = measured().latency_ns.unwrap();
+        let transfers = ::measure::Transfers { clean: latency.clone(), modified: latency };
+        let of_caches = measure_svg(&Results { cache_to_cache_ns: Some(transfers), ..measured() });
+        assert_eq!(of_caches.matches("a cache of node</text>").count(), 2, "{of_caches}");
+        for part in [
+            ">small-2x2</text>",
+            "small-2x2 (simulated), measured",
+            "Idle memory latency, ns",
+            "Read bandwidth of one core, GB/s",
+            ">120.1</text>",
+            "PARTIAL",
+        ] {
             assert!(svg.contains(part), "no {part} in {svg}");
         }
     }

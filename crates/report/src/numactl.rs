@@ -11,6 +11,8 @@ pub struct PolicyReport {
     pub policy: MemoryPolicy,
     /// The node of the next page, for interleaving policies.
     pub next: Option<NodeId>,
+    /// The weights of the policy's nodes in their order, for weighted interleaving.
+    pub weights: Vec<u8>,
     /// The CPUs to run on.
     pub cpus: CpuSet,
     /// The nodes of these CPUs.
@@ -21,20 +23,28 @@ pub struct PolicyReport {
 
 impl fmt::Display for PolicyReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { policy, next, cpus, nodes, memory_nodes } = self;
+        let Self { policy, next, weights, cpus, nodes, memory_nodes } = self;
+        // numactl's name has no space.
+        let name = policy.mode.to_string().replace(' ', "-");
         let first = policy.nodes.first().map(|node| node.to_string());
         let next = next.map_or_else(String::new, |node| node.to_string());
         let balancing = if policy.balancing { " balancing" } else { "" };
         let preferred = match policy.mode {
-            MemoryMode::Interleave | MemoryMode::WeightedInterleave => format!("{next} ({} next)", policy.mode),
+            MemoryMode::Interleave | MemoryMode::WeightedInterleave => format!("{next} ({name} next)"),
             MemoryMode::PreferredMany => format!("{} (preferred-many)", first.unwrap_or_default()),
             MemoryMode::Preferred | MemoryMode::Bind => first.unwrap_or_else(|| "current".to_owned()),
             MemoryMode::Default | MemoryMode::Local => "current".to_owned(),
         };
-        writeln!(f, "policy: {}{balancing}\npreferred node: {preferred}", policy.mode)?;
+        writeln!(f, "policy: {name}{balancing}\npreferred node: {preferred}")?;
         if let MemoryMode::Interleave | MemoryMode::WeightedInterleave = policy.mode {
-            let name = if policy.mode == MemoryMode::Interleave { "interleave" } else { "weightedinterleave" };
-            writeln!(f, "{name}mask: {}\n{name}node: {next}", spaced(&policy.nodes))?;
+            writeln!(f, "interleavemask: {}\ninterleavenode: {next}", spaced(&policy.nodes))?;
+        }
+        if !weights.is_empty() {
+            writeln!(
+                f,
+                "interleaveweights: {}",
+                weights.iter().map(|weight| format!("{weight} ")).collect::<String>()
+            )?;
         }
         let bound = if policy.mode == MemoryMode::Bind { &policy.nodes } else { memory_nodes };
         let (cpus, nodes) = (spaced(cpus), spaced(nodes));
@@ -85,6 +95,7 @@ mod tests {
         PolicyReport {
             policy: MemoryPolicy::new(mode, nodes.parse().unwrap()),
             next: next.map(NodeId),
+            weights: if mode == MemoryMode::WeightedInterleave { vec![3, 1] } else { Vec::new() },
             cpus: "3,5".parse().unwrap(),
             nodes: "1-2".parse().unwrap(),
             memory_nodes: "0-3".parse().unwrap(),
@@ -103,7 +114,11 @@ mod tests {
         assert_eq!(report(MemoryMode::Bind, "1-2", None), bind);
         assert!(report(MemoryMode::Default, "", None).starts_with("policy: default\npreferred node: current\n"));
         assert!(report(MemoryMode::PreferredMany, "1,3", None).contains("node: 1 (preferred-many)\n"));
-        assert!(report(MemoryMode::WeightedInterleave, "1,3", Some(3)).contains("\nweightedinterleavenode: 3\n"));
+        // numactl 2.0.19.
+        let weighted = "policy: weighted-interleave\npreferred node: 3 (weighted-interleave next)\ninterleavemask: 1 3 \n\
+                        interleavenode: 3\ninterleaveweights: 3 1 \nphyscpubind: 3 5 \n";
+        let told = report(MemoryMode::WeightedInterleave, "1,3", Some(3));
+        assert!(told.starts_with(weighted), "{told}");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use rustix::fs::{FlockOperation, flock, statvfs};
 use rustix::io::Errno;
@@ -10,6 +11,15 @@ use rustix::io::Errno;
 use super::SetupError;
 use super::hashes::{self, Check};
 use super::requirements::NEEDED_MIB;
+
+/// The folder that the user's configuration names, if it does.
+static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+
+/// Keeps fetched files in this folder, for the life of the process.
+pub fn keep_in(folder: PathBuf) {
+    // The configuration is read once.
+    let _ = FOLDER.set(folder);
+}
 
 pub struct Cache {
     folder: PathBuf,
@@ -20,9 +30,12 @@ pub struct Cache {
 pub struct Scratch(PathBuf);
 
 impl Cache {
-    /// `$XDG_CACHE_HOME/nearside`, or `~/.cache/nearside`. A relative path counts as unset, as the XDG specification
+    /// The folder of [`keep_in`]; or else `$XDG_CACHE_HOME/nearside`, or `~/.cache/nearside`. A relative path counts as unset, as the XDG specification
     /// requires.
     pub fn of_this_user(check: Check) -> Result<Cache, SetupError> {
+        if let Some(folder) = FOLDER.get() {
+            return Ok(Cache { folder: folder.clone(), check });
+        }
         let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let base = variable("XDG_CACHE_HOME").or_else(|| variable("HOME").map(|home| home.join(".cache")));
         Ok(Cache { folder: base.ok_or(SetupError::NoCacheFolder)?.join("nearside"), check })

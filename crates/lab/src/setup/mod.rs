@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 
 use apt::{Apt, Releases};
 use cache::Cache;
+pub use cache::keep_in;
 pub use error::SetupError;
 use hashes::Check;
 use interrupts::Interrupts;

@@ -352,3 +352,14 @@ proptest! {
         let _ = Machine::from_hwloc_xml(&text);
     }
 }
+
+/// The L3 of an Opteron 6164 HE: a part of it is reserved, which its size lacks and its ways have.
+#[test]
+fn ways_that_do_not_fit_the_size_are_unknown() {
+    let caches = vec![cache(3, CacheKind::Unified, 5120, Sharing::Node)];
+    let xml = Machine { caches, ..machine(vec![node(0, "0-3", 1)]) }.to_hwloc_xml().unwrap();
+    let odd = xml.replace("cache_associativity=\"8\"", "cache_associativity=\"48\"");
+    assert_ne!(odd, xml);
+    let read = Machine::from_hwloc_xml(&odd).unwrap();
+    assert_eq!((read.caches[0].ways, read.caches[0].size_bytes), (0, 5_242_880));
+}

@@ -135,6 +135,20 @@ fn latencies_of_every_pair_make_a_matrix() {
     assert_eq!(machine.nodes[0].bandwidth_bytes_per_s, None, "0 means unknown");
 }
 
+/// A node that only describes its nearest CPUs, as firmware does where another initiator, such as a GPU, is nearer.
+#[test]
+fn the_nearest_cpus_describe_a_node_that_has_no_nearest_initiators() {
+    let tree = Tree::small();
+    for node in 0..2 {
+        let folder = format!("devices/system/node/node{node}/access1/initiators");
+        tree.file(&format!("{folder}/read_latency"), "90").file(&format!("{folder}/read_bandwidth"), "25000");
+        tree.file(&format!("{folder}/node0/x"), "").file(&format!("{folder}/node1/x"), "");
+    }
+    let machine = tree.read().unwrap();
+    assert_eq!(machine.nodes.iter().map(|node| node.bandwidth_bytes_per_s).collect::<Vec<_>>(), [Some(25e9); 2]);
+    assert_eq!(machine.latency.as_ref().unwrap().matrix_ns, [[90.0, 90.0], [90.0, 90.0]]);
+}
+
 #[test]
 fn ways_that_do_not_fit_the_size_are_unknown() {
     let tree = Tree::small();

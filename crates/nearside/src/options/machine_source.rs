@@ -1,8 +1,8 @@
-//! Reads a machine's description from this host, a saved system, firmware tables, a file or a preset.
+//! Reads a machine's description from this host, a saved system, firmware tables, a file, a preset or a line.
 
 use crate::options::policy::note;
 use machine::acpi::AcpiError;
-use machine::{Archive, HwlocError, Machine, MachineError, SysfsError, bounded, presets};
+use machine::{Archive, HwlocError, Machine, MachineError, SyntheticError, SysfsError, bounded, is_synthetic, presets};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
@@ -31,6 +31,9 @@ pub enum SourceError {
     /// The machine file has mistakes.
     #[error(transparent)]
     File(#[from] MachineError),
+    /// A line of types and counts describes none.
+    #[error(transparent)]
+    Synthetic(#[from] SyntheticError),
     /// A file or folder exists but cannot be read.
     #[error("cannot read {}", path.display())]
     Read {
@@ -81,6 +84,7 @@ pub fn read(from: Option<&str>) -> Result<Machine, SourceError> {
         Ok(metadata) if metadata.is_dir() => from_folder(path),
         Ok(_) => from_file(path),
         Err(source) if source.kind() != ErrorKind::NotFound => Err(SourceError::Read { path: path.to_owned(), source }),
+        Err(_) if is_synthetic(from) => Ok(Machine::from_synthetic(from)?),
         Err(_) => Err(unknown),
     }
 }

@@ -1,9 +1,13 @@
 //! Options that several verbs share, and what they choose: machines, nodes, policies, parts of a trace.
 
+pub mod candidates;
 pub mod machine_source;
 pub mod places;
 pub mod policy;
+pub mod process_name;
 pub mod shared_memory_policy;
 pub mod system;
 pub mod trace_filter;
 pub mod usage_error;
+pub mod user_configuration;
+pub mod value_error;

@@ -1,6 +1,8 @@
 //! Output of a verb: to standard output or into a file.
 
+pub mod json;
 pub mod pictures;
+pub mod terminal;
 pub mod watch;
 
 use rustix::fs::{Access, access};

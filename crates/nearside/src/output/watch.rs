@@ -2,6 +2,7 @@
 
 use crate::interrupt::interrupted;
 use crate::output;
+use crate::output::json;
 use clap::Args;
 use serde::Serialize;
 use std::error::Error;
@@ -76,7 +77,6 @@ impl Watch {
 
     /// The reading as JSON: pretty-printed, or one line per reading.
     pub fn json(self, found: &impl Serialize) -> Result<String, serde_json::Error> {
-        let json = if self.is_on() { serde_json::to_string(found)? } else { serde_json::to_string_pretty(found)? };
-        Ok(json + "\n")
+        if self.is_on() { json::line(found) } else { json::document(found) }
     }
 }

@@ -4,6 +4,7 @@ use super::record::{self, RecordOptions};
 use crate::open_trace::Reading;
 use crate::options::usage_error::UsageError;
 use crate::output;
+use crate::output::json;
 use clap::Args;
 use profile::Filter;
 use report::{AssertReport, Limits};
@@ -142,8 +143,8 @@ fn compare(arguments: &Arguments, trace: &Path) -> Result<u8, Box<dyn Error>> {
         output::write_to(&report.markdown(), file)?;
     }
     if on_output == 0 {
-        let json = arguments.json.then(|| serde_json::to_string_pretty(&report)).transpose()?;
-        output::write(&json.map_or_else(|| report.to_string(), |json| json + "\n"), None)?;
+        let json = arguments.json.then(|| json::document(&report)).transpose()?;
+        output::write(&json.unwrap_or_else(|| report.to_string()), None)?;
     }
     Ok(u8::from(!report.passed))
 }

@@ -2,7 +2,9 @@
 
 use crate::interrupt::interrupted;
 use crate::options::places::{Cpus, Nodes, Places};
+use crate::options::process_name::process;
 use crate::output;
+use crate::output::json;
 use crate::process::target::{Target, unseen};
 use crate::process::threads;
 use crate::process::trace_of_process::TraceOfProcess;
@@ -60,8 +62,8 @@ Exit codes:
   2  the command line is wrong, or names a node, a CPU or a thread that does not exist
   3  some threads kept other CPUs: the report says which, and why")]
 pub struct Arguments {
-    /// The process
-    #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    /// The process: its number, or its name if it is the only one of that name
+    #[arg(value_name = "PID", value_parser = process)]
     pid: u32,
 
     /// The nodes whose CPUs to run on
@@ -192,8 +194,8 @@ fn by_trace(
 /// Prints a report or an event. Returns whether the reader is still there.
 fn show<T: Serialize + Display>(arguments: &Arguments, told: &T) -> Result<bool, Box<dyn Error>> {
     let text = match (arguments.json, arguments.follow) {
-        (true, false) => serde_json::to_string_pretty(told)? + "\n",
-        (true, true) => serde_json::to_string(told)? + "\n",
+        (true, false) => json::document(told)?,
+        (true, true) => json::line(told)?,
         (false, _) => told.to_string(),
     };
     Ok(output::write_more(&text)?)

@@ -3,6 +3,8 @@
 use crate::open_trace::Reading;
 use crate::options::trace_filter::FilterOptions;
 use crate::output;
+use crate::output::json;
+use crate::output::terminal::Terminal;
 use clap::{Args, ValueEnum};
 use report::{Change, Compared, DiffReport};
 use std::error::Error;
@@ -62,7 +64,7 @@ enum FailOn {
     Worse,
 }
 
-pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+pub fn run(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dyn Error>> {
     let Arguments { a, b, top, fail_on, json, reading, filter } = arguments;
     let (a, b) = (reading.read(a)?, reading.read(b)?);
     filter.check(&[&a.profile, &b.profile])?;
@@ -72,8 +74,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         Compared { view: &view_b, trace: filter.facts(b.facts) },
     );
     let report = DiffReport::new(a, b, *top as usize, filter.words());
-    let text = if *json { serde_json::to_string_pretty(&report)? + "\n" } else { report.to_string() };
-    output::write(&text, None)?;
+    if *json {
+        output::write(&json::document(&report)?, None)?;
+    } else {
+        terminal.print(&report, None)?;
+    }
     Ok(match fail_on {
         Some(FailOn::Worse) if report.change == Change::Worse => ExitCode::FAILURE,
         _ => ExitCode::SUCCESS,

@@ -1,6 +1,7 @@
 //! `nearside doctor`: what on this host stands in nearside's way.
 
 use crate::output;
+use crate::output::json;
 use clap::Args;
 use lab::setup::Assets;
 use linux::Feature;
@@ -44,7 +45,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let uname = rustix::system::uname();
     let kernel = uname.release().to_string_lossy().into_owned();
     let report = DoctorReport { kernel, uid: rustix::process::geteuid().as_raw(), features };
-    let text = if arguments.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.to_string() };
+    let text = if arguments.json { json::document(&report)? } else { report.to_string() };
     output::write(&text, None)?;
     let works = report.features.iter().all(|finding| finding.works);
     Ok(if works { ExitCode::SUCCESS } else { ExitCode::from(PARTIAL) })

@@ -4,6 +4,7 @@ use crate::explore::{Boots, Session, openmp_variables, slurm_script};
 use crate::interrupt::interrupted;
 use crate::options::usage_error::UsageError;
 use crate::output;
+use crate::output::json;
 use clap::Args;
 use explore::{Campaign, Cell, Place, Progress, Results, Selector, Store, Unit, UnitOutcome};
 use report::{CampaignReport, RunTable, Table, campaign_to_html};
@@ -336,7 +337,7 @@ impl Arguments {
             output::write_to(&campaign_to_html(&report)?, file)?;
         }
         if let Some(file) = &self.json {
-            output::write_to(&(serde_json::to_string_pretty(&report)? + "\n"), file)?;
+            output::write_to(&json::document(&report)?, file)?;
         }
         if self.json.as_deref() != Some(Path::new("-")) {
             output::write(&report.to_string(), None)?;

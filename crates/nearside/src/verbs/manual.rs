@@ -3,8 +3,8 @@
 
 use crate::Cli;
 use crate::output;
+use crate::verbs::completions::{Shell, script};
 use clap::{Args, CommandFactory};
-use clap_complete::{Shell, generate};
 use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,9 +30,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     cli.build();
     man_pages(&cli, &arguments.share.join("man/man1"))?;
     for (shell, path) in COMPLETIONS {
-        let mut script = Vec::new();
-        generate(shell, &mut cli, "nearside", &mut script);
-        write(&arguments.share.join(path), &script)?;
+        write(&arguments.share.join(path), script(shell)?.as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,7 +1,9 @@
 //! `nearside measure`: measures this machine's memory.
 
 use crate::interrupt::interrupted;
+use crate::options::machine_source;
 use crate::output;
+use crate::output::json;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use machine::size;
@@ -157,13 +159,16 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let plan = plan(&host, &options)?;
     let interrupted = interrupted()?;
     let line = (!arguments.quiet).then(|| Line::begin(&plan));
-    let results = measure::run(&host, &plan, &interrupted, |progress| line.iter().for_each(|line| line.show(progress)));
+    let (described, simulated) = machine_source::running()?;
+    let mut results =
+        measure::run(&host, &plan, &interrupted, |progress| line.iter().for_each(|line| line.show(progress)));
     drop(line);
+    (results.machine, results.simulated) = (described.name, simulated);
     let format = if arguments.json { Format::Json } else { arguments.format };
     let text = match format {
         Format::Text => MeasureText(&results).to_string(),
-        Format::Json => serde_json::to_string_pretty(&results)? + "\n",
-        Format::Svg => measure_svg(&host.machine.name, &results),
+        Format::Json => json::document(&results)?,
+        Format::Svg => measure_svg(&results),
     };
     output::write(&text, None)?;
     if let Some(file) = &arguments.output {

@@ -2,8 +2,10 @@
 
 use crate::interrupt::interrupted;
 use crate::options::places::{Nodes, Places};
+use crate::options::process_name::process;
 use crate::options::usage_error::UsageError;
 use crate::output;
+use crate::output::json;
 use crate::process::ranges;
 use crate::process::target::{Target, unseen};
 use crate::process::threads;
@@ -64,8 +66,8 @@ Exit codes:
   3  the result is partial: the report says which pages stayed, and why")]
 #[allow(clippy::struct_excessive_bools, reason = "switches of their own, each")]
 pub struct Arguments {
-    /// The process
-    #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    /// The process: its number, or its name if it is the only one of that name
+    #[arg(value_name = "PID", value_parser = process)]
     pid: u32,
 
     /// The nodes to move to
@@ -156,7 +158,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         threads: bound,
         ..MigrateReport::new(pid.0, status.name, plan.to, &tally, &free_bytes())
     };
-    let text = if arguments.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.to_string() };
+    let text = if arguments.json { json::document(&report)? } else { report.to_string() };
     output::write(&text, None)?;
     Ok(if report.is_partial() { ExitCode::from(PARTIAL) } else { ExitCode::SUCCESS })
 }

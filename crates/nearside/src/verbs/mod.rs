@@ -4,6 +4,7 @@ mod agent;
 mod assert;
 mod bind;
 mod compare;
+pub mod completions;
 mod diff;
 mod doctor;
 mod explore;
@@ -29,6 +30,7 @@ mod sql;
 mod top;
 mod topology;
 
+use crate::output::terminal::Terminal;
 use clap::Subcommand;
 use std::error::Error;
 use std::process::ExitCode;
@@ -59,28 +61,29 @@ pub enum Verb {
     Place(Box<place::Arguments>),
     Replay(replay::Arguments),
     Lab(lab::Arguments),
+    Completions(completions::Arguments),
     Manual(manual::Arguments),
 }
 
 impl Verb {
     /// Does it, and returns the exit status.
-    pub fn run(&self) -> Result<ExitCode, Box<dyn Error>> {
+    pub fn run(&self, terminal: Terminal) -> Result<ExitCode, Box<dyn Error>> {
         match self {
             Self::Topology(arguments) => topology::run(arguments),
             Self::Measure(arguments) => measure::run(arguments),
             Self::Show(arguments) => show::run(arguments),
-            Self::Pages(arguments) => pages::run(arguments),
+            Self::Pages(arguments) => pages::run(arguments, terminal),
             Self::Memory(arguments) => memory::run(arguments),
             Self::Run(arguments) => run::run(arguments),
             Self::Migrate(arguments) => migrate::run(arguments),
             Self::Bind(arguments) => bind::run(arguments),
             Self::Record(arguments) => Ok(record::run(arguments)),
-            Self::Compare(arguments) => compare::run(arguments),
+            Self::Compare(arguments) => compare::run(arguments, terminal),
             Self::Explore(arguments) => explore::run(arguments),
             Self::Doctor(arguments) => doctor::run(arguments),
-            Self::Report(arguments) => report::run(arguments),
-            Self::Hugepages(arguments) => hugepages::run(arguments),
-            Self::Diff(arguments) => diff::run(arguments),
+            Self::Report(arguments) => report::run(arguments, terminal),
+            Self::Hugepages(arguments) => hugepages::run(arguments, terminal),
+            Self::Diff(arguments) => diff::run(arguments, terminal),
             Self::Assert(arguments) => Ok(assert::run(arguments)),
             Self::Export(arguments) => export::run(arguments),
             Self::Sql(arguments) => sql::run(arguments),
@@ -89,6 +92,7 @@ impl Verb {
             Self::Place(arguments) => Ok(place::run(arguments)),
             Self::Replay(arguments) => replay::run(arguments),
             Self::Lab(arguments) => lab::run(arguments),
+            Self::Completions(arguments) => completions::run(arguments),
             Self::Manual(arguments) => manual::run(arguments),
         }
     }

@@ -1,15 +1,18 @@
 //! `nearside pages`: where each page of a process is.
 
+use crate::options::process_name::process;
 use crate::options::system::System;
 use crate::options::usage_error::UsageError;
 use crate::output;
+use crate::output::json;
+use crate::output::terminal::Terminal;
 use crate::process::ranges;
 use clap::{Args, ValueEnum};
 use linux::{FrameFlags, Mapping, MappingUse, Page, PageWalk, Pid, Process, ProcessError, WalkError, parse_smaps};
 use report::{Detail, MappingPages, PAGE_HEADING, PageLine, PagesReport, PagesText, pages_svg};
 use std::error::Error;
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal, Write as _};
+use std::io::{self, Write as _};
 use std::ops::{ControlFlow, Range};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -45,8 +48,8 @@ Exit codes:
   1  the process is gone, is no user program, or may not be looked at
   2  the command line is wrong, or nothing is mapped there")]
 pub struct Arguments {
-    /// The process
-    #[arg(value_name = "PID")]
+    /// The process: its number, or its name if it is the only one of that name
+    #[arg(value_name = "PID", value_parser = process)]
     pid: u32,
 
     /// Which part: hexadecimal addresses, START-END or a single one for its page, or a mapping name such as `[heap]` or
@@ -100,7 +103,7 @@ impl Part<'_> {
     }
 }
 
-pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+pub fn run(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dyn Error>> {
     let system = System::live();
     let process = system.process(Pid(arguments.pid))?;
     let unseen = |error| system.unseen(process.pid(), &error);
@@ -123,11 +126,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let report = look(&process, name, &mut walk, &parts, detail, notes)?;
     let text = match format {
         Format::Text => {
-            let colours =
-                arguments.output.is_none() && io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+            let colours = arguments.output.is_none() && terminal.is_coloured();
             PagesText { report: &report, runs: arguments.range.is_some(), colours }.to_string()
         }
-        Format::Json => serde_json::to_string_pretty(&report)? + "\n",
+        Format::Json => json::document(&report)?,
         Format::Svg => pages_svg(&report),
     };
     output::write_private(&text, arguments.output.as_deref())?;
@@ -272,9 +274,8 @@ fn has_ended(error: &WalkError) -> bool {
 fn add_line(text: &mut String, page: &Page, json: bool) {
     // Writing to a String cannot fail, and a page serializes to JSON without error.
     let _ = if json {
-        serde_json::to_string(&PageLine(page)).map(|line| *text += &line).map_err(|_| std::fmt::Error)
+        json::line(&PageLine(page)).map(|line| *text += &line).map_err(|_| std::fmt::Error)
     } else {
-        write!(text, "{}", PageLine(page))
+        writeln!(text, "{}", PageLine(page))
     };
-    text.push('\n');
 }

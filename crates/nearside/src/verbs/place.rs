@@ -1,16 +1,20 @@
 //! `nearside place`: puts the pages and threads of programs where a policy has them, while they run.
 
 use crate::interrupt::asked_to_end;
+use crate::options::candidates;
 use crate::options::machine_source;
 use crate::options::policy::note;
+use crate::options::process_name::process;
 use crate::options::usage_error::UsageError;
 use crate::output;
+use crate::output::json;
 use crate::verbs::record::Source;
 use crate::verbs::record::observable;
 use crate::verbs::record::program::{NotStarted, Program};
 use agent::journal::default_folder;
 use agent::{Agent, Journal, Options, PlaceReport, PutBack, Scope};
 use clap::{Args, ValueEnum};
+use clap_complete::ArgValueCompleter;
 use linux::{ChildSetup, Pid, Process};
 use machine::{Machine, size};
 use observe::{Followed, Target};
@@ -51,7 +55,7 @@ const USAGE: &str = "nearside place [OPTIONS] -- <CMD>...
 #[allow(clippy::struct_excessive_bools, reason = "switches of their own, each")]
 pub struct Arguments {
     /// The policy: see below
-    #[arg(long, short, value_name = "POLICY", default_value = "carrefour")]
+    #[arg(long, short, value_name = "POLICY", default_value = "carrefour", add = ArgValueCompleter::new(candidates::policies))]
     policy: String,
 
     /// The policy for memory, if --policy is one for threads: `--policy balanced --memory local` is balanced+local
@@ -113,8 +117,8 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     machine: Option<String>,
 
-    /// Place running processes and their children, until they end or Ctrl-C: process ids, separated by commas
-    #[arg(long, value_name = "PID", value_delimiter = ',', conflicts_with_all = ["command", "system"])]
+    /// Place running processes and their children, until they end or Ctrl-C: numbers or names, separated by commas
+    #[arg(long, value_name = "PID", value_parser = process, value_delimiter = ',', conflicts_with_all = ["command", "system"])]
     pid: Vec<u32>,
 
     /// Place all busy processes, until Ctrl-C: those of other users only as root
@@ -212,7 +216,7 @@ fn place(arguments: &Arguments) -> Result<u8, Box<dyn Error>> {
     let (status, report) = if arguments.command.is_empty() { placing.processes()? } else { placing.program()? };
     if let Some((json, report)) = json.zip(report) {
         // A failure to write must not hide the program's exit code.
-        if let Err(error) = output::write_to(&(serde_json::to_string_pretty(&report)? + "\n"), json) {
+        if let Err(error) = output::write_to(&json::document(&report)?, json) {
             crate::print_error(&error);
         }
     }

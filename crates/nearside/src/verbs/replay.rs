@@ -2,6 +2,7 @@
 
 use crate::options::usage_error::UsageError;
 use crate::output;
+use crate::output::json;
 use clap::Args;
 use machine::bounded;
 use placement::{Again, LogLine, PolicyName, Replay, Start, Step};
@@ -40,7 +41,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let policy = arguments.policy.as_deref().map(str::parse::<PolicyName>).transpose().map_err(UsageError::boxed)?;
     let report = replay(arguments, policy)?;
-    let text = if arguments.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.to_string() };
+    let text = if arguments.json { json::document(&report)? } else { report.to_string() };
     output::write(&text, None)?;
     Ok(if report.differences.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -1,15 +1,20 @@
 //! `nearside report`: shows what is in a trace.
 
 use crate::open_trace::{OpenTrace, Reading};
+use crate::options::candidates;
 use crate::options::trace_filter::FilterOptions;
 use crate::options::usage_error::UsageError;
 use crate::output;
+use crate::output::json;
 use crate::output::pictures::{Pictures, is_output};
+use crate::output::terminal::Terminal;
 use clap::{Args, ValueEnum};
+use clap_complete::ArgValueCompleter;
 use linux::Tid;
 use profile::{Filter, ObjectId, Predicate, SiteId, ThreadId, View};
 use report::{By, DetailReport, ProfileDetail, ProfileReport, Subject, Wanted};
 use std::error::Error;
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -44,7 +49,7 @@ pub struct Arguments {
     trace: PathBuf,
 
     /// One object in detail, by its number
-    #[arg(long, value_name = "OBJECT", group = "subject")]
+    #[arg(long, value_name = "OBJECT", group = "subject", add = ArgValueCompleter::new(candidates::objects))]
     object: Option<u32>,
 
     /// One thread in detail, by its kernel thread id
@@ -52,7 +57,7 @@ pub struct Arguments {
     thread: Option<u32>,
 
     /// One site in detail, by its number
-    #[arg(long, value_name = "SITE", group = "subject")]
+    #[arg(long, value_name = "SITE", group = "subject", add = ArgValueCompleter::new(candidates::sites))]
     site: Option<u32>,
 
     /// One function in detail, by its name
@@ -115,23 +120,22 @@ impl From<Order> for By {
     }
 }
 
-pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+pub fn run(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dyn Error>> {
     arguments.check_output()?;
     let mut recorded = arguments.reading.read(&arguments.trace)?;
     arguments.filter.check(&[&recorded.profile])?;
     recorded.facts = arguments.filter.facts(recorded.facts);
     let filter = arguments.filter.filter(&recorded.profile);
     let view = recorded.profile.view(&filter);
-    let text = if let Some(subject) = arguments.subject(&view)? {
-        arguments.text(&detail(arguments, &recorded, &view, filter, &subject)?)?
+    if let Some(subject) = arguments.subject(&view)? {
+        arguments.print(&detail(arguments, &recorded, &view, filter, &subject)?, terminal)?;
     } else {
         let Arguments { top, by, .. } = arguments;
         let wanted = Wanted { top: *top as usize, by: (*by).into(), filter: arguments.filter.words() };
         arguments.pictures.draw(&view, &recorded.facts, &wanted)?;
-        arguments.text(&ProfileReport::new(&view, recorded.facts, wanted))?
-    };
-    if arguments.pictures.on_output() == 0 || arguments.output.is_some() {
-        output::write_private(&text, arguments.output.as_deref().filter(|file| !is_output(file)))?;
+        if arguments.pictures.on_output() == 0 || arguments.output.is_some() {
+            arguments.print(&ProfileReport::new(&view, recorded.facts, wanted), terminal)?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -155,8 +159,14 @@ impl Arguments {
         Err(UsageError::boxed("only one of these can go to standard output: name a file instead of - for the others"))
     }
 
-    fn text<T: serde::Serialize + ToString>(&self, report: &T) -> Result<String, serde_json::Error> {
-        if self.json { Ok(serde_json::to_string_pretty(report)? + "\n") } else { Ok(report.to_string()) }
+    fn print<T: serde::Serialize + Display>(&self, report: &T, terminal: Terminal) -> Result<(), Box<dyn Error>> {
+        let file = self.output.as_deref().filter(|file| !is_output(file));
+        if self.json {
+            output::write_private(&json::document(report)?, file)?;
+        } else {
+            terminal.print(report, file)?;
+        }
+        Ok(())
     }
 
     fn subject(&self, view: &View) -> Result<Option<Only>, Box<dyn Error>> {

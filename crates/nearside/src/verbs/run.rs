@@ -253,7 +253,11 @@ fn shown(places: &Places) -> Result<PolicyReport, Box<dyn Error>> {
     let policy = memory_policy().map_err(failed)?;
     let in_turn = matches!(policy.mode, MemoryMode::Interleave | MemoryMode::WeightedInterleave);
     let next = in_turn.then(next_interleave_node).transpose().map_err(failed)?;
+    // Kernels without these files give each node the weight 1.
+    let weight = |node| Switch::interleave_weight(node).value().ok().and_then(|value| value.parse().ok()).unwrap_or(1);
+    let is_weighted = policy.mode == MemoryMode::WeightedInterleave;
+    let weights = if is_weighted { policy.nodes.iter().map(weight).collect() } else { Vec::new() };
     let cpus = affinity(Tid::CALLER).map_err(failed)?;
     let memory_nodes = allowed_memory_nodes().map_err(failed)?;
-    Ok(PolicyReport { policy, next, nodes: places.situation.nodes.nodes_of(&cpus), cpus, memory_nodes })
+    Ok(PolicyReport { policy, next, weights, nodes: places.situation.nodes.nodes_of(&cpus), cpus, memory_nodes })
 }

@@ -1,6 +1,8 @@
 //! `nearside show`: where the memory of a process is and why; or the machine's memory.
 
+use crate::options::process_name::process;
 use crate::options::system::System;
+use crate::options::usage_error::UsageError;
 use crate::output::watch::Watch;
 use crate::process::residences::{is_gone, mappings};
 use clap::Args;
@@ -38,9 +40,9 @@ Exit codes:
   1  the process is gone, is no user program, or may not be looked at
   2  the command line is wrong")]
 pub struct Arguments {
-    /// The process; without it, the machine
+    /// The process: its number, or its name if it is the only one of that name; without it, the machine
     #[arg(value_name = "PID")]
-    pid: Option<u32>,
+    pid: Option<String>,
 
     /// As JSON, with every mapping and thread (see docs/show.md)
     #[arg(long)]
@@ -53,11 +55,15 @@ pub struct Arguments {
     system: System,
 }
 
+/// Why a name cannot be looked up.
+const NO_NAMES: &str = "the processes of a saved system have numbers only";
+
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let Arguments { pid, json, watch, system } = arguments;
     match pid {
         Some(pid) => {
-            let process = system.process(Pid(*pid))?;
+            let found = if system.is_live() { process(pid) } else { pid.parse().map_err(|_| NO_NAMES.to_owned()) };
+            let process = system.process(Pid(found.map_err(UsageError::boxed)?))?;
             let mut seen = false;
             watch.print(|| match look_at(system, &process) {
                 // A process that ends under --watch is no error.

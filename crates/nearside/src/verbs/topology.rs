@@ -1,8 +1,11 @@
 //! `nearside topology`: describes a machine.
 
+use crate::options::candidates;
 use crate::options::machine_source;
 use crate::output;
+use crate::output::json;
 use clap::{Args, ValueEnum};
+use clap_complete::ArgValueCompleter;
 use machine::{CpuSet, IdSet, Machine, NodeId, PackageId, Routes};
 use report::{machine_to_svg, machine_to_text, sources_to_text};
 use serde::Serialize;
@@ -35,6 +38,7 @@ pub struct Arguments {
     ///
     /// One of:
     ///   the name of a preset, such as opteron-8380x4;
+    ///   objects from the outermost to the innermost, as for hwloc, such as 'node:2(4G) l3:1(32M) core:4 pu:2';
     ///   a machine file (TOML), or XML that hwloc 2.x has written;
     ///   a sysfs tree, or the root of a saved system that has one at sys/;
     ///   an archive of either (tar, tar.gz, tar.bz2, tar.xz), as hwloc-gather-topology writes them;
@@ -42,7 +46,7 @@ pub struct Arguments {
     ///
     /// The contents of a file or folder decide its kind, not its name. For a file that is named like a preset, use
     /// ./NAME.
-    #[arg(long, value_name = "PATH|PRESET", verbatim_doc_comment)]
+    #[arg(long, value_name = "PATH|PRESET", verbatim_doc_comment, add = ArgValueCompleter::new(candidates::machines))]
     from: Option<String>,
 
     /// How to show it
@@ -82,7 +86,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let text = match format {
         Format::Text if arguments.sources => machine_to_text(&machine) + &sources_to_text(&machine),
         Format::Text => machine_to_text(&machine),
-        Format::Json => serde_json::to_string_pretty(&Document::new(&machine))? + "\n",
+        Format::Json => json::document(&Document::new(&machine))?,
         Format::HwlocXml => machine.to_hwloc_xml()?,
         Format::Svg => machine_to_svg(&machine),
         Format::Toml => machine.to_toml()?,

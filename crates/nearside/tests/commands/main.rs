@@ -5,11 +5,14 @@
 
 mod assertions;
 mod bounds;
+mod completions;
+mod configuration;
 mod documents;
 mod elf_bombs;
 mod explore;
 mod export;
 mod hugepages;
+mod json;
 mod manual;
 mod measure;
 mod memory;
@@ -21,11 +24,13 @@ mod place;
 mod record;
 mod report;
 mod report_pictures;
+mod run;
 mod show;
 #[cfg(feature = "sql")]
 mod sql;
 #[path = "../support/mod.rs"]
 mod support;
+mod terminal;
 mod top;
 mod topology;
 #[path = "../../../profile/tests/support/mod.rs"]

@@ -92,7 +92,7 @@ fn what_has_no_memory_is_refused_with_the_reason() {
     show_saved(Path::new("/nowhere"), &[])
         .failed(1, &["/nowhere/sys/devices/system/node is not there", "without NUMA"]);
     show(&["4294967295"]).failed(1, &["there is no process 4294967295"]);
-    for (argument, said) in [("-1", "-1"), ("x", "'x'"), ("--watch=0", "from 0.01 to 86400")] {
+    for (argument, said) in [("-1", "-1"), ("x", "there is no process `x`"), ("--watch=0", "from 0.01 to 86400")] {
         show(&[argument]).failed(2, &[said]);
     }
 }

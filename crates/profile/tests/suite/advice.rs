@@ -1,7 +1,7 @@
 //! For each of its programs, the advice is the remedy that the `MemProf` study found: claims C10 to C13 of its
 //! specification, 13.1, on traces of that shape.
 
-use crate::support::{Trace, face_recognition, indexing, stream_clustering, web_server};
+use crate::support::{App, Trace, face_recognition, indexing, stream_clustering, web_server};
 use machine::NodeId;
 use profile::{Action, Advice, Confidence, Filter, Measurements, Predicate, Problem, Profile, Usage};
 use trace::AccessKind;
@@ -170,7 +170,8 @@ fn a_program_that_hardly_uses_memory_is_no_victim() {
     let measured = Measurements { instructions: Some(1e9), memory_accesses: Some(5.1e6), ..Measurements::default() };
     let verdict = profile.view(&Filter::default()).verdict(&measured);
     assert_eq!(verdict.problem, Problem::Distance);
-    assert!(verdict.is_numa_problem && verdict.metrics[0].counted);
+    // What the samples stand for gains next to nothing.
+    assert!(!verdict.is_numa_problem && verdict.metrics[0].counted, "{verdict:?}");
     let few = Measurements { memory_accesses: Some(4.9e6), ..measured };
     assert_eq!(profile.view(&Filter::default()).verdict(&few).problem, Problem::NotMemoryBound);
     // Counted waiting time takes precedence over both.
@@ -178,6 +179,74 @@ fn a_program_that_hardly_uses_memory_is_no_victim() {
     assert_eq!(profile.view(&Filter::default()).verdict(&waiting).problem, Problem::Distance);
     let working = Measurements { memory_bound: Some(0.03), memory_accesses: Some(5.1e6), ..waiting };
     assert_eq!(profile.view(&Filter::default()).verdict(&working).problem, Problem::NotMemoryBound);
+}
+
+/// Remote accesses are a problem only if placing memory gains something.
+#[test]
+fn a_small_gain_is_not_worth_acting_on() {
+    let verdict_of = |weight: f32, samples: std::ops::Range<usize>| {
+        let mut trace = face_recognition();
+        trace.samples.iter_mut().for_each(|sample| sample.weight = weight);
+        trace.samples = trace.samples[samples].to_vec();
+        trace.profile().view(&Filter::default()).verdict(&Measurements::default())
+    };
+    let much = verdict_of(50.0, 0..4300);
+    let (potential, text) = (much.potential.unwrap(), much.text);
+    let (low, high) = potential.speedup_interval;
+    assert!(
+        much.is_numa_problem && low >= 1.05 && low < potential.speedup && potential.speedup < high,
+        "{potential:?}"
+    );
+    assert!(text.starts_with("NUMA is the problem: only ") && text.contains(" times as fast ("), "{text}");
+    let little = verdict_of(8.0, 0..4300);
+    let potential = little.potential.unwrap();
+    assert!(
+        !little.is_numa_problem && potential.speedup > 1.01 && potential.speedup_interval.1 < 1.05,
+        "{potential:?}"
+    );
+    assert!(little.text.starts_with("NUMA is not worth acting on: only "), "{}", little.text);
+    assert_eq!(little.problem, Problem::Distance, "the cause is reported all the same");
+    // Of few samples, the same gain is not sure.
+    let few = verdict_of(50.0, 290..360);
+    assert!(!few.is_numa_problem && few.text.contains("record longer"), "{}", few.text);
+}
+
+#[test]
+fn without_latencies_numa_may_be_the_problem() {
+    let mut trace = face_recognition();
+    trace.samples.iter_mut().for_each(|sample| sample.latency_ns = None);
+    let verdict = trace.profile().view(&Filter::default()).verdict(&Measurements::default());
+    assert!(verdict.potential.is_none() && verdict.is_numa_problem);
+    assert!(verdict.text.starts_with("NUMA may be the problem: only "), "{}", verdict.text);
+}
+
+/// Seven threads poll a word until the first has done its work.
+#[test]
+fn threads_that_wait_are_no_reason_to_replicate() {
+    let mut trace = crate::support::Trace::new(&[1]);
+    let (word, table) = (0x6000_0000, 0x7000_0000);
+    trace.allocate((1, 1, 0), word, 64, "table_new");
+    trace.allocate((1, 1, 0), table, 1 << 20, "makeMatrix");
+    for number in 0..4000 {
+        let thread = 1 + trace.random(7) as u32;
+        let address = table + trace.random(1 << 20);
+        trace.access((1, 1, 0), address, 0, AccessKind::Load);
+        trace.access((1, 1 + thread, thread), word, 0, AccessKind::Load).instruction = App::in_function("handle");
+        if number % 100 == 0 {
+            trace.access((1, 1, 0), word, 0, AccessKind::Store).instruction = App::in_function("main");
+        }
+    }
+    let profile = trace.profile();
+    let view = profile.view(&Filter::default());
+    let waiting = view.waiting();
+    assert_eq!((waiting.samples, waiting.lines), (4040, 1), "{waiting:?}");
+    assert!(near(waiting.share, 0.5, 0.02) && waiting.functions == ["handle", "main"], "{waiting:?}");
+    let of_word = view.advice(9).into_iter().find(|advice| advice.label.starts_with("table_new")).unwrap();
+    assert_eq!((of_word.action, of_word.evidence[0].what), (Action::LeaveAlone, "waiting"), "{of_word:?}");
+    // Threads that work on shared data do not wait: C10 to C13.
+    for trace in [face_recognition(), stream_clustering(), indexing(), web_server()] {
+        assert_eq!(trace.profile().view(&Filter::default()).waiting().samples, 0);
+    }
 }
 
 #[test]

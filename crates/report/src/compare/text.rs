@@ -2,6 +2,7 @@
 
 use super::{CompareReport, Estimate, PolicyRuns, PolicySummary};
 use crate::escape::{escape_name, escape_sentence};
+use crate::layout::{Layout, Tone};
 use crate::profile::text::time;
 use crate::{Table, count, percent};
 use std::fmt;
@@ -9,26 +10,35 @@ use std::fmt;
 impl fmt::Display for CompareReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rows = || self.comparison.policies.iter().zip(&self.summaries);
-        writeln!(f, "{}", self.heading())?;
-        writeln!(f, "{}\n", self.method())?;
+        let layout = Layout::of(f);
+        f.write_str(&layout.painted_lines(Tone::Heading, &layout.wrapped("", &self.heading())))?;
+        writeln!(f, "{}", layout.wrapped("", &self.method()))?;
         if rows().any(|(_, summary)| summary.seconds.is_some()) {
             let against = self.baseline.as_deref().unwrap_or_default();
             let against = format!("as fast as {against}");
-            let mut table = Table::new(HEADINGS.map(|name| if name.is_empty() { against.as_str() } else { name }));
-            rows().filter(|(_, summary)| summary.seconds.is_some()).for_each(|(_, summary)| table.row(cells(summary)));
-            writeln!(f, "{table}")?;
+            let mut table = Table::new(HEADINGS.map(|name| if name.is_empty() { against.as_str() } else { name }))
+                .optional(&OPTIONAL);
+            for (policy, summary) in rows().filter(|(_, summary)| summary.seconds.is_some()) {
+                table.row(cells(summary));
+                let is_best = self.verdict.winner.as_ref() == Some(&policy.policy);
+                table.tone(0, if is_best { Tone::Good } else { Tone::Plain });
+            }
+            writeln!(f, "{}", layout.text(&table))?;
         }
-        writeln!(f, "{}", self.verdict.text)?;
+        let tone = if self.verdict.winner.is_some() { Tone::Good } else { Tone::Unsure };
+        f.write_str(&layout.painted_lines(tone, &layout.wrapped("", &self.verdict.text)))?;
         let remarks: Vec<String> = rows().flat_map(|(policy, _)| remarks(policy)).collect();
         let notes = self.comparison.notes.iter().map(|note| escape_sentence(note));
         let notes: Vec<String> = remarks.into_iter().chain(notes).collect();
         if !notes.is_empty() {
             writeln!(f)?;
         }
-        notes.iter().try_for_each(|note| writeln!(f, "{note}"))?;
+        notes.iter().try_for_each(|note| f.write_str(&layout.wrapped("", note)))?;
         for (policy, failed) in rows().filter_map(|(policy, _)| Some((&policy.policy, policy.failed.as_ref()?))) {
-            writeln!(f, "\nThe program failed under {policy}, run {}: {}", failed.index, escape_sentence(&failed.why))?;
-            failed.output.lines().try_for_each(|line| writeln!(f, "  | {}", escape_name(line)))?;
+            let why =
+                format!("The program failed under {policy}, run {}: {}", failed.index, escape_sentence(&failed.why));
+            write!(f, "\n{}", layout.painted_lines(Tone::Bad, &layout.wrapped("", &why)))?;
+            failed.output.lines().try_for_each(|line| f.write_str(&layout.wrapped("  | ", &escape_name(line))))?;
         }
         if self.comparison.interrupted {
             writeln!(f, "\nInterrupted: these are the runs that had ended.")?;
@@ -40,6 +50,9 @@ impl fmt::Display for CompareReport {
 /// Columns; the unnamed one is the speedup over the baseline.
 pub(crate) const HEADINGS: [&str; 10] =
     ["policy", "n", "time", "95 %", "", "local", "imbalance", "latency", "pages moved", "policy's CPU"];
+
+/// Columns that may be left out where lines are short, the least important first.
+const OPTIONAL: [usize; 5] = [9, 8, 6, 7, 1];
 
 /// A policy's summary, in the order of the columns.
 pub(crate) fn cells(summary: &PolicySummary) -> [String; 10] {

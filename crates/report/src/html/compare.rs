@@ -4,7 +4,7 @@ use super::axis::{Px, Tick, round_values};
 use super::{MOST_DRAWN_NODES, cut};
 use crate::compare::text::{HEADINGS, cells, duration, remarks};
 use crate::escape::{escape_name, escape_sentence};
-use crate::picture::{HeatMap, heat_maps_in_page, machine_in_page, machine_to_text};
+use crate::picture::{HeatMap, MEMORY, heat_maps_in_page, machine_in_page, machine_to_text};
 use crate::{CompareReport, MemoryCounts, PolicyRuns, PolicySummary, percent};
 use askama::Template;
 use machine::Machine;
@@ -165,6 +165,7 @@ fn map(memory: &MemoryCounts, most: f64) -> Option<String> {
     let share = |cell: &u64| Some(*cell as f64 / all);
     let shares = HeatMap {
         title: "Share of accesses that reached memory",
+        columns: MEMORY,
         nodes: &memory.nodes,
         values: memory.accesses_by_node.iter().map(|row| row.iter().map(share).collect()).collect(),
         more_is_better: false,

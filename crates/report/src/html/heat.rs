@@ -1,7 +1,7 @@
 //! The node x node heat map of accesses.
 
 use crate::count;
-use crate::picture::{HeatMap, heat_maps_in_page};
+use crate::picture::{HeatMap, MEMORY, heat_maps_in_page};
 use machine::{Machine, NodeId};
 use profile::NodePair;
 use std::collections::BTreeMap;
@@ -25,6 +25,7 @@ pub(super) fn map(machine: &Machine, pairs: &[NodePair]) -> (Option<String>, Str
     }
     let accesses = HeatMap {
         title: "Accesses that reached memory",
+        columns: MEMORY,
         nodes: &nodes,
         values: nodes.iter().map(row).collect(),
         more_is_better: false,

@@ -90,11 +90,11 @@ struct AdviceCard {
 impl Page {
     fn new(view: &View, report: &ProfileReport) -> Self {
         let machine = view.profile().machine();
-        let name = |(row, rank): (&crate::ObjectRow, usize)| {
-            let place = escape_name(&advice::place(&row.summary.label, row.source.as_deref(), 100));
-            (row.summary.object, format!("{rank} {place}"))
+        let name = |row: &crate::ObjectRow| {
+            let place = escape_name(&advice::place(&row.summary.label, row.source.as_deref()));
+            (row.summary.object, format!("{} {place}", row.summary.object))
         };
-        let bars: Vec<(ObjectId, String)> = report.objects.first.iter().zip(1..).map(name).take(MOST_BARS).collect();
+        let bars: Vec<(ObjectId, String)> = report.objects.first.iter().map(name).take(MOST_BARS).collect();
         let command = report.trace.command.join(" ");
         let (heat, heat_note) = heat::map(machine, &report.nodes);
         let start_ns = report.trace.start_ns;
@@ -104,6 +104,7 @@ impl Page {
             facts: &report.trace,
             counts: &report.counts,
             unknown_share: report.verdict.unknown_share,
+            waiting: &report.waiting,
             filter: &report.filter,
         };
         Self {
@@ -155,7 +156,7 @@ fn metric(metric: &Metric) -> MetricRow {
 }
 
 fn card(row: &AdviceRow, rank: usize, start_ns: u64) -> AdviceCard {
-    let place = escape_name(&advice::place(&row.advice.label, row.source.as_deref(), 160));
+    let place = escape_name(&advice::place(&row.advice.label, row.source.as_deref()));
     AdviceCard {
         title: format!("{rank}. {}: {place}", advice::words(row.advice.action)),
         lines: lines(row.lines(start_ns)),
@@ -164,7 +165,7 @@ fn card(row: &AdviceRow, rank: usize, start_ns: u64) -> AdviceCard {
 
 fn left_alone(row: &AdviceRow) -> Line {
     let why = escape_sentence(&row.why_not());
-    (escape_name(&advice::place(&row.advice.label, row.source.as_deref(), 160)), why)
+    (escape_name(&advice::place(&row.advice.label, row.source.as_deref())), why)
 }
 
 /// A text of several lines, limited in number: a hostile description may have any number.

@@ -28,10 +28,10 @@ pub(super) fn parts(view: &View, report: &ProfileReport, most: usize) -> Vec<Obj
     let ids: Vec<ObjectId> = rows.iter().map(|row| row.summary.object).collect();
     let flows = view.flows_of_objects(&ids);
     let span = Span::of(&report.trace);
-    let part = |((row, flow), rank): ((&crate::ObjectRow, &profile::Flow), usize)| {
+    let part = |(row, flow): (&crate::ObjectRow, &profile::Flow)| {
         let object = view.profile().objects().get(row.summary.object.0 as usize)?;
         let summary = &row.summary;
-        let name = escape_name(&place(&summary.label, row.source.as_deref(), 160));
+        let name = escape_name(&place(&summary.label, row.source.as_deref()));
         let mut lines = Lines::default();
         let size = if summary.bytes > 0 { format!(", {}", crate::bytes(summary.bytes)) } else { String::new() };
         let at = if summary.address > 0 { format!(" at {:#x}", summary.address) } else { String::new() };
@@ -42,13 +42,13 @@ pub(super) fn parts(view: &View, report: &ProfileReport, most: usize) -> Vec<Obj
         }
         counts_lines(&mut lines, &row.counts);
         facts_lines(&mut lines, &row.facts, &row.counts, report.trace.start_ns);
-        let frame = |frame: &profile::Frame| escape_name(&place(&frame.label, frame.source.as_deref(), 200));
+        let frame = |frame: &profile::Frame| escape_name(&place(&frame.label, frame.source.as_deref()));
         Some(ObjectPart {
-            title: format!("{rank}. object {}: {name}", summary.object),
+            title: format!("Object {}: {name}", summary.object),
             lines: super::lines::lines(lines),
             chain: summary.allocated_from.iter().map(frame).collect(),
             timeline: Timeline::new(flow, &row.facts, object, span),
         })
     };
-    rows.iter().zip(&flows).zip(1..).filter_map(part).collect()
+    rows.iter().zip(&flows).filter_map(part).collect()
 }

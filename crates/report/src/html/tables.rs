@@ -2,9 +2,10 @@
 
 use crate::escape::escape_name;
 use crate::profile::advice::{kind_words, place};
-use crate::profile::overview_text::remote_cost;
-use crate::profile::text::{latency, share};
-use crate::{ProfileReport, Ranked, SmallRow, bytes, count};
+use crate::profile::overview_text::of_all;
+use crate::profile::rankings_text::{COUNTS, cost, remote_cost, writes};
+use crate::profile::text::latency;
+use crate::{AllocatedBy, By, ProfileReport, Ranked, SmallRow, bytes, count};
 use profile::Counts;
 
 /// A ranking.
@@ -19,6 +20,8 @@ pub(super) struct TablePart {
 pub(super) struct Column {
     pub name: &'static str,
     pub words: bool,
+    /// Whether the rows are sorted by it, the largest first.
+    pub sorted: bool,
 }
 
 /// A cell.
@@ -36,35 +39,19 @@ pub(super) struct Cell {
 
 /// All rankings of a report.
 pub(super) fn of(report: &ProfileReport) -> Vec<TablePart> {
-    let objects = report.objects.first.iter().zip(1_u32..).map(|(row, rank)| {
-        let summary = &row.summary;
-        let by = match (summary.allocated_by_tid, summary.allocated_on_node) {
-            (Some(tid), Some(node)) => format!(", allocated by thread {tid} on node {node}"),
-            (Some(tid), None) => format!(", allocated by thread {tid}"),
-            _ => String::new(),
-        };
-        let note = format!("object {}, {}{by}", summary.object, kind_words(summary.kind));
-        let name = escape_name(&place(&summary.label, row.source.as_deref(), 160));
-        let size = if summary.bytes > 0 { bytes(summary.bytes) } else { "-".to_owned() };
+    let by_stores = report.by == By::Stores;
+    let objects = report.sites.first.iter().map(|row| {
+        let by = row.allocated_by.map_or_else(String::new, AllocatedBy::text);
+        let called = if row.called_from.is_empty() { String::new() } else { row.called_from.join(" < ") };
+        let what = format!("{} of site {}, {}{by}", row.objects_text(), row.site, kind_words(row.kind));
+        let called = if called.is_empty() { called } else { format!("; called from {called}") };
         let threads = row.facts.threads.len();
         let first = [
-            Cell::number(rank.to_string(), Some(f64::from(rank))),
-            Cell::words(name, note),
-            Cell::number(size, Some(summary.bytes as f64)),
+            Cell::words(escape_name(&place(&row.label, row.source.as_deref())), escape_name(&(what + &called))),
+            Cell::number(if row.bytes > 0 { bytes(row.bytes) } else { "-".to_owned() }, Some(row.bytes as f64)),
             Cell::number(threads.to_string(), Some(threads as f64)),
         ];
-        first.into_iter().chain(counts(&row.counts)).collect()
-    });
-    let sites = report.sites.first.iter().map(|row| {
-        let called = if row.called_from.is_empty() { String::new() } else { row.called_from.join(" < ") };
-        let note = format!("{} {}", kind_words(row.kind), escape_name(&called));
-        let name = escape_name(&place(&row.label, row.source.as_deref(), 160));
-        let first = [
-            Cell::words(name, note),
-            Cell::number(row.objects.to_string(), Some(row.objects as f64)),
-            Cell::number(if row.bytes > 0 { bytes(row.bytes) } else { "-".to_owned() }, Some(row.bytes as f64)),
-        ];
-        first.into_iter().chain(counts(&row.counts)).collect()
+        first.into_iter().chain(counts(&row.counts, by_stores)).collect()
     });
     let threads = report.threads.first.iter().map(|row| {
         let process = &row.summary.process;
@@ -74,7 +61,7 @@ pub(super) fn of(report: &ProfileReport) -> Vec<TablePart> {
         let note = format!("of {of} ({}), ran on {}", process.pid, nodes.join(", "));
         let first =
             [Cell::words(name, note), Cell::number(row.summary.tid.to_string(), Some(f64::from(row.summary.tid)))];
-        first.into_iter().chain(counts(&row.counts)).collect()
+        first.into_iter().chain(counts(&row.counts, by_stores)).collect()
     });
     let processes = report.processes.first.iter().map(|row| {
         let name = escape_name(row.summary.application.as_deref().unwrap_or(""));
@@ -82,25 +69,41 @@ pub(super) fn of(report: &ProfileReport) -> Vec<TablePart> {
             Cell::words(name, String::new()),
             Cell::number(row.summary.pid.to_string(), Some(f64::from(row.summary.pid))),
         ];
-        first.into_iter().chain(counts(&row.counts)).collect()
+        first.into_iter().chain(counts(&row.counts, by_stores)).collect()
     });
     let functions = report.functions.first.iter().map(|row| {
         let first = [Cell::words(escape_name(&row.function), String::new())];
-        first.into_iter().chain(counts(&row.counts)).collect()
+        first.into_iter().chain(counts(&row.counts, by_stores)).collect()
     });
-    let words = |name| Column { name, words: true };
-    let number = |name| Column { name, words: false };
+    let words = |name| Column { name, words: true, sorted: false };
+    let number = |name| Column { name, words: false, sorted: false };
+    let table = |id, title: String, columns, rows: Vec<Vec<Cell>>| table(id, title, columns, rows, report.by);
+    let ranked = |id: &'static str, ranking: String| capital(id.to_owned() + &ranking);
     let mut tables = vec![
         table(
             "objects",
-            &report.objects,
-            vec![number("#"), words("object"), number("size"), number("threads")],
-            objects,
+            format!("Objects by the code that allocates them{}", of_all(&report.sites)),
+            vec![words("objects"), number("size"), number("threads")],
+            objects.collect(),
         ),
-        table("sites", &report.sites, vec![words("site"), number("objects"), number("size")], sites),
-        table("threads", &report.threads, vec![words("thread"), number("tid")], threads),
-        table("processes", &report.processes, vec![words("process"), number("pid")], processes),
-        table("functions", &report.functions, vec![words("function")], functions),
+        table(
+            "threads",
+            ranked("threads", of_all(&report.threads)),
+            vec![words("thread"), number("tid")],
+            threads.collect(),
+        ),
+        table(
+            "processes",
+            ranked("processes", of_all(&report.processes)),
+            vec![words("process"), number("pid")],
+            processes.collect(),
+        ),
+        table(
+            "functions",
+            ranked("functions", of_all(&report.functions)),
+            vec![words("function")],
+            functions.collect(),
+        ),
         small_objects(&report.small_objects),
     ];
     tables.retain(|table| if table.id == "processes" { table.rows.len() > 1 } else { !table.rows.is_empty() });
@@ -110,49 +113,42 @@ pub(super) fn of(report: &ProfileReport) -> Vec<TablePart> {
 /// Objects that were only counted.
 fn small_objects(small: &Ranked<SmallRow>) -> TablePart {
     let row = |row: &SmallRow| {
-        let name = escape_name(&place(&row.label, row.source.as_deref(), 160));
+        let name = escape_name(&place(&row.label, row.source.as_deref()));
         vec![
             Cell::words(name, escape_name(&row.called_from.join(" < "))),
             Cell::number(count(row.objects), Some(row.objects as f64)),
             Cell::number(bytes(row.bytes), Some(row.bytes as f64)),
         ]
     };
-    let columns = [("site", true), ("objects", false), ("size", false)].map(|(name, words)| Column { name, words });
-    let title = title("small objects, counted by site", small);
+    let columns = [("site", true), ("objects", false), ("size", false)];
+    let columns = columns.map(|(name, words)| Column { name, words, sorted: name == "size" });
+    let title = format!("Small objects, counted by site{}", of_all(small));
     TablePart { id: "small-objects", title, columns: columns.into(), rows: small.first.iter().map(row).collect() }
 }
 
-fn table<T>(
-    id: &'static str,
-    ranked: &Ranked<T>,
-    mut columns: Vec<Column>,
-    rows: impl Iterator<Item = Vec<Cell>>,
-) -> TablePart {
-    let names = ["samples", "of all", "local", "latency", "remote cost", "writes"];
-    columns.extend(names.map(|name| Column { name, words: false }));
-    TablePart { id, title: title(id, ranked), columns, rows: rows.collect() }
+fn table(id: &'static str, title: String, mut columns: Vec<Column>, rows: Vec<Vec<Cell>>, by: By) -> TablePart {
+    columns.extend(COUNTS.map(|name| Column { name, words: false, sorted: name == by.column() }));
+    TablePart { id, title, columns, rows }
 }
 
-fn title<T>(name: &str, Ranked { all, first }: &Ranked<T>) -> String {
-    let of_all = if first.len() < *all { format!(", {} of {all}", first.len()) } else { String::new() };
-    let mut title = name.to_owned() + &of_all;
+fn capital(mut title: String) -> String {
     title.get_mut(..1).into_iter().for_each(str::make_ascii_uppercase);
     title
 }
 
-/// The columns of every ranking.
-fn counts(counts: &Counts) -> [Cell; 6] {
-    let known = counts.load_samples + counts.store_samples;
-    let writes = (known > 0).then(|| counts.store_samples as f64 / known as f64);
-    let remote = remote_cost(counts);
-    let bar = |cell: Cell, share: Option<f64>| Cell { bar: share.map(|share| 100.0 * share.clamp(0.0, 1.0)), ..cell };
+/// The columns of every ranking; writes are counted where the ranking is by them.
+fn counts(counts: &Counts, by_stores: bool) -> [Cell; 7] {
+    let shown = |share: Option<f64>| Cell::number(crate::profile::text::share(share), share);
+    let bar = |share: Option<f64>| Cell { bar: share.map(|share| 100.0 * share.clamp(0.0, 1.0)), ..shown(share) };
+    let number = |value: u64| Cell::number(count(value), Some(value as f64));
     [
-        Cell::number(count(counts.samples), Some(counts.samples as f64)),
-        Cell::number(share(Some(counts.share)), Some(counts.share)),
-        Cell::number(share(counts.local_access_ratio), counts.local_access_ratio),
+        shown(cost(counts)),
+        bar(remote_cost(counts)),
+        shown(counts.local_access_ratio),
         Cell::number(latency(counts.latency_mean_ns), counts.latency_mean_ns),
-        bar(Cell::number(share(remote), remote), remote),
-        Cell::number(share(writes), writes),
+        number(counts.samples),
+        shown(Some(counts.share)),
+        if by_stores { number(counts.store_samples) } else { shown(writes(counts)) },
     ]
 }
 

@@ -55,7 +55,10 @@ impl<'a> Facts<'a> {
     pub fn latency_ns(&self) -> Option<Vec<Vec<Option<f64>>>> {
         let machine = self.machine;
         let routes = Routes::new(machine).ok().filter(|_| machine.latency.is_some())?;
-        let row = |from: &Node| machine.nodes.iter().map(|to| routes.latency_ns(machine, from.id, to.id)).collect();
+        // Nodes without CPUs access nothing.
+        let latency =
+            |from: &Node, to: &Node| routes.latency_ns(machine, from.id, to.id).filter(|_| !from.cpus.is_empty());
+        let row = |from: &Node| machine.nodes.iter().map(|to| latency(from, to)).collect();
         let rows: Vec<Vec<Option<f64>>> = machine.nodes.iter().map(row).collect();
         rows.iter().flatten().any(Option::is_some).then_some(rows)
     }

@@ -13,6 +13,9 @@ const MOST_NUMBERS: usize = 24;
 /// The firmware distance of an unreachable node.
 const UNREACHABLE: f64 = 255.0;
 
+/// Columns of maps of accesses to memory.
+pub(crate) const MEMORY: &str = "memory of node";
+
 /// A finished heat map with its own origin.
 pub(super) struct Heat {
     pub area: Rect,
@@ -24,9 +27,11 @@ pub(super) struct Heat {
 pub struct HeatMap<'a> {
     /// The quantity, with its unit.
     pub title: &'a str,
+    /// What the columns are, such as `memory of node`; rows are CPUs of nodes.
+    pub columns: &'a str,
     /// The nodes of rows and columns.
     pub nodes: &'a [NodeId],
-    /// Rows are the accessing nodes, columns the memory's; `None` if unknown.
+    /// Rows are the accessing nodes; `None` if unknown. Rows of which nothing is known are left out.
     pub values: Vec<Vec<Option<f64>>>,
     /// Whether larger values are better: bandwidth, not latency. Dark is bad.
     pub more_is_better: bool,
@@ -40,11 +45,12 @@ pub struct HeatMap<'a> {
 pub(super) fn of_machine(facts: &Facts) -> Option<Heat> {
     let (title, values, show) = values(facts).filter(|_| facts.machine.nodes.len() > 1)?;
     let nodes: Vec<NodeId> = facts.machine.nodes.iter().map(|node| node.id).collect();
-    draw(HeatMap { title, nodes: &nodes, values, more_is_better: false, scale: None, show })
+    draw(HeatMap { title, columns: MEMORY, nodes: &nodes, values, more_is_better: false, scale: None, show })
 }
 
 /// `None` if no value is known.
-pub(super) fn draw(HeatMap { title, nodes: all, values, more_is_better, scale, show }: HeatMap) -> Option<Heat> {
+pub(super) fn draw(map: HeatMap) -> Option<Heat> {
+    let HeatMap { title, columns, nodes: all, values, more_is_better, scale, show } = map;
     let nodes = values.len();
     let values = thinned(values);
     let squares = values.len();
@@ -67,11 +73,13 @@ pub(super) fn draw(HeatMap { title, nodes: all, values, more_is_better, scale, s
     let top = 62.0;
     let mut shapes = vec![
         Shape::text(0.0, 14.0, 13.0, Style::NodeTitle, title),
-        Shape::text(left, 36.0, 11.0, Style::Note, "memory of node"),
+        Shape::text(left, 36.0, 11.0, Style::Note, columns),
         Shape::text(0.0, top - 8.0, 11.0, Style::Note, "CPUs of"),
     ];
-    for (r, row) in values.iter().enumerate() {
-        let y = top + r as f64 * side;
+    let is_known = |(_, row): &(usize, &Vec<Option<f64>>)| !numbers || row.iter().any(Option::is_some);
+    let rows: Vec<(usize, &Vec<Option<f64>>)> = values.iter().enumerate().filter(is_known).collect();
+    for (y, (r, row)) in rows.iter().enumerate().map(|(shown, row)| (top + shown as f64 * side, row)) {
+        let r = *r;
         let mut column = 0;
         while let Some(&value) = row.get(column) {
             // Equal squares without numbers are merged into one stripe: a thousand nodes must not make a million
@@ -81,7 +89,7 @@ pub(super) fn draw(HeatMap { title, nodes: all, values, more_is_better, scale, s
             let area = Rect { x: left + column as f64 * side, y, width: side * same as f64 - gap, height: side - gap };
             let text = value.map_or_else(|| "none".to_owned(), &show);
             let hint = match (ids.get(r), ids.get(column)) {
-                (Some(from), Some(to)) if numbers => format!("CPUs of node {from}, memory of node {to}: {text}"),
+                (Some(from), Some(to)) if numbers => format!("CPUs of node {from}, {columns} {to}: {text}"),
                 _ => String::new(),
             };
             shapes.push(Shape::Heat { area, heat: value.map(heat), hint });
@@ -98,10 +106,15 @@ pub(super) fn draw(HeatMap { title, nodes: all, values, more_is_better, scale, s
     for (index, id) in ids.iter().enumerate().step_by(every.max(1)) {
         let at = (index / block.max(1)) as f64 * side + side / 2.0;
         shapes.push(Shape::text(left + at - 1.0, top - 8.0, 11.0, Style::Label, id).anchored(0.5));
-        let id = if numbers { format!("node {id}") } else { id.clone() };
-        shapes.push(Shape::text(left - 8.0, top + at + 3.0, 11.0, Style::Label, &id).anchored(1.0));
+        if !numbers {
+            shapes.push(Shape::text(left - 8.0, top + at + 3.0, 11.0, Style::Label, id).anchored(1.0));
+        }
     }
-    let below = top + squares as f64 * side + 10.0;
+    for (shown, (row, _)) in rows.iter().enumerate().filter(|_| numbers) {
+        let (y, id) = (top + (shown as f64 + 0.5) * side + 3.0, ids.get(*row).map_or("", String::as_str));
+        shapes.push(Shape::text(left - 8.0, y, 11.0, Style::Label, &format!("node {id}")).anchored(1.0));
+    }
+    let below = top + rows.len() as f64 * side + 10.0;
     legend(&mut shapes, (left, below), &show(best), &show(worst), heat(worst));
     if block > 1 {
         let text = format!("each square: the mean of {block} x {block} pairs of nodes");
@@ -142,7 +155,10 @@ fn values(facts: &Facts) -> Option<(&'static str, Values, Show)> {
     }
     let distances = &facts.machine.distances.as_ref()?.matrix;
     let value = |&distance: &u32| Some(f64::from(distance)).filter(|distance| *distance < UNREACHABLE);
-    let rows = distances.iter().map(|row| row.iter().map(value).collect()).collect();
+    let has_cpus = facts.machine.nodes.iter().map(|node| !node.cpus.is_empty());
+    let row =
+        |(row, has_cpus): (&Vec<u32>, bool)| row.iter().map(|distance| value(distance).filter(|_| has_cpus)).collect();
+    let rows = distances.iter().zip(has_cpus).map(row).collect();
     Some(("Firmware distances, 10 is local", rows, |value| format!("{value:.0}")))
 }
 

@@ -26,6 +26,7 @@ mod text;
 mod units;
 
 pub use heat::HeatMap;
+pub(crate) use heat::MEMORY;
 use machine::Machine;
 pub use strip::{Place, Strip};
 

@@ -143,8 +143,9 @@ fn pairs<T>(
     if ids.len() <= MOST_ROWS {
         let columns: Vec<(&str, bool)> =
             std::iter::once(("node", true)).chain(ids.iter().map(|id| (id.as_str(), true))).collect();
-        let rows =
-            ids.iter().zip(matrix).map(|(id, row)| std::iter::once(id.clone()).chain(row.iter().map(&show)).collect());
+        let cells = |(id, row): (&String, &Vec<T>)| std::iter::once(id.clone()).chain(row.iter().map(&show)).collect();
+        let is_known = |row: &Vec<String>| row.iter().skip(1).any(|cell| !cell.is_empty());
+        let rows = ids.iter().zip(matrix).map(cells).filter(is_known);
         table(text, &columns, &rows.collect::<Vec<_>>());
         return;
     }

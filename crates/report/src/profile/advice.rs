@@ -2,8 +2,9 @@
 
 use super::next_steps::NextSteps;
 use super::site_key::source_of;
-use super::text::{Lines, WIDTH, share, short, time, wrapped};
+use super::text::{LONGEST_NAME, Lines, share, short, time};
 use crate::bytes;
+use crate::layout::{Layout, Tone};
 use profile::{Action, Advice, Confidence, Gain, ObjectKind, Profile};
 use serde::Serialize;
 use std::fmt;
@@ -35,31 +36,44 @@ pub(crate) struct AdviceText<'a> {
 
 impl fmt::Display for AdviceText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let layout = Layout::of(f);
         for (row, rank) in self.rows.iter().filter(|row| row.acts()).zip(1..) {
-            self.row(f, rank, row)?;
+            f.write_str(&self.row(rank, row, layout))?;
         }
         let rest = self.rows.iter().filter(|row| !row.acts());
         let (few, known): (Vec<_>, Vec<_>) = rest.partition(|row| row.is_of_few_samples());
-        for row in known {
+        for row in known.iter().take(MOST_LEFT_ALONE) {
             let why = row.why_not();
-            let label = place(&row.advice.label, row.source.as_deref(), WIDTH / 2);
-            f.write_str(&wrapped("  leave alone  ", &format!("{label}: {why}")))?;
+            let label = place(&row.advice.label, row.source.as_deref());
+            f.write_str(&layout.wrapped("  leave alone  ", &format!("{label}: {why}")))?;
+        }
+        if known.len() > MOST_LEFT_ALONE {
+            let more = format!("{} less costly ones: --json has the reasons", known.len() - MOST_LEFT_ALONE);
+            f.write_str(&layout.wrapped("  leave alone  ", &more))?;
         }
         match few.len() {
             0 => Ok(()),
-            1 => writeln!(f, "  no advice for another one: too few of its samples reached memory"),
-            count => writeln!(f, "  no advice for {count} others: too few of their samples reached memory"),
+            count => f.write_str(&layout.wrapped("  ", &few_text(count))),
         }
     }
 }
 
+/// Sites without advice, `count` of them.
+pub(crate) fn few_text(count: usize) -> String {
+    match count {
+        1 => "no advice for another one: too few of its samples reached memory".to_owned(),
+        count => format!("no advice for {count} others: too few of their samples reached memory"),
+    }
+}
+
 impl AdviceText<'_> {
-    fn row(&self, f: &mut fmt::Formatter<'_>, rank: usize, row: &AdviceRow) -> fmt::Result {
+    fn row(&self, rank: usize, row: &AdviceRow, layout: Layout) -> String {
         let AdviceRow { advice, source, .. } = row;
-        let to_do = format!("{}: {}", words(advice.action), place(&advice.label, source.as_deref(), WIDTH - 40));
-        writeln!(f, "  {rank}. {to_do}")?;
+        let to_do = format!("{}: {}", words(advice.action), place(&advice.label, source.as_deref()));
+        let title = layout.painted_lines(Tone::Heading, &layout.wrapped(&format!("  {rank}. "), &to_do));
         let lines = row.lines(self.start_ns).0;
-        lines.iter().try_for_each(|(name, text)| f.write_str(&wrapped(&format!("     {name:<12}"), text)))
+        let line = |(name, text): &(String, String)| layout.wrapped(&format!("     {name:<12}"), text);
+        title + &lines.iter().map(line).collect::<String>()
     }
 }
 
@@ -136,6 +150,8 @@ impl AdviceRow {
     }
 }
 
+/// Most sites that are listed although nothing is to be done about them.
+const MOST_LEFT_ALONE: usize = 8;
 /// A smaller predicted speedup is no advice: it would be shown as 1.00.
 const LEAST_SPEEDUP: f64 = 1.005;
 /// Objects that are in use for this part of the time count as always in use.
@@ -162,10 +178,10 @@ fn gain(gain: &Gain) -> String {
 }
 
 /// A label and its line of source.
-pub(crate) fn place(label: &str, source: Option<&str>, width: usize) -> String {
-    let name = |source: &str| source.rsplit('/').next().unwrap_or(source).to_owned();
-    source
-        .map_or_else(|| short(label, width), |source| format!("{} ({})", short(label, width), short(&name(source), 30)))
+pub(crate) fn place(label: &str, source: Option<&str>) -> String {
+    let label = short(label, LONGEST_NAME);
+    let name = |source: &str| short(source.rsplit('/').next().unwrap_or(source), LONGEST_NAME);
+    source.map_or_else(|| label.clone(), |source| format!("{label} ({})", name(source)))
 }
 
 /// The action as text.

@@ -65,6 +65,8 @@ pub struct DetailReport {
     pub trace: TraceFacts,
     /// The filter as text; empty for everything.
     pub filter: Vec<String>,
+    /// The order of rankings.
+    pub by: By,
     /// Its accesses; shares are of everything that the filter selects.
     pub counts: Counts,
     /// Facts about the objects.
@@ -173,6 +175,7 @@ impl DetailReport {
             subject,
             trace,
             filter,
+            by,
         }
     }
 }

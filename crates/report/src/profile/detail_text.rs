@@ -4,10 +4,11 @@ use super::advice::kind_words;
 use super::detail::{DetailReport, Subject};
 use super::facts_text::{PhasesText, counts_lines, facts_lines};
 use super::nodes::{matrix_table, thread_table};
-use super::overview_text::{functions, objects, objects_by_size, sites, threads};
-use super::ranked::Ranked;
-use super::text::{Lines, WIDTH, short, time};
+use super::overview_text::{heading, of_all, ranked};
+use super::rankings_text::{Rankings, objects_by_size};
+use super::text::{LONGEST_NAME, Lines, short, time};
 use super::timeline::TimelineText;
+use crate::layout::{Layout, Tone};
 use crate::{bytes, count};
 use profile::{Frame, ObjectSummary, Saturation};
 use std::fmt;
@@ -18,7 +19,7 @@ const MOST_FRAMES: usize = 32;
 impl fmt::Display for DetailReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { subject, trace, filter, counts, facts, .. } = self;
-        let start_ns = trace.start_ns;
+        let (start_ns, layout) = (trace.start_ns, Layout::of(f));
         let mut lines = Lines::default();
         let title = subject_lines(&mut lines, subject, start_ns);
         counts_lines(&mut lines, counts);
@@ -29,65 +30,74 @@ impl fmt::Display for DetailReport {
         if of_objects {
             facts_lines(&mut lines, facts, counts, start_ns);
         }
-        write!(f, "{}\n{lines}", short(&title, WIDTH))?;
+        f.write_str(&layout.painted_lines(Tone::Heading, &layout.wrapped("", &short(&title, LONGEST_NAME))))?;
+        lines.fmt(f)?;
         match subject {
-            Subject::Object { summary, .. } => chain(f, &summary.allocated_from)?,
-            Subject::Site { allocated_from, .. } => chain(f, allocated_from)?,
+            Subject::Object { summary, .. } => f.write_str(&chain(layout, &summary.allocated_from))?,
+            Subject::Site { allocated_from, .. } => f.write_str(&chain(layout, allocated_from))?,
             Subject::Function { places, .. } => {
-                writeln!(f, "\ncode locations")?;
+                f.write_str(&heading(layout, "code locations"))?;
                 for (frame, samples) in places {
-                    writeln!(f, "  {samples:>8}  {}", short(&frame_text(frame), WIDTH - 12))?;
+                    f.write_str(&layout.wrapped(&format!("  {samples:>8}  "), &frame_text(frame)))?;
                 }
             }
             Subject::Thread { .. } => {}
         }
         if counts.samples == 0 {
             let of_site = matches!(subject, Subject::Site { .. }) && self.objects.all > 0;
-            let by_size = || objects_by_size(&self.objects.first);
-            return if of_site { part(f, "objects by size", &self.objects, &by_size()) } else { Ok(()) };
+            let by_size =
+                || ranked(layout, "objects by size", &self.objects) + &objects_by_size(&self.objects.first, layout);
+            return if of_site { f.write_str(&by_size()) } else { Ok(()) };
         }
         if !self.phases.is_empty() {
-            write!(f, "\nphases\n{}", PhasesText { phases: &self.phases, start_ns })?;
+            f.write_str(&heading(layout, "phases"))?;
+            PhasesText { phases: &self.phases, start_ns }.fmt(f)?;
         }
         if let Some(timeline) = &self.timeline {
-            write!(f, "\ntimeline\n{}", TimelineText { timeline, start_ns })?;
+            f.write_str(&heading(layout, "timeline"))?;
+            TimelineText { timeline, start_ns }.fmt(f)?;
         }
         if let Some(pages) = &self.pages {
-            write!(f, "\npages\n{pages}")?;
+            f.write_str(&heading(layout, "pages"))?;
+            pages.fmt(f)?;
         }
-        if !matches!(subject, Subject::Object { .. }) {
-            part(f, "objects", &self.objects, &objects(&self.objects.first))?;
-        }
-        if !of_objects {
-            part(f, "sites", &self.sites, &sites(&self.sites.first))?;
-        }
-        if !matches!(subject, Subject::Thread { .. }) {
-            part(f, "threads", &self.threads, &threads(&self.threads.first))?;
-        }
-        if !matches!(subject, Subject::Function { .. }) {
-            part(f, "functions", &self.functions, &functions(&self.functions.first))?;
-        }
+        self.rankings(f, layout)?;
         if facts.nodes.is_empty() {
             return Ok(());
         }
-        write!(f, "\nthreads and nodes, shares of what reached memory\n{}", thread_table(&self.threads.first))?;
-        write!(f, "\nnodes, shares of what reached memory\n{}", matrix_table(&facts.nodes))?;
+        f.write_str(&heading(layout, "threads and nodes, shares of what reached memory"))?;
+        f.write_str(&layout.text(&thread_table(&self.threads.first)))?;
+        f.write_str(&heading(layout, "nodes, shares of what reached memory"))?;
+        f.write_str(&layout.text(&matrix_table(&facts.nodes)))?;
         for Saturation { node, from_ns, until_ns, latency_mean_ns, .. } in &self.saturated {
             let at = |ns: u64| time(ns.saturating_sub(start_ns));
             let (from, until) = (at(*from_ns), at(*until_ns));
-            writeln!(
-                f,
-                "  memory of node {node} saturated from {from} to {until}: {latency_mean_ns:.0} ns on average"
-            )?;
+            let text =
+                format!("memory of node {node} saturated from {from} to {until}: {latency_mean_ns:.0} ns on average");
+            f.write_str(&layout.wrapped("  ", &text))?;
         }
         Ok(())
     }
 }
 
-fn part<T>(f: &mut fmt::Formatter<'_>, name: &str, ranked: &Ranked<T>, text: &str) -> fmt::Result {
-    let (first, all) = (ranked.first.len(), ranked.all);
-    let of = if first < all { format!(", {first} of {all}") } else { String::new() };
-    write!(f, "\n{name}{of}\n{text}")
+impl DetailReport {
+    fn rankings(&self, f: &mut fmt::Formatter<'_>, layout: Layout) -> fmt::Result {
+        let (rankings, subject) = (Rankings { layout, by: self.by }, &self.subject);
+        if matches!(subject, Subject::Site { .. }) {
+            f.write_str(&(ranked(layout, "objects", &self.objects) + &rankings.objects(&self.objects.first)))?;
+        }
+        if matches!(subject, Subject::Thread { .. } | Subject::Function { .. }) {
+            let title = format!("objects by the code that allocates them{}", of_all(&self.sites));
+            f.write_str(&(heading(layout, &title) + &rankings.sites(&self.sites.first)))?;
+        }
+        if !matches!(subject, Subject::Thread { .. }) {
+            f.write_str(&(ranked(layout, "threads", &self.threads) + &rankings.threads(&self.threads.first)))?;
+        }
+        if !matches!(subject, Subject::Function { .. }) {
+            f.write_str(&(ranked(layout, "functions", &self.functions) + &rankings.functions(&self.functions.first)))?;
+        }
+        Ok(())
+    }
 }
 
 /// Adds lines about the subject, and returns its title.
@@ -140,23 +150,21 @@ fn object_lines(lines: &mut Lines, summary: &ObjectSummary, source: Option<&str>
     }
 }
 
-fn chain(f: &mut fmt::Formatter<'_>, frames: &[Frame]) -> fmt::Result {
+fn chain(layout: Layout, frames: &[Frame]) -> String {
     if frames.is_empty() {
-        return Ok(());
+        return String::new();
     }
-    writeln!(f, "\nallocated from")?;
-    for frame in frames.iter().take(MOST_FRAMES) {
-        writeln!(f, "  {}", short(&frame_text(frame), WIDTH - 2))?;
-    }
-    Ok(())
+    let lines = frames.iter().take(MOST_FRAMES).map(|frame| layout.wrapped("  ", &frame_text(frame)));
+    heading(layout, "allocated from") + &lines.collect::<String>()
 }
 
 /// A code location with its source and file.
 fn frame_text(frame: &Frame) -> String {
     let name = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
+    let label = short(&frame.label, LONGEST_NAME);
     match (&frame.source, &frame.file) {
-        (Some(source), _) => format!("{}  {source}", frame.label),
-        (None, Some(file)) if frame.function.is_some() => format!("{}  in {}", frame.label, name(file)),
-        _ => frame.label.clone(),
+        (Some(source), _) => format!("{label}  {source}"),
+        (None, Some(file)) if frame.function.is_some() => format!("{label}  in {}", name(file)),
+        _ => label,
     }
 }

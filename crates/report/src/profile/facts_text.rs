@@ -3,6 +3,7 @@
 use super::nodes::busy_threads;
 use super::text::{Lines, latency, number, share, time};
 use crate::count;
+use crate::layout::Layout;
 use profile::{Counts, Facts, Phase, Usage};
 use std::fmt;
 
@@ -86,12 +87,9 @@ impl fmt::Display for PhasesText<'_> {
             let from = node.map_or_else(|| "several nodes".to_owned(), |node| format!("node {node}"));
             let threads = format!("{threads} thread{}", if *threads == 1 { "" } else { "s" });
             let samples = number(*samples);
-            writeln!(
-                f,
-                "  {:>10} to {:>10}  {usage} from {from} by {threads} ({samples} samples)",
-                at(*from_ns),
-                at(*until_ns)
-            )?;
+            let first = format!("  {:>10} to {:>10}  ", at(*from_ns), at(*until_ns));
+            let text = format!("{usage} from {from} by {threads} ({samples} samples)");
+            f.write_str(&Layout::of(f).wrapped(&first, &text))?;
         }
         Ok(())
     }

@@ -1,8 +1,8 @@
 //! The metrics of a verdict.
 
-use super::text::wrapped;
-use crate::{Table, columns, percent};
-use profile::{Metric, Verdict};
+use crate::layout::{Layout, Tone};
+use crate::{Table, percent};
+use profile::{Metric, Problem, Verdict};
 use std::fmt;
 
 /// A verdict as text, with its metrics.
@@ -10,36 +10,40 @@ pub(crate) struct VerdictText<'a>(pub &'a Verdict);
 
 impl fmt::Display for VerdictText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Verdict { text, metrics, samples, local_access_ratio_interval: (low, high), .. } = self.0;
-        f.write_str(&wrapped("", text))?;
+        let Verdict { metrics, samples, local_access_ratio_interval: (low, high), .. } = self.0;
+        let layout = Layout::of(f);
+        f.write_str(&verdict_line(layout, "", &self.0.text, self.0))?;
         if *samples > 0 {
             let of = super::text::number(*samples);
             let (low, high) = (percent(*low), percent(*high));
-            writeln!(f, "({of} samples reached memory: the share of local accesses is within {low} to {high})")?;
+            let text = format!("({of} samples reached memory: the share of local accesses is within {low} to {high})");
+            f.write_str(&layout.wrapped("", &text))?;
         }
         writeln!(f)?;
         let mut table = Table::new(["", "value", "threshold", ""]);
         for metric in metrics {
-            table.row([
+            let counted = if metric.counted { "counted: " } else { "" };
+            let cells = [
                 name(metric),
                 value(metric, metric.value),
                 value(metric, Some(metric.threshold)),
                 state(metric).to_owned(),
-            ]);
+            ];
+            table.noted(cells, format!("{counted}{}", metric.meaning));
+            table.tone(3, if metric.is_bad { Tone::Bad } else { Tone::Plain });
         }
-        let text = table.to_string();
-        let width = text.lines().map(columns::width).max().unwrap_or(0);
-        let mut lines = text.lines();
-        writeln!(f, "{}", lines.next().unwrap_or(""))?;
-        for (line, metric) in lines.zip(metrics) {
-            let counted = if metric.counted { "counted: " } else { "" };
-            f.write_str(&wrapped(
-                &format!("{}  ", columns::left(line, width)),
-                &format!("{counted}{}", metric.meaning),
-            ))?;
-        }
-        Ok(())
+        f.write_str(&layout.text(&table))
     }
+}
+
+/// A sentence with the tone of a verdict, after `first`.
+pub(crate) fn verdict_line(layout: Layout, first: &str, text: &str, verdict: &Verdict) -> String {
+    let tone = match verdict.problem {
+        _ if verdict.is_numa_problem => Tone::Bad,
+        Problem::Unknown => Tone::Unsure,
+        _ => Tone::Good,
+    };
+    layout.painted_lines(tone, &layout.wrapped(first, text))
 }
 
 pub(crate) fn name(metric: &Metric) -> String {

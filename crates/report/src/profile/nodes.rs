@@ -1,7 +1,8 @@
 //! Nodes: accesses between them, and the load of controllers.
 
 use super::ranked::ThreadRow;
-use super::text::{WIDTH, latency, share, short, time};
+use super::text::{LONGEST_NAME, latency, share, short, time};
+use crate::layout::Layout;
 use crate::{Table, count};
 use machine::{Machine, NodeId};
 use profile::{Counts, LatencyPart, NodePair, Saturation, Tally, ThreadUse, View, saturations};
@@ -87,8 +88,8 @@ pub(crate) fn thread_table(threads: &[ThreadRow]) -> Table {
             Some(count) => share(Some(*count as f64 / all as f64)),
             None => "-".to_owned(),
         };
-        let first = [format!("  {} {}", thread.summary.tid, short(name, 16)), runs_on(&thread.ran_on)];
-        table.row(first.into_iter().chain(nodes.iter().map(cell)));
+        let first = [format!("{:>8}", thread.summary.tid), runs_on(&thread.ran_on)];
+        table.noted(first.into_iter().chain(nodes.iter().map(cell)), short(name, LONGEST_NAME));
     }
     table
 }
@@ -104,10 +105,10 @@ fn runs_on(nodes: &BTreeMap<NodeId, u64>) -> String {
 }
 
 /// The memory of the busiest nodes, as a table.
-pub(crate) fn controller_table(controllers: &[Controller], start_ns: u64) -> String {
+pub(crate) fn controller_table(controllers: &[Controller], start_ns: u64, layout: Layout) -> String {
     let nodes = busiest(controllers.iter().map(|controller| (controller.node, controller.counts.samples)));
     let heading = ["  memory of", "samples", "of all", "local", "latency", "carries", "load"];
-    let mut table = Table::new(heading);
+    let mut table = Table::new(heading).optional(&[1, 2]);
     let mut saturated = String::new();
     for Controller { node, counts, bytes_per_s, load, saturated: times } in
         controllers.iter().filter(|controller| nodes.contains(&controller.node))
@@ -123,16 +124,15 @@ pub(crate) fn controller_table(controllers: &[Controller], start_ns: u64) -> Str
         ]);
         for Saturation { from_ns, until_ns, latency_mean_ns, .. } in times.iter().take(MOST_NODES) {
             let (from, until) = (time(from_ns - start_ns.min(*from_ns)), time(until_ns - start_ns.min(*until_ns)));
-            let line = format!("  node {node} saturated from {from} to {until}: {latency_mean_ns:.0} ns on average\n");
-            saturated.push_str(&short(&line[..line.len() - 1], WIDTH));
-            saturated.push('\n');
+            let text = format!("node {node} saturated from {from} to {until}: {latency_mean_ns:.0} ns on average");
+            saturated.push_str(&layout.wrapped("  ", &text));
         }
     }
     let left = controllers.len() - nodes.len().min(controllers.len());
     if left > 0 {
         table.row([format!("  and {left} less busy ones")]);
     }
-    format!("{table}{saturated}")
+    format!("{}{saturated}", layout.text(&table))
 }
 
 /// The nodes with the most samples, in the order of their numbers.

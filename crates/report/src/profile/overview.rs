@@ -6,9 +6,12 @@ use super::ranked::{By, FunctionRow, ObjectRow, ProcessRow, Ranked, Ranks, SiteR
 use super::trace_facts::TraceFacts;
 use super::without_samples::WithoutSamples;
 use machine::NodeId;
-use profile::{Avoidable, Counts, LatencyPart, NodePair, Tally, Verdict, View};
+use profile::{Avoidable, Counts, LatencyPart, NodePair, Tally, Verdict, View, Waiting};
 use serde::Serialize;
 use std::thread;
+
+/// Sites for which advice is sought, whatever number of rows is shown.
+const ADVISED: usize = 32;
 
 /// The extent of an overview.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,8 +33,12 @@ pub struct ProfileReport {
     pub trace: TraceFacts,
     /// The filter as text; empty for everything.
     pub filter: Vec<String>,
+    /// The order of rankings.
+    pub by: By,
     /// All accesses of the view.
     pub counts: Counts,
+    /// Those of threads that wait for others.
+    pub waiting: Waiting,
     /// Remote accesses of threads to what they allocated themselves, over all objects, by what would have made them
     /// local.
     pub avoidable: Avoidable,
@@ -72,19 +79,22 @@ impl ProfileReport {
             to: *to,
             counts: tally.counts(view.tally()),
         };
-        // Advice needs another pass over the accesses, as rankings do, so both run in parallel.
+        // Each of advice and rankings needs a pass over the accesses, so they run in parallel.
         thread::scope(|scope| {
-            let advice = scope.spawn(|| view.advice(top));
+            let advice = scope.spawn(|| view.advice(ADVISED));
+            let sites = scope.spawn(|| ranks.sites());
+            let waiting = scope.spawn(|| view.waiting());
             let latency_over_time = view.flow().latency_over_time();
             let objects = ranks.objects();
             let advice = advice.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             Self {
                 verdict: view.verdict(view.measured()),
                 counts: view.tally().counts(view.tally()),
+                waiting: waiting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
                 avoidable: view.avoidable(),
                 advice: advice.into_iter().map(|advice| AdviceRow::new(profile, advice)).collect(),
                 objects,
-                sites: ranks.sites(),
+                sites: sites.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
                 threads: ranks.threads(&cells),
                 processes: ranks.processes(),
                 functions: ranks.functions(),
@@ -94,6 +104,7 @@ impl ProfileReport {
                 latency_over_time,
                 trace,
                 filter,
+                by,
             }
         })
     }

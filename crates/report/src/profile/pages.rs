@@ -1,6 +1,7 @@
 //! The pages of an object.
 
 use super::nodes::MOST_NODES;
+use crate::layout::Layout;
 use crate::{Address, Table, count};
 use machine::{NodeId, NodeSet};
 use profile::{Flow, HugePage, PageUse, ProcessId};
@@ -95,18 +96,19 @@ impl fmt::Display for ObjectPages {
         let nodes: Vec<String> =
             nodes.iter().take(MOST_NODES).map(|(node, pages)| format!("{pages} on node {node}")).collect();
         let nodes = if nodes.is_empty() { String::new() } else { format!(" ({})", nodes.join(", ")) };
-        writeln!(f, "  {small} of 4 KiB were seen{nodes}")?;
-        writeln!(f, "  {of_one_thread} used by one thread, {from_one_node} by one node; {moved} were moved")?;
+        let layout = Layout::of(f);
+        f.write_str(&layout.wrapped("  ", &format!("{small} of 4 KiB were seen{nodes}")))?;
+        let used = format!("{of_one_thread} used by one thread, {from_one_node} by one node; {moved} were moved");
+        f.write_str(&layout.wrapped("  ", &used))?;
         for page in falsely_shared {
             let of = if page.is_huge { "the huge page" } else { "2 MiB" };
             let share = 100.0 * page.held;
-            writeln!(
-                f,
-                "  {of} at {:x}: nodes use parts of their own ({share:.0} % of {})",
-                page.address, page.samples
-            )?;
+            let (at, samples) = (page.address, page.samples);
+            let text = format!("{of} at {at:x}: nodes use parts of their own ({share:.0} % of {samples})");
+            f.write_str(&layout.wrapped("  ", &text))?;
         }
-        let mut table = Table::new(["  page", "samples", "remote", "writes", "threads", "from nodes", "moves"]);
+        let mut table =
+            Table::new(["  page", "samples", "remote", "writes", "threads", "from nodes", "moves"]).optional(&[6, 3]);
         for page in first {
             table.row([
                 format!("  {:x}", page.address.0),
@@ -118,6 +120,6 @@ impl fmt::Display for ObjectPages {
                 page.moves.to_string(),
             ]);
         }
-        table.fmt(f)
+        f.write_str(&layout.text(&table))
     }
 }

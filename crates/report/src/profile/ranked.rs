@@ -69,9 +69,31 @@ pub struct SiteRow {
     pub objects: usize,
     /// Their total size, each at its largest.
     pub bytes: u64,
+    /// The costliest of them; for a trace without samples, the largest.
+    pub object: Option<ObjectId>,
+    /// The thread that allocated it, if it is the only one.
+    pub allocated_by: Option<AllocatedBy>,
+    /// Facts about them.
+    pub facts: Facts,
     /// The accesses.
     #[serde(flatten)]
     pub counts: Counts,
+}
+
+/// The thread that allocated an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct AllocatedBy {
+    /// The TID.
+    pub tid: u32,
+    /// The node that it ran on.
+    pub node: Option<NodeId>,
+}
+
+impl AllocatedBy {
+    /// For an object, if it is known.
+    pub(crate) fn of(summary: &ObjectSummary) -> Option<Self> {
+        Some(Self { tid: summary.allocated_by_tid?, node: summary.allocated_on_node })
+    }
 }
 
 /// A site's allocations that are too small to be recorded one by one.
@@ -161,7 +183,8 @@ pub(crate) struct Ranks<'a> {
 struct OfSite {
     objects: usize,
     bytes: u64,
-    /// A call chain of one of them.
+    /// The first of them in the order of the ranking, and its call chain.
+    first: ObjectId,
     example: ChainId,
 }
 
@@ -199,8 +222,10 @@ impl Ranks<'_> {
             sites.sort_by_key(|(site, bytes)| (Reverse(*bytes), *site));
             (sites.len(), sites.into_iter().take(self.most).map(|(site, _)| (site, Tally::default())).collect())
         };
-        let row = |(site, tally): (SiteId, Tally)| {
-            let OfSite { objects, bytes, example } = of_sites.get(&site)?;
+        let ids: Vec<SiteId> = first.iter().map(|(site, _)| *site).collect();
+        let row = |((site, tally), flow): ((SiteId, Tally), profile::Flow)| {
+            let OfSite { objects, bytes, first, example } = of_sites.get(&site)?;
+            let summary = profile.object_summary(*first);
             Some(SiteRow {
                 site,
                 label: profile.site_label(site),
@@ -209,10 +234,13 @@ impl Ranks<'_> {
                 called_from: callers(profile, site, *example),
                 objects: *objects,
                 bytes: *bytes,
+                object: Some(*first),
+                allocated_by: summary.as_ref().filter(|_| *objects == 1).and_then(AllocatedBy::of),
+                facts: Facts { objects: *objects as u64, ..flow.facts() },
                 counts: tally.counts(self.all),
             })
         };
-        Ranked { all, first: first.into_iter().filter_map(row).collect() }
+        Ranked { all, first: first.into_iter().zip(self.view.flows_of_sites(&ids)).filter_map(row).collect() }
     }
 
     /// Those with the most bytes first.
@@ -237,7 +265,7 @@ impl Ranks<'_> {
         for id in seen.chain(self.without_samples.iter()) {
             let known = profile.site_of(id).zip(profile.objects().get(id.0 as usize));
             if let Some((site, object)) = known {
-                let of = found.entry(site).or_insert(OfSite { objects: 0, bytes: 0, example: object.site });
+                let of = found.entry(site).or_insert(OfSite { objects: 0, bytes: 0, first: id, example: object.site });
                 of.objects += 1;
                 of.bytes = of.bytes.saturating_add(object.bytes);
             }

@@ -1,10 +1,12 @@
 //! Text formatting shared by the reports of a trace.
 
-use crate::{Table, columns, percent};
+use crate::escape::plain;
+use crate::layout::Layout;
+use crate::{columns, percent};
 use std::fmt;
 
-/// Longest line of a report.
-pub(crate) const WIDTH: usize = 118;
+/// Longest name: longer ones lose their middle. Template arguments of C++ may fill pages.
+pub(crate) const LONGEST_NAME: usize = 200;
 
 /// A share, or a dash if not known.
 pub(crate) fn share(share: Option<f64>) -> String {
@@ -41,61 +43,15 @@ pub(crate) fn number(value: u64) -> String {
     text
 }
 
-/// Shortens a text to `width` columns by removing its middle. Control characters are replaced.
+/// Shortens a text to `width` columns by removing its middle. Control and direction characters are replaced.
 pub(crate) fn short(text: &str, width: usize) -> String {
-    let clean = text.replace(char::is_control, "?");
+    let clean = plain(text);
     if columns::width(&clean) <= width {
         return clean;
     }
     let end = width.saturating_sub(1) / 2;
     let begin = width.saturating_sub(1) - end;
     format!("{}…{}", columns::beginning(&clean, begin), columns::end(&clean, end))
-}
-
-/// Wraps words at [`WIDTH`]; the first line begins with `first`, the others are indented by its width.
-pub(crate) fn wrapped(first: &str, text: &str) -> String {
-    let indent = columns::width(first);
-    let (mut lines, mut line) = (String::new(), first.to_owned());
-    let mut empty = true;
-    for word in text.split_whitespace() {
-        let word = short(word, WIDTH.saturating_sub(indent).max(8));
-        if !empty && columns::width(&line) + 1 + columns::width(&word) > WIDTH {
-            lines.push_str(line.trim_end());
-            lines.push('\n');
-            line = " ".repeat(indent);
-            empty = true;
-        }
-        if !empty {
-            line.push(' ');
-        }
-        line.push_str(&word);
-        empty = false;
-    }
-    lines.push_str(line.trim_end());
-    lines.push('\n');
-    lines
-}
-
-/// A table with a line of text after each row, indented by two; the heading is not indented.
-pub(crate) struct Noted<'a> {
-    /// The table, with a heading.
-    pub table: &'a Table,
-    /// The lines.
-    pub notes: &'a [String],
-}
-
-impl fmt::Display for Noted<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = self.table.to_string();
-        let mut lines = text.lines();
-        if let Some(heading) = lines.next() {
-            writeln!(f, "{heading}")?;
-        }
-        for (line, note) in lines.zip(self.notes) {
-            writeln!(f, "{line}\n     {}", short(note, WIDTH - 5))?;
-        }
-        Ok(())
-    }
 }
 
 /// Lines with names in a column: `  site          matrix.c:455`.
@@ -111,7 +67,8 @@ impl Lines {
 
 impl fmt::Display for Lines {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|(name, text)| f.write_str(&wrapped(&format!("  {name:<16}"), text)))
+        let layout = Layout::of(f);
+        self.0.iter().try_for_each(|(name, text)| f.write_str(&layout.wrapped(&format!("  {name:<16}"), text)))
     }
 }
 
@@ -130,12 +87,9 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_lose_their_middle_and_lines_are_wrapped() {
+    fn long_texts_lose_their_middle() {
         assert_eq!((short("abcdefgh", 8), short("abcdefgh", 5)), ("abcdefgh".to_owned(), "ab…gh".to_owned()));
-        assert_eq!(short("a\u{1b}[31m", 9), "a?[31m");
+        assert_eq!(short("a\u{1b}[31m\u{202e}", 9), "a?[31m?");
         assert_eq!(short("数据库数据库", 8), "数据…库");
-        let text = wrapped("  why  ", &"word ".repeat(60));
-        assert!(text.lines().count() == 3 && text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
-        assert!(text.lines().skip(1).all(|line| line.starts_with("       word")), "{text}");
     }
 }

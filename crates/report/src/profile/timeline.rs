@@ -1,6 +1,8 @@
 //! Accesses to an object over time, with a column per thread.
 
-use super::text::{WIDTH, short, time};
+use super::text::{LONGEST_NAME, short, time};
+use crate::Table;
+use crate::layout::Layout;
 use profile::{Access, Flow, Profile, ThreadId};
 use serde::Serialize;
 use std::collections::HashMap;
@@ -159,8 +161,10 @@ pub(crate) struct TimelineText<'a> {
 impl fmt::Display for TimelineText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Timeline { columns, other_threads, rows } = self.timeline;
+        let layout = Layout::of(f);
         for (column, letter) in columns.iter().zip('a'..='z') {
-            writeln!(f, "  {letter}  thread {} {}", column.tid, short(column.name.as_deref().unwrap_or(""), 40))?;
+            let name = format!("thread {} {}", column.tid, column.name.as_deref().unwrap_or(""));
+            f.write_str(&layout.wrapped(&format!("  {letter}  "), &name))?;
         }
         if *other_threads > 0 {
             writeln!(f, "  +  {other_threads} other threads")?;
@@ -168,17 +172,14 @@ impl fmt::Display for TimelineText<'_> {
         writeln!(f, "  x reads, * writes, # both, o unknown\n")?;
         let letters: String =
             ('a'..='z').take(columns.len()).collect::<String>() + if *other_threads > 0 { "+" } else { "" };
-        writeln!(f, "  {:>12}  {letters}  {:>7}  {:>7}  function", "from", "samples", "remote")?;
+        let mut table = Table::default().optional(&[2, 3]);
+        table.noted([format!("  {:>12}", "from"), letters, "samples".into(), "remote".into()], "function".into());
         for TimelineRow { from_ns, samples, remote_samples, marks, function, .. } in rows {
             let marks: String = marks.iter().map(|mark| mark.letter()).collect();
-            let from = time(from_ns.saturating_sub(self.start_ns));
-            let function = short(function.as_deref().unwrap_or(""), WIDTH.saturating_sub(36 + marks.len()));
-            writeln!(
-                f,
-                "{}",
-                format!("  {from:>12}  {marks}  {samples:>7}  {remote_samples:>7}  {function}").trim_end()
-            )?;
+            let from = format!("  {:>12}", time(from_ns.saturating_sub(self.start_ns)));
+            let function = short(function.as_deref().unwrap_or(""), LONGEST_NAME);
+            table.noted([from, marks, samples.to_string(), remote_samples.to_string()], function);
         }
-        Ok(())
+        f.write_str(&layout.text(&table))
     }
 }

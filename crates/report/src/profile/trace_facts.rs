@@ -1,8 +1,8 @@
 //! Facts about a trace, and its limits.
 
-use super::text::{Lines, number, share, time};
+use super::text::{LONGEST_NAME, Lines, number, share, short, time};
 use machine::Machine;
-use profile::{Counts, Profile};
+use profile::{Counts, Profile, Waiting};
 use serde::Serialize;
 use std::fmt;
 use trace::{About, Loss, SourceNote};
@@ -104,6 +104,8 @@ pub(crate) struct TraceText<'a> {
     pub counts: &'a Counts,
     /// The share of accesses that are not to a known object, 0 to 1.
     pub unknown_share: f64,
+    /// Accesses of threads that wait for others.
+    pub waiting: &'a Waiting,
     /// The filter as text; empty for everything.
     pub filter: &'a [String],
 }
@@ -111,7 +113,7 @@ pub(crate) struct TraceText<'a> {
 impl TraceText<'_> {
     /// One line per fact, by name.
     pub fn lines(&self) -> Lines {
-        let Self { facts, counts, unknown_share, filter } = self;
+        let Self { facts, counts, unknown_share, waiting, filter } = self;
         let mut lines = Lines::default();
         let command = facts.command.join(" ");
         let command = if command.is_empty() { "programs that already ran" } else { &command };
@@ -131,6 +133,9 @@ impl TraceText<'_> {
             lines.add("only", &filter.join(", "));
         }
         lines.add("unknown", &format!("{} of the accesses are not to a known object", share(Some(*unknown_share))));
+        if waiting.samples > 0 {
+            lines.add("waiting", &waiting_text(waiting));
+        }
         if !facts.complete {
             lines.add("lost", "the recording was cut off: what came last is missing");
         }
@@ -151,6 +156,19 @@ impl TraceText<'_> {
         }
         lines
     }
+}
+
+fn waiting_text(waiting: &Waiting) -> String {
+    let Waiting { share: of_accesses, memory_time_share, lines, functions, .. } = waiting;
+    let time = memory_time_share.map_or_else(String::new, |time| format!(", with {} of the cost,", share(Some(time))));
+    let at = match lines {
+        0 => String::new(),
+        1 => " at one cache line".to_owned(),
+        lines => format!(" at {lines} cache lines"),
+    };
+    let functions: Vec<String> = functions.iter().map(|name| short(name, LONGEST_NAME)).collect();
+    let of = share(Some(*of_accesses));
+    format!("{of} of the accesses{time} are of threads that wait for others{at}, in {}", functions.join(", "))
 }
 
 impl fmt::Display for TraceText<'_> {

@@ -4,6 +4,7 @@ mod compare;
 mod explore;
 mod flamegraph;
 mod html;
+mod layout;
 mod perfetto;
 mod profile;
 #[path = "../support/mod.rs"]

@@ -33,10 +33,10 @@ fn detail(profile: &Profile, predicate: Predicate, subject: impl Fn(&profile::Vi
     DetailReport::new(subject(&view).unwrap(), &view, all.tally(), facts(profile), detail).to_string()
 }
 
-/// Checks that no line is too long for a terminal of 120 columns.
+/// Checks that no line is longer than those of a pipe.
 fn checked(text: String) -> String {
     for line in text.lines() {
-        assert!(line.chars().count() <= 118 && line.trim_end() == line, "{line}");
+        assert!(line.chars().count() <= 100 && line.trim_end() == line, "{line}");
     }
     text
 }

@@ -2,6 +2,7 @@
 
 use super::SOCKET;
 use crate::output;
+use crate::output::json;
 use agent::control::{Answer, Request, ask};
 use agent::journal::default_folder;
 use report::{ExplanationText, StatusText, prometheus};
@@ -23,16 +24,22 @@ pub enum Form {
     Prometheus,
 }
 
+/// Whether the agent is paused, as JSON.
+#[derive(Serialize)]
+struct Paused {
+    paused: bool,
+}
+
 /// Sends the query and prints the answer.
 pub fn print(socket: Option<&Path>, request: Request, form: Form) -> Result<ExitCode, Box<dyn Error>> {
     let socket = socket.map_or_else(default_socket, Path::to_owned);
     let json = form == Form::Json;
     let text = match ask(&socket, request)? {
-        Answer::Status(status) if json => line(&status)?,
+        Answer::Status(status) if json => json::document(&status)?,
         Answer::Status(status) => StatusText(&status).to_string(),
-        Answer::Explained(explanation) if json => line(&explanation)?,
+        Answer::Explained(explanation) if json => json::document(&explanation)?,
         Answer::Explained(explanation) => ExplanationText(&explanation).to_string(),
-        Answer::Paused(paused) if json => format!("{{\"paused\":{paused}}}\n"),
+        Answer::Paused(paused) if json => json::document(&Paused { paused })?,
         Answer::Paused(true) => "the agent is paused\n".to_owned(),
         Answer::Paused(false) => "the agent is running\n".to_owned(),
         Answer::Metrics(text) if form == Form::Prometheus => prometheus(&text),
@@ -40,10 +47,6 @@ pub fn print(socket: Option<&Path>, request: Request, form: Form) -> Result<Exit
     };
     output::write(&text, None)?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn line(of: &impl Serialize) -> Result<String, serde_json::Error> {
-    Ok(serde_json::to_string_pretty(of)? + "\n")
 }
 
 /// Socket of this user's own agent, if there is one.

@@ -3,11 +3,15 @@
 mod in_lab;
 
 use crate::interrupt::interrupted;
+use crate::options::candidates;
 use crate::options::machine_source;
 use crate::options::usage_error::UsageError;
 use crate::output;
+use crate::output::json;
+use crate::output::terminal::Terminal;
 use crate::verbs::lab::MachineOptions;
 use clap::Args;
+use clap_complete::ArgValueCompleter;
 use compare::{Candidate, CompareError, Host, Request, Seconds};
 use linux::program_file;
 use machine::Machine;
@@ -61,8 +65,7 @@ pub struct Arguments {
         short,
         value_name = "POLICY,…",
         value_delimiter = ',',
-        default_value = "first-touch,kernel,numad,interleave,carrefour"
-    )]
+        default_value = "first-touch,kernel,numad,interleave,carrefour", add = ArgValueCompleter::new(candidates::compared))]
     policies: Vec<Candidate>,
 
     /// Runs of the program under each policy
@@ -108,7 +111,7 @@ pub struct Arguments {
 /// No such program; the exit code that shells use.
 const NO_PROGRAM: u8 = 127;
 
-pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+pub fn run(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dyn Error>> {
     if let Some(repeated) = arguments.request().repeated_candidate() {
         return Err(UsageError::boxed(format!("the policy {repeated} is named twice")));
     }
@@ -125,7 +128,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         },
         None => here(arguments)?,
     };
-    tell(arguments, &CompareReport::new(comparison), &machine)
+    tell(arguments, &CompareReport::new(comparison), &machine, terminal)
 }
 
 impl Arguments {
@@ -162,21 +165,26 @@ fn here(arguments: &Arguments) -> Result<(Comparison, Machine), Box<dyn Error>> 
     Ok((comparison, host.machine))
 }
 
-fn tell(arguments: &Arguments, report: &CompareReport, machine: &Machine) -> Result<ExitCode, Box<dyn Error>> {
+fn tell(
+    arguments: &Arguments,
+    report: &CompareReport,
+    machine: &Machine,
+    terminal: Terminal,
+) -> Result<ExitCode, Box<dyn Error>> {
     if arguments.inside {
         let file = arguments.json.as_deref().unwrap_or(Path::new("-"));
         in_lab::hand_over(&report.comparison, file)?;
     } else {
         let on_output = arguments.json.as_deref() == Some(Path::new("-"));
         if let Some(file) = &arguments.json {
-            let json = serde_json::to_string_pretty(report)? + "\n";
+            let json = json::document(report)?;
             output::write_private(&json, Some(file.as_path()).filter(|_| !on_output))?;
         }
         if let Some(file) = &arguments.html {
             output::write_private(&comparison_to_html(report, machine)?, Some(file))?;
         }
         if !on_output {
-            output::write(&report.to_string(), None)?;
+            terminal.print(report, None)?;
         }
     }
     Ok(if report.is_complete() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

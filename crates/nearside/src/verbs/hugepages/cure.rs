@@ -1,8 +1,10 @@
 //! `nearside hugepages cure`: splits falsely shared huge pages of a program while it runs.
 
 use crate::open_trace::Reading;
+use crate::options::process_name::process;
 use crate::options::usage_error::UsageError;
 use crate::output;
+use crate::output::json;
 use crate::verbs::record::{self, RecordOptions, program::Program};
 use agent::{Advisers, CureSteps, Cured, cure};
 use clap::{Args, ValueEnum};
@@ -50,7 +52,7 @@ Exit codes: the program's own, or 0 with --pid; 125 the recording or the cure fa
 no such program, 2 the command line is wrong.")]
 pub struct Arguments {
     /// Cure a running process
-    #[arg(long, short, value_name = "PID", conflicts_with = "command")]
+    #[arg(long, short, value_name = "PID", value_parser = process, conflicts_with = "command")]
     pid: Option<u32>,
 
     /// Split huge pages
@@ -190,7 +192,7 @@ impl Arguments {
     /// The result of all rounds.
     fn tell(&self, all: &CureReport) -> Result<(), Box<dyn Error>> {
         if let Some(json) = &self.json {
-            output::write_to(&(serde_json::to_string_pretty(all)? + "\n"), json)?;
+            output::write_to(&json::document(all)?, json)?;
         }
         if all.split + all.kept_small + all.pages_moved == 0 && !all.failed.is_empty() {
             let why: Vec<&str> = all.failed.keys().map(String::as_str).collect();

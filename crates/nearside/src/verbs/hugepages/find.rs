@@ -1,8 +1,11 @@
 //! `nearside hugepages find`: records a program and shows its falsely shared huge pages.
 
 use crate::open_trace::Reading;
+use crate::options::process_name::process;
 use crate::options::usage_error::UsageError;
 use crate::output;
+use crate::output::json;
+use crate::output::terminal::Terminal;
 use crate::verbs::lab::{LabRecordArguments, MachineOptions, record_in_lab};
 use crate::verbs::record::{self, RecordOptions};
 use clap::Args;
@@ -56,7 +59,7 @@ pub struct Arguments {
     trace: Option<PathBuf>,
 
     /// Record a running process
-    #[arg(long, short, value_name = "PID", conflicts_with = "command")]
+    #[arg(long, short, value_name = "PID", value_parser = process, conflicts_with = "command")]
     pid: Option<u32>,
 
     /// Rows of each part
@@ -78,19 +81,19 @@ pub struct Arguments {
     command: Vec<OsString>,
 }
 
-pub fn run(arguments: &Arguments) -> ExitCode {
-    find(arguments).unwrap_or_else(|error| {
+pub fn run(arguments: &Arguments, terminal: Terminal) -> ExitCode {
+    find(arguments, terminal).unwrap_or_else(|error| {
         let other = if arguments.trace.is_some() { 1 } else { FAILED };
         ExitCode::from(record::failed(error.as_ref(), other))
     })
 }
 
-fn find(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+fn find(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dyn Error>> {
     arguments.recording.check()?;
     arguments.json.as_deref().map_or(Ok(()), output::check)?;
     if let Some(trace) = &arguments.trace {
         let machine = arguments.machine.as_ref().map(|options| options.machine().to_owned());
-        return arguments.tell(&arguments.report(trace, machine)?);
+        return arguments.tell(&arguments.report(trace, machine)?, terminal);
     }
     // Removed at the end, unless the trace is kept.
     let scratch = tempfile::tempdir()?;
@@ -100,16 +103,20 @@ fn find(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         (Some(_), Some(_)) => {
             Err(UsageError::boxed("--machine runs a program in the lab, where no process of this host is"))
         }
-        (Some(pid), None) => arguments.tell(&arguments.watch(pid, &options, scratch.path())?),
+        (Some(pid), None) => arguments.tell(&arguments.watch(pid, &options, scratch.path())?, terminal),
         (None, Some(lab)) => {
             let recording = LabRecordArguments::new(lab.clone(), options, arguments.command.clone());
             let status = record_in_lab(&recording);
-            if status == ExitCode::SUCCESS { arguments.tell(&arguments.report(&folder, None)?) } else { Ok(status) }
+            if status == ExitCode::SUCCESS {
+                arguments.tell(&arguments.report(&folder, None)?, terminal)
+            } else {
+                Ok(status)
+            }
         }
         (None, None) => {
             let recording = record::Arguments::new(options, arguments.command.clone());
             match record::record_program(&recording)? {
-                0 => arguments.tell(&arguments.report(&folder, None)?),
+                0 => arguments.tell(&arguments.report(&folder, None)?, terminal),
                 status => Ok(ExitCode::from(status)),
             }
         }
@@ -145,12 +152,12 @@ impl Arguments {
         Ok(HugePagesReport::new(&view, recorded.facts, self.top as usize))
     }
 
-    fn tell(&self, report: &HugePagesReport) -> Result<ExitCode, Box<dyn Error>> {
+    fn tell(&self, report: &HugePagesReport, terminal: Terminal) -> Result<ExitCode, Box<dyn Error>> {
         if let Some(json) = &self.json {
-            output::write_to(&(serde_json::to_string_pretty(report)? + "\n"), json)?;
+            output::write_to(&json::document(report)?, json)?;
         }
         if self.json.as_deref() != Some(Path::new("-")) {
-            output::write_private(&report.to_string(), None)?;
+            terminal.print(report, None)?;
         }
         Ok(if report.found { ExitCode::from(FOUND) } else { ExitCode::SUCCESS })
     }

@@ -3,6 +3,7 @@
 mod cure;
 mod find;
 
+use crate::output::terminal::Terminal;
 use crate::verbs::compare;
 use clap::{Args, Subcommand};
 use std::error::Error;
@@ -31,10 +32,10 @@ enum Command {
     Confirm(Box<compare::Arguments>),
 }
 
-pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+pub fn run(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dyn Error>> {
     match &arguments.command {
-        Command::Find(arguments) => Ok(find::run(arguments)),
+        Command::Find(arguments) => Ok(find::run(arguments, terminal)),
         Command::Cure(arguments) => Ok(cure::run(arguments)),
-        Command::Confirm(arguments) => compare::run(arguments),
+        Command::Confirm(arguments) => compare::run(arguments, terminal),
     }
 }

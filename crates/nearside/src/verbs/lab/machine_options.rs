@@ -1,6 +1,8 @@
 //! Options of the virtual machine and how it runs, shared by all verbs that use one.
 
+use crate::options::candidates;
 use clap::{Args, ValueEnum};
+use clap_complete::ArgValueCompleter;
 use lab::setup::KernelVersion;
 use lab::{Changes, LabError, Shape};
 use machine::{Disk, presets, size};
@@ -11,7 +13,7 @@ use std::error::Error;
 #[derive(Clone, Debug, Args)]
 pub struct MachineOptions {
     /// The machine: a preset (see `nearside lab list`), or a machine file (a path with a / or ending in .toml)
-    #[arg(long, short, value_name = "PRESET|FILE")]
+    #[arg(long, short, value_name = "PRESET|FILE", add = ArgValueCompleter::new(candidates::machines))]
     machine: String,
 
     /// Memory of each node that has any, such as 512M or 2G. The host provides memory only as the guest uses it

@@ -1,7 +1,10 @@
 //! `nearside lab list` and `nearside lab show`: the available machines.
 
+use crate::options::candidates;
 use crate::output;
+use crate::output::json;
 use clap::Args;
+use clap_complete::ArgValueCompleter;
 use machine::{Machine, presets};
 use report::Table;
 use serde::Serialize;
@@ -20,7 +23,7 @@ pub struct ListArguments {
 #[derive(Debug, Args)]
 pub struct ShowArguments {
     /// A preset, or a machine file (a path with a / or ending in .toml)
-    #[arg(value_name = "PRESET|FILE")]
+    #[arg(value_name = "PRESET|FILE", add = ArgValueCompleter::new(candidates::machines))]
     machine: String,
     /// Print the machine description as JSON
     #[arg(long)]
@@ -35,6 +38,12 @@ struct Listed {
     cpus: usize,
 }
 
+/// The JSON form.
+#[derive(Serialize)]
+struct Listing<'a> {
+    machines: &'a [Listed],
+}
+
 pub fn list(arguments: &ListArguments) -> Result<ExitCode, Box<dyn Error>> {
     let machines: Result<Vec<Machine>, _> = presets::names().into_iter().map(presets::find).collect();
     let listed = |machine: Machine| Listed {
@@ -45,7 +54,7 @@ pub fn list(arguments: &ListArguments) -> Result<ExitCode, Box<dyn Error>> {
     };
     let listed: Vec<Listed> = machines?.into_iter().map(listed).collect();
     let text = if arguments.json {
-        serde_json::to_string_pretty(&listed)? + "\n"
+        json::document(&Listing { machines: &listed })?
     } else {
         let mut table = Table::new(["machine", "nodes", "CPUs"]);
         for machine in &listed {
@@ -67,7 +76,7 @@ pub fn list(arguments: &ListArguments) -> Result<ExitCode, Box<dyn Error>> {
 pub fn show(arguments: &ShowArguments) -> Result<ExitCode, Box<dyn Error>> {
     let machine = presets::load(&arguments.machine)?;
     let text = if arguments.json {
-        serde_json::to_string_pretty(&machine)? + "\n"
+        json::document(&machine)?
     } else {
         report::machine_to_text(&machine) + &report::sources_to_text(&machine)
     };

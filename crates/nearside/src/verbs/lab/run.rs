@@ -3,6 +3,7 @@
 use super::machine_options::{MachineOptions, Switch};
 use super::sample_line::SampleLine;
 use super::terminal::{Raw, progress_line};
+use crate::output::json;
 use clap::Args;
 use lab::protocol::Task;
 use lab::setup::Assets;
@@ -139,13 +140,14 @@ fn prepare_and_run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         samples.finish()?;
     }
     if let Some(mut json) = json {
-        json.write_line(&match &arguments.recording {
-            None => serde_json::to_string_pretty(&report)?,
+        let text = match &arguments.recording {
+            None => json::document(&report)?,
             Some(recording) => {
                 let recording = recording.take_report()?;
-                serde_json::to_string_pretty(&LabRecordReport { run: &report, recording: recording.as_ref() })?
+                json::document(&LabRecordReport { run: &report, recording: recording.as_ref() })?
             }
-        })?;
+        };
+        json.write_line(text.trim_end())?;
         json.finish()?;
     }
     Ok(ExitCode::from(u8::try_from(report.exit_status & 0xff)?))

@@ -10,6 +10,7 @@ pub use options::{EXIT_CODES, RecordOptions, Source};
 
 use crate::interrupt::interrupted;
 use crate::options::machine_source;
+use crate::options::process_name::process;
 use crate::options::usage_error::UsageError;
 use crate::output;
 use clap::Args;
@@ -60,8 +61,8 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
-    /// Record running processes: process ids, separated by commas
-    #[arg(long, short, value_name = "PID", value_delimiter = ',', conflicts_with = "command")]
+    /// Record running processes: numbers or names, separated by commas
+    #[arg(long, short, value_name = "PID", value_parser = process, value_delimiter = ',', conflicts_with = "command")]
     pid: Vec<u32>,
 
     /// The program and its arguments

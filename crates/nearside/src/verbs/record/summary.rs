@@ -2,6 +2,7 @@
 
 use super::options::RecordOptions;
 use crate::output;
+use crate::output::json;
 use observe::Recorded;
 use report::{RecordLoss, RecordReport, RecordSource};
 use std::error::Error;
@@ -41,7 +42,7 @@ pub fn tell(
         let _ = write!(std::io::stderr(), "{report}");
     }
     if let Some(json) = json {
-        output::write_to(&(serde_json::to_string_pretty(&report)? + "\n"), json)?;
+        output::write_to(&json::document(&report)?, json)?;
     }
     Ok(())
 }

@@ -5,7 +5,9 @@ mod screen;
 
 use crate::interrupt::interrupted;
 use crate::options::machine_source;
+use crate::options::process_name::process;
 use crate::output;
+use crate::output::json;
 use crate::verbs::record::Source;
 use crate::verbs::record::observable::observable;
 use clap::Args;
@@ -53,8 +55,8 @@ Examples:
 
 Exit codes: 0 it was ended, or the program has ended; 1 the kernel refused; 2 the command line is wrong.")]
 pub struct Arguments {
-    /// Watch these processes and their children: process ids, separated by commas
-    #[arg(long, value_name = "PID", value_delimiter = ',', conflicts_with = "command")]
+    /// Watch these processes and their children: numbers or names, separated by commas
+    #[arg(long, value_name = "PID", value_parser = process, value_delimiter = ',', conflicts_with = "command")]
     pid: Vec<u32>,
 
     /// Source of memory access samples
@@ -167,7 +169,7 @@ impl Watched {
                 over = self.is_over();
             }
             let report = self.report()?;
-            let text = if arguments.json { serde_json::to_string(&report)? + "\n" } else { format!("{report}\n") };
+            let text = if arguments.json { json::line(&report)? } else { format!("{report}\n") };
             if !output::write_more(&text)? || over || arguments.once {
                 return Ok(());
             }
