@@ -21,6 +21,7 @@ mod place;
 mod record;
 mod report;
 mod report_pictures;
+mod reserve;
 mod show;
 #[cfg(feature = "sql")]
 mod sql;
