@@ -40,6 +40,7 @@ mod cpu_rotation;
 mod decision_log;
 mod done;
 mod error;
+pub mod grants;
 mod huge;
 mod huge_pages;
 pub mod journal;

@@ -3,8 +3,10 @@
 use agent::Configuration;
 use explore::Campaign;
 use machine::{CpuSet, Machine, NodeId, NodeSet, Selection};
+use reserve::{Asker, Control, Facts, Ledger, Plan, Rules, read_calls};
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Machine files: writing a machine and reading it back gives the same machine.
 pub(crate) fn machine_toml(bytes: &[u8]) {
@@ -44,6 +46,31 @@ pub(crate) fn campaign_toml(bytes: &[u8]) {
         let names: BTreeSet<&str> = campaign.cells.iter().map(|cell| cell.name.as_str()).collect();
         assert_eq!(names.len(), campaign.cells.len());
     }
+}
+
+/// Plans of requests: each request obeys the rules, and is decided on a machine, whatever it asks for.
+pub(crate) fn plan_toml(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    if let Ok(plan) = Plan::from_toml(text, Path::new("fuzz.toml")) {
+        assert!(plan.requests.iter().all(|request| request.violations().is_empty()));
+        let mut ledger = small_ledger();
+        ledger.rules = plan.rules.clone();
+        // More requests only take longer.
+        let _ = ledger.admit(&plan.requests[..plan.requests.len().min(8)], &Asker::default());
+    }
+}
+
+/// Lines of calls: what is read is decided or refused.
+pub(crate) fn calls(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    if let Ok(actions) = read_calls(text) {
+        let _ = small_ledger().apply(&actions, &Asker::default());
+    }
+}
+
+fn small_ledger() -> Ledger {
+    let machine = machine::presets::find("small-2x2").expect("a preset");
+    Ledger::new(Arc::new(Facts::new(machine, Control::default())), Rules::default())
 }
 
 /// The grammar of sets shared by sysfs, cpusets and machine files: writing a set and reading it back gives the same set.

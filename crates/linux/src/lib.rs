@@ -16,7 +16,8 @@
 //! | page sizes and presence | [`advise()`], [`AdvisedProcess`], [`huge_pages_by_node`], [`split_huge_pages`] |
 //! | shared memory | [`SharedRange`] |
 //! | data that a processor writes beside perf's records | [`AuxArea`] |
-//! | control groups and cpusets | [`Cgroups`] |
+//! | control groups and cpusets | [`Cgroups`], [`CgroupGroup`] |
+//! | CPUs that serve interrupts | [`interrupts()`] |
 //! | the peer of a socket | [`peer()`] |
 //! | files that no other user may exchange | [`PrivateFolder`] |
 //! | kernel settings, restored when done | [`Switch`], [`SwitchGuard`] |
@@ -86,6 +87,7 @@ pub use migration::tally::{Amount, Stayed, Tally};
 pub use nodes::available_memory::available_memory;
 pub use nodes::device_node::device_nodes;
 pub use nodes::free_memory::FreeMemory;
+pub use nodes::interrupts::{Interrupt, interrupts};
 pub use nodes::loopback::bring_loopback_up;
 pub use nodes::memory_blocks::memory_blocks;
 pub use nodes::mounts::{Mount, mounts, parse_mounts};
@@ -106,6 +108,7 @@ pub use processes::cgroup::{
     CgroupError, CgroupMemory, Cgroups, EffectiveCpuset, MemoryLimit, cgroup2_mount, parse_cgroup,
     parse_memory_numa_stat,
 };
+pub use processes::cgroup_group::{CgroupGroup, CgroupGroupError, Partition};
 pub use processes::child::{ChildSetup, Credentials, wait_with_peak};
 pub use processes::cpu_time::{ThreadTimes, process_cpu_time, thread_times};
 pub use processes::lease::is_open_for_writing;

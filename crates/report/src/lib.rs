@@ -32,6 +32,7 @@ mod process;
 mod profile;
 mod record;
 mod replay;
+mod reserve;
 mod residence;
 mod subsample;
 mod table;
@@ -79,6 +80,7 @@ pub use picture::{
 pub use process::{CpusetReport, MappingReport, NodeBytes, ProcessReport, ThreadReport};
 pub use record::{LabRecordReport, RecordLoss, RecordReport, RecordSource};
 pub use replay::{ReplayDifference, ReplayReport};
+pub use reserve::{GrantReport, ReserveReport, facts_to_text};
 pub use residence::{Address, Kind, PagesOnNode};
 pub use table::Table;
 pub use top::{TopKind, TopNode, TopOrder, TopReport, TopRow};

@@ -2,11 +2,11 @@
 
 use crate::request::{Memory, Request};
 use machine::{CpuSet, Hop, NodeId, NodeSet};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// A grant's number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct GrantId(pub u32);
 
@@ -17,7 +17,7 @@ impl fmt::Display for GrantId {
 }
 
 /// A grant.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Grant {
     /// Its number.
     pub id: GrantId,
@@ -43,7 +43,8 @@ pub struct Grant {
     pub ways: u64,
     /// The nodes of its memory.
     pub memory: NodeSet,
-    /// The links that its accesses cross.
+    /// The links that its accesses cross. Not read back: they follow from the machine's routes.
+    #[serde(skip_deserializing)]
     pub links: Vec<Hop>,
 }
 

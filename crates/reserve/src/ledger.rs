@@ -10,7 +10,7 @@ use crate::request::{Cores, ReadWrite, Request};
 use crate::zone::Zone;
 use machine::{CpuSet, NodeId, NodeSet};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The grants of a machine.
@@ -158,7 +158,11 @@ impl Ledger {
     }
 
     /// Takes a grant over that exists already, with its number: as recorded before a restart.
-    pub fn adopt(&mut self, grant: Grant) {
+    pub fn adopt(&mut self, mut grant: Grant) {
+        if grant.links.is_empty() && !grant.cores.is_empty() {
+            let links = grant.memory.iter().filter_map(|to| self.facts.route(grant.node, to)).flatten();
+            grant.links = links.collect();
+        }
         self.next = self.next.max(grant.id.0.saturating_add(1));
         self.grants.insert(grant.id, grant);
     }
@@ -179,6 +183,9 @@ impl Ledger {
                 Action::Release(id, share) => after.give_back(*id, *share, asker)?,
             }
         }
+        // A later action may have changed the same grant again.
+        let mut seen = BTreeSet::new();
+        changed.retain(|id| seen.insert(*id));
         let grants: Vec<Grant> = changed.iter().filter_map(|id| after.grant(*id)).cloned().collect();
         let forecast = Forecaster::new(&after).forecast(&grants);
         Ok(Admitted { after, grants, moved, forecast })

@@ -15,7 +15,7 @@ const MOST_LEASE_S: u64 = 10 * 365 * 24 * 3600;
 const MOST_CORES: u32 = 8192;
 
 /// A request for cores and memory.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Request {
     /// What others call the grant.
     pub name: Option<String>,
@@ -40,7 +40,7 @@ pub struct Request {
 }
 
 /// Which cores.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cores {
     /// This number of cores of one node.
@@ -54,7 +54,7 @@ pub enum Cores {
 }
 
 /// Which memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Memory {
     /// The best for the preference.
@@ -67,7 +67,7 @@ pub enum Memory {
 }
 
 /// What a grant does not share.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Isolation {
     /// Its cores: no other grant has them, and their SMT siblings idle.
     pub core: bool,
@@ -80,7 +80,7 @@ pub struct Isolation {
 }
 
 /// How much of a last-level cache is a grant's own.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CacheIsolation {
     /// None.
@@ -111,7 +111,7 @@ pub enum Preference {
 }
 
 /// Bytes per second, or bytes, of reads and of writes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ReadWrite {
     /// Reads.
     pub read: f64,

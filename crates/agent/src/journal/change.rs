@@ -29,6 +29,22 @@ pub enum Change {
         /// The new value.
         after: String,
     },
+    /// A control group that is made for a grant.
+    Group {
+        /// Its folder.
+        path: PathBuf,
+        /// The folder of the group that its processes go to.
+        back: PathBuf,
+    },
+    /// A file that a grant changes: the CPUs of an interrupt, or the CPU time of a control group.
+    Setting {
+        /// The file.
+        path: PathBuf,
+        /// The old value.
+        before: String,
+        /// The new value.
+        after: String,
+    },
 }
 
 /// A thread. Start times distinguish it from a later one with the same PID and TID.

@@ -7,6 +7,7 @@
 
 mod change;
 mod folder;
+mod grant_files;
 mod own_switch;
 mod put_back;
 mod record;
@@ -15,11 +16,12 @@ mod tests;
 
 pub use change::{Change, ThreadIdentity};
 pub use folder::default_folder;
+pub(crate) use grant_files::GROUP;
 pub use own_switch::OwnSwitch;
 pub use put_back::{PutBack, System};
 pub use record::{Bound, FORMAT, Header, JournalRecord, Parsed, Replaced, Verdict, parse};
 
-use linux::{Pid, PrivateFolder, PrivateFolderError, SwitchError, Tid, affinity};
+use linux::{CgroupGroup, Pid, PrivateFolder, PrivateFolderError, Switch, SwitchError, Tid, affinity};
 use machine::CpuSet;
 use serde::Serialize;
 use std::fs::File;
@@ -144,6 +146,18 @@ impl Journal {
         let switch = switch.switch();
         let path = switch.path().to_owned();
         self.will(&Change::Switch { path, before: switch.value()?, after: after.to_owned() })
+    }
+
+    /// Records that a control group will be made, before it is, and which group its processes go to in the end.
+    pub fn will_make(&mut self, group: &CgroupGroup, back: &Path) -> Result<(), JournalError> {
+        self.will(&Change::Group { path: group.folder().to_owned(), back: back.to_owned() })
+    }
+
+    /// Records that the CPUs of an interrupt or the CPU time of a control group will get this value, before they do.
+    /// Needs permission to read the file.
+    pub fn will_write(&mut self, path: &Path, after: &str) -> Result<(), JournalError> {
+        let before = Switch::at(path).value()?;
+        self.will(&Change::Setting { path: path.to_owned(), before, after: after.to_owned() })
     }
 
     /// Restores the threads of a process that is no longer managed, except what another process has changed since.

@@ -1,9 +1,10 @@
 //! Restores what journals record, on a running system where everything may have changed since.
 
 use crate::journal::change::ThreadIdentity;
+use crate::journal::grant_files;
 use crate::journal::own_switch::OwnSwitch;
 use crate::journal::record::{JournalRecord, Replaced, Verdict, parse};
-use linux::{Cgroups, Pid, Process, StartTime, Switch, Tid, affinity, parse_start_time, set_affinity};
+use linux::{CgroupGroup, Cgroups, Pid, Process, StartTime, Switch, Tid, affinity, parse_start_time, set_affinity};
 use machine::{CpuId, CpuSet, bounded, chain};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,6 +32,8 @@ pub struct PutBack {
     pub threads: usize,
     /// Switches whose values were restored.
     pub switches: Vec<PathBuf>,
+    /// Control groups of grants that were removed.
+    pub groups: Vec<PathBuf>,
     /// Settings that another process has changed since; they are left alone.
     pub theirs: usize,
     /// Journals whose last line was incomplete: its change was never made.
@@ -71,6 +74,7 @@ impl System {
         for (path, replaced) in &record.switches {
             self.put_back_switch(path, replaced, &mut done);
         }
+        self.put_back_grants(record, &mut done);
         let alive: BTreeSet<Pid> = record.threads.keys().filter(|thread| is_there(thread)).map(|key| key.pid).collect();
         for (thread, bound) in &record.threads {
             if alive.contains(&thread.pid) {
@@ -79,6 +83,42 @@ impl System {
         }
         put_back_heirs(record, &alive, &mut done);
         done
+    }
+
+    /// What was changed for grants, in reverse: limits and interrupts, then the groups.
+    fn put_back_grants(&self, record: &JournalRecord, done: &mut PutBack) {
+        for (path, replaced) in &record.settings {
+            if !grant_files::is_setting(path, &replaced.before) {
+                done.failed.push(format!("{} is not a setting that grants change", path.display()));
+                continue;
+            }
+            let switch = Switch::at(self.root.join(path.strip_prefix("/").unwrap_or(path)));
+            match switch.value().map(|now| replaced.verdict(&now, Clone::clone)) {
+                Ok(Verdict::AsBefore) => {}
+                Ok(Verdict::Theirs) => done.theirs += 1,
+                Ok(Verdict::Ours) => match switch.set(&replaced.before) {
+                    Ok(()) => done.switches.push(path.to_owned()),
+                    Err(error) => done.failed.push(chain(&error)),
+                },
+                // A limited group that its owner has removed needs no restoring.
+                Err(error) if error.source.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => done.failed.push(chain(&error)),
+            }
+        }
+        for (path, back) in record.groups.iter().rev() {
+            if !grant_files::is_group(path) {
+                done.failed.push(format!("{} is not the control group of a grant", path.display()));
+                continue;
+            }
+            let below = |path: &Path| self.root.join(path.strip_prefix("/").unwrap_or(path));
+            let top = below(path).parent().map_or_else(|| below(path), Path::to_owned);
+            let back = if below(back).starts_with(&top) && below(back).is_dir() { below(back) } else { top };
+            match CgroupGroup::at(below(path)).remove(&back) {
+                Ok(true) => done.groups.push(path.clone()),
+                Ok(false) => {}
+                Err(error) => done.failed.push(chain(&error)),
+            }
+        }
     }
 
     fn put_back_switch(&self, path: &Path, replaced: &Replaced<String>, done: &mut PutBack) {
@@ -244,6 +284,7 @@ impl PutBack {
     pub fn add(&mut self, other: Self) {
         self.threads += other.threads;
         self.switches.extend(other.switches);
+        self.groups.extend(other.groups);
         self.theirs += other.theirs;
         self.torn += other.torn;
         self.damaged += other.damaged;
@@ -262,6 +303,9 @@ impl fmt::Display for PutBack {
         }
         for switch in &self.switches {
             lines.push(format!("{} has its previous value again", switch.display()));
+        }
+        for group in &self.groups {
+            lines.push(format!("the control group {} is removed", group.display()));
         }
         if self.theirs > 0 {
             lines.push(format!("settings left alone because another process has changed them since: {}", self.theirs));

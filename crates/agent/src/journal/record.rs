@@ -42,6 +42,10 @@ pub struct JournalRecord {
     pub threads: BTreeMap<ThreadIdentity, Bound>,
     /// By file.
     pub switches: BTreeMap<PathBuf, Replaced<String>>,
+    /// Control groups that were made, in this order, each with the one that its processes go to.
+    pub groups: Vec<(PathBuf, PathBuf)>,
+    /// Interrupts and limits of grants, by file.
+    pub settings: BTreeMap<PathBuf, Replaced<String>>,
 }
 
 /// A thread whose CPUs were changed.
@@ -111,12 +115,12 @@ pub fn parse(text: &[u8], boot: &str) -> Parsed {
 impl JournalRecord {
     /// Whether there is nothing to restore.
     pub fn is_empty(&self) -> bool {
-        self.threads.is_empty() && self.switches.is_empty()
+        self.len() == 0
     }
 
     /// The number of settings.
     pub fn len(&self) -> usize {
-        self.threads.len() + self.switches.len()
+        self.threads.len() + self.switches.len() + self.groups.len() + self.settings.len()
     }
 
     /// Whether a change adds nothing.
@@ -128,6 +132,10 @@ impl JournalRecord {
             Change::Switch { path, before, after } => {
                 self.switches.get(path).is_some_and(|replaced| replaced.has(before, after))
             }
+            Change::Setting { path, before, after } => {
+                self.settings.get(path).is_some_and(|replaced| replaced.has(before, after))
+            }
+            Change::Group { path, .. } => self.groups.iter().any(|(made, _)| made == path),
         }
     }
 
@@ -142,6 +150,15 @@ impl JournalRecord {
             Change::Switch { path, before, after } => {
                 let replaced = self.switches.entry(path.clone()).or_insert_with(|| Replaced::new(before.clone()));
                 replaced.again(before.clone(), after.clone());
+            }
+            Change::Setting { path, before, after } => {
+                let replaced = self.settings.entry(path.clone()).or_insert_with(|| Replaced::new(before.clone()));
+                replaced.again(before.clone(), after.clone());
+            }
+            Change::Group { path, back } => {
+                if !self.has(change) {
+                    self.groups.push((path.clone(), back.clone()));
+                }
             }
         }
     }
@@ -177,7 +194,15 @@ impl JournalRecord {
             };
             replaced.after.iter().map(change)
         });
-        threads.chain(switches)
+        let groups = self.groups.iter().map(|(path, back)| Change::Group { path: path.clone(), back: back.clone() });
+        let settings = self.settings.iter().flat_map(|(path, replaced)| {
+            let change = |after: &String| {
+                let before = replaced.before.clone();
+                Change::Setting { path: path.clone(), before, after: after.clone() }
+            };
+            replaced.after.iter().map(change)
+        });
+        threads.chain(switches).chain(groups).chain(settings)
     }
 }
 

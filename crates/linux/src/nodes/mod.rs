@@ -4,6 +4,7 @@ pub(crate) mod available_memory;
 pub(crate) mod device_node;
 pub(crate) mod free_memory;
 pub(crate) mod interfaces;
+pub(crate) mod interrupts;
 pub(crate) mod loopback;
 pub(crate) mod memory_blocks;
 pub(crate) mod mounts;

@@ -4,7 +4,9 @@ use crate::memory::mask::mask;
 use crate::memory::memory_policy::{mode_with_flags, set_memory_policy_words};
 use crate::processes::affinity::set_affinity_words;
 use machine::{CpuSet, MemoryPolicy};
+use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus};
 
@@ -31,6 +33,9 @@ pub trait ChildSetup {
     /// Restricts the child, and all that it starts, to these CPUs and this memory policy; `None` leaves either
     /// unchanged. Invalid values make starting the child fail.
     fn place(&mut self, cpus: Option<&CpuSet>, memory: Option<&MemoryPolicy>) -> &mut Self;
+
+    /// The child joins a control group before it runs: [`CgroupGroup::processes_file`](crate::CgroupGroup).
+    fn join(&mut self, processes: File) -> &mut Self;
 
     /// The child runs as another user. Needs `CAP_SETUID` and `CAP_SETGID`.
     fn run_as(&mut self, who: Credentials) -> &mut Self;
@@ -90,6 +95,16 @@ impl ChildSetup for Command {
             self.pre_exec(move || {
                 cpus.as_ref().map_or(Ok(()), |cpus| set_affinity_words(crate::Tid::CALLER, cpus))?;
                 memory.as_ref().map_or(Ok(()), |(mode, nodes)| set_memory_policy_words(*mode, nodes))
+            })
+        }
+    }
+
+    fn join(&mut self, processes: File) -> &mut Self {
+        // SAFETY: write is async-signal-safe; the file stays open in the closure, and the text is constant.
+        unsafe {
+            self.pre_exec(move || {
+                let written = libc::write(processes.as_raw_fd(), c"0".as_ptr().cast(), 1);
+                if written == 1 { Ok(()) } else { Err(io::Error::last_os_error()) }
             })
         }
     }

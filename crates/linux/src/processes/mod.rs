@@ -2,6 +2,7 @@
 
 pub(crate) mod affinity;
 pub(crate) mod cgroup;
+pub(crate) mod cgroup_group;
 pub(crate) mod child;
 pub(crate) mod cpu_time;
 pub(crate) mod lease;

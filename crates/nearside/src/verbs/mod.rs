@@ -20,6 +20,7 @@ pub mod place;
 pub mod record;
 mod replay;
 mod report;
+mod reserve;
 mod run;
 mod show;
 #[cfg(not(feature = "sql"))]
@@ -60,6 +61,7 @@ pub enum Verb {
     Agent(agent::Arguments),
     Place(Box<place::Arguments>),
     Replay(replay::Arguments),
+    Reserve(reserve::Arguments),
     Lab(lab::Arguments),
     Completions(completions::Arguments),
     Manual(manual::Arguments),
@@ -91,6 +93,7 @@ impl Verb {
             Self::Agent(arguments) => agent::run(arguments),
             Self::Place(arguments) => Ok(place::run(arguments)),
             Self::Replay(arguments) => replay::run(arguments),
+            Self::Reserve(arguments) => Ok(reserve::run(arguments)),
             Self::Lab(arguments) => lab::run(arguments),
             Self::Completions(arguments) => completions::run(arguments),
             Self::Manual(arguments) => manual::run(arguments),

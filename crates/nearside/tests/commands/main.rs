@@ -24,6 +24,7 @@ mod place;
 mod record;
 mod report;
 mod report_pictures;
+mod reserve;
 mod run;
 mod show;
 #[cfg(feature = "sql")]

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 const MIB: u64 = 1 << 20;
 /// Commands that read a file, up to where it is named.
-const READERS: [&str; 22] = [
+const READERS: [&str; 35] = [
     "topology --from",
     "agent --config",
     "agent status --socket",
@@ -31,6 +31,19 @@ const READERS: [&str; 22] = [
     "hugepages confirm --machine",
     "migrate 1 --trace",
     "bind 1 --trace",
+    "reserve check --machine",
+    "reserve check --after",
+    "reserve plan",
+    "reserve plan ../../fuzz/corpus/calls/list --machine",
+    "reserve plan ../../fuzz/corpus/calls/list --after",
+    "reserve facts --machine",
+    "reserve facts --after",
+    "reserve run --machine",
+    "reserve run --after",
+    "reserve explain 1 --machine",
+    "reserve explain 1 --after",
+    "reserve rcm --machine",
+    "reserve rcm --after",
 ];
 /// Options with a file that is written, is a control group or is mapped as memory.
 const OTHERS: [&str; 18] = [
@@ -54,8 +67,16 @@ const OTHERS: [&str; 18] = [
     "--into",
 ];
 /// Words that end the command lines of those that run a program.
-const RUNNERS: [&str; 6] =
-    ["lab run", "lab record", "place", "compare", "hugepages find --machine", "hugepages confirm"];
+const RUNNERS: [&str; 8] = [
+    "lab run",
+    "lab record",
+    "place",
+    "compare",
+    "hugepages find --machine",
+    "hugepages confirm",
+    "reserve rcm",
+    "reserve run",
+];
 
 /// Runs nearside. Returns whether it succeeded, its peak of memory in bytes, and what it complained.
 pub fn peak(words: &[&str]) -> (bool, u64, String) {

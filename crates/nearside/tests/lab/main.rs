@@ -18,6 +18,7 @@ mod migrate;
 mod place;
 mod policies;
 mod record;
+mod reserve;
 mod run;
 mod streams;
 #[path = "../support/mod.rs"]

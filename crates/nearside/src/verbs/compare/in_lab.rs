@@ -37,6 +37,7 @@ pub fn compare(
     let status = run_in_lab(&LabArguments {
         options: options.clone(),
         out: Some(folder.path().to_owned()),
+        as_root: false,
         shell: false,
         json: None,
         quiet: arguments.quiet,

@@ -65,6 +65,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     let run = guest_command(&folder, recording, told.as_deref(), command).map(|command| lab_run::Arguments {
         options: options.clone(),
         out: Some(folder.clone()),
+        as_root: false,
         shell: false,
         json: json.clone(),
         quiet: recording.quiet,

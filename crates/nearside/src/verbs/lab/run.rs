@@ -44,6 +44,10 @@ pub struct Arguments {
     #[command(flatten)]
     pub options: MachineOptions,
 
+    /// Run the command as root of the virtual machine. It still reads only what you can read
+    #[arg(long)]
+    pub as_root: bool,
+
     /// Keep the files that the command writes below this folder, which is created if missing
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -190,6 +194,8 @@ fn boot_and_run(
 
 fn task(arguments: &Arguments, out: Option<&Path>, machine: String) -> Result<Task, LabError> {
     let host = |what| move |why: io::Error| LabError::Host { what, why };
+    let groups = getgroups().map_err(|why| host("list this user's groups")(why.into()))?;
+    let groups = groups.into_iter().map(rustix::process::Gid::as_raw);
     let mut command = arguments.command.clone();
     if command.is_empty() {
         command.push(std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into()));
@@ -199,13 +205,9 @@ fn task(arguments: &Arguments, out: Option<&Path>, machine: String) -> Result<Ta
         environment: std::env::vars_os().collect(),
         directory: std::env::current_dir().map_err(host("find out the working directory"))?.into(),
         umask: current_umask(),
-        uid: getuid().as_raw(),
-        gid: getgid().as_raw(),
-        groups: getgroups()
-            .map_err(|why| host("list this user's groups")(why.into()))?
-            .into_iter()
-            .map(rustix::process::Gid::as_raw)
-            .collect(),
+        uid: if arguments.as_root { 0 } else { getuid().as_raw() },
+        gid: if arguments.as_root { 0 } else { getgid().as_raw() },
+        groups: groups.filter(|_| !arguments.as_root).collect(),
         terminal: if arguments.shell { lab::terminal_size().or(Some((24, 80))) } else { None },
         machine,
         out: out.map(Into::into),

@@ -1,0 +1,174 @@
+//! The steps of a grant.
+
+use crate::journal::{GROUP, Journal, JournalError};
+use linux::{CgroupError, CgroupGroup, CgroupGroupError, Cgroups, Partition, Pid, Process, Switch, interrupts};
+use machine::{CpuSet, NodeId};
+use reserve::{CacheIsolation, Facts, Grant};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Length of the periods in which a limited group gets its share, µs. The kernel refuses shares below 1 ms, and longer
+/// periods are longer moments at full speed.
+const PERIOD_US: f64 = 10_000.0;
+/// Shortest share that the kernel takes, µs.
+const LEAST_US: f64 = 1_000.0;
+/// Part of the forecast's limit that is given. The limit is for traffic that does not vary, but programs get their CPU
+/// time at once: while they run, a guarded reader of magny-cours-4p loses 12 to 14 % for each of them by the model, and
+/// as much of a period costs it 5 % in all. Measured in docs/isolation.md.
+const CAUTION: f64 = 0.45;
+
+/// Why a grant cannot be carried out. What was done of it is in the journal.
+#[derive(Debug, thiserror::Error)]
+pub enum CarryOutError {
+    /// There are no control groups of version 2.
+    #[error("grants need control groups of version 2")]
+    NoCgroups(#[from] CgroupError),
+    /// A group cannot be made.
+    #[error(transparent)]
+    Group(#[from] CgroupGroupError),
+    /// A change cannot be recorded, and is not made.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// A limit cannot be set.
+    #[error(transparent)]
+    Switch(#[from] linux::SwitchError),
+    /// A group that is to be limited does not exist.
+    #[error("there is no control group {0} to limit: groups are named from the topmost one, such as /system.slice")]
+    NoSuchGroup(String),
+}
+
+/// CPU time of a control group, for bandwidth that its programs may draw.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limit {
+    /// The group, from the topmost one.
+    pub cgroup: String,
+    /// CPUs' worth of time.
+    pub cpus: f64,
+}
+
+impl Limit {
+    /// The same share for each of some groups, such that together they draw what the forecast leaves to the rest from
+    /// the fullest guarded controller. Nothing where no controller is guarded.
+    pub fn of(cgroups: &[String], rest: &BTreeMap<NodeId, f64>, facts: &Facts) -> Vec<Self> {
+        let least = rest.values().copied().reduce(f64::min);
+        let Some((bytes_per_s, core)) = least.zip(facts.core_most_bytes_per_s()) else { return Vec::new() };
+        let cpus = CAUTION * bytes_per_s / core / cgroups.len() as f64;
+        cgroups.iter().map(|cgroup| Self { cgroup: cgroup.clone(), cpus }).collect()
+    }
+
+    /// The text of `cpu.max`.
+    fn cpu_max(&self) -> String {
+        let quota = (self.cpus * PERIOD_US).max(LEAST_US);
+        format!("{quota:.0} {PERIOD_US:.0}")
+    }
+}
+
+/// Carries a grant out, and returns the group that its program joins. On failure, `journal` undoes what was done when
+/// it is dropped. Needs root.
+pub fn carry_out(
+    journal: &mut Journal,
+    grant: &Grant,
+    facts: &Facts,
+    limits: &[Limit],
+) -> Result<CgroupGroup, CarryOutError> {
+    let cgroups = Cgroups::find()?;
+    let back = own_group(&cgroups)?;
+    let idle = idle_cpus(grant, facts);
+    if !idle.is_empty() {
+        let group = CgroupGroup::below(&cgroups, &format!("{GROUP}{}-idle", grant.id));
+        make(journal, &group, &back)?;
+        group.set("cpuset.cpus", &idle.to_string())?;
+        group.make_partition(Partition::Isolated)?;
+    }
+    let group = CgroupGroup::below(&cgroups, &format!("{GROUP}{}", grant.id));
+    make(journal, &group, &back)?;
+    group.set("cpuset.cpus", &grant.cpus.to_string())?;
+    group.set("cpuset.mems", &grant.memory.to_string())?;
+    if let Some(bytes) = grant.request.bytes {
+        group.set("memory.max", &bytes.to_string())?;
+    }
+    if grant.request.isolate.core {
+        // Load is balanced within a partition of several CPUs only if it is not isolated.
+        group.make_partition(if grant.cpus.len() == 1 { Partition::Isolated } else { Partition::Root })?;
+        let all: CpuSet = grant.cpus.iter().chain(idle.iter()).collect();
+        move_interrupts(journal, &all, facts)?;
+    }
+    limits.iter().try_for_each(|limit| set_limit(journal, &cgroups, limit))?;
+    Ok(group)
+}
+
+/// The folder of this process's group.
+fn own_group(cgroups: &Cgroups) -> Result<PathBuf, CgroupError> {
+    let own = cgroups.of(&Process::open(Pid(std::process::id()))?)?;
+    Ok(cgroups.folder().join(own.trim_start_matches('/')))
+}
+
+fn make(journal: &mut Journal, group: &CgroupGroup, back: &Path) -> Result<(), CarryOutError> {
+    journal.will_make(group, back)?;
+    Ok(group.create()?)
+}
+
+/// CPUs that no program may have beside the grant: siblings of its cores, and other cores of its exclusive cache.
+fn idle_cpus(grant: &Grant, facts: &Facts) -> CpuSet {
+    let is_exclusive = grant.request.isolate.cache == CacheIsolation::Exclusive;
+    let cache = grant.cache.filter(|_| is_exclusive).map(|cache| &facts.caches[cache]);
+    let others = cache.into_iter().flat_map(CpuSet::iter).filter(|&cpu| !grant.cpus.contains(cpu));
+    grant.idle_siblings.iter().chain(others).collect()
+}
+
+/// Moves interrupts to other CPUs. The kernel refuses that for some, such as those of a CPU's own timer.
+fn move_interrupts(journal: &mut Journal, away: &CpuSet, facts: &Facts) -> Result<(), CarryOutError> {
+    let others: CpuSet = facts.machine.cpus().iter().filter(|&cpu| !away.contains(cpu)).collect();
+    for interrupt in interrupts(Path::new("/proc")) {
+        let left: CpuSet = interrupt.cpus.iter().filter(|&cpu| !away.contains(cpu)).collect();
+        if left != interrupt.cpus {
+            let cpus = if left.is_empty() { &others } else { &left };
+            journal.will_write(&interrupt.path, &cpus.to_string())?;
+            let _ = Switch::at(&interrupt.path).set(&cpus.to_string());
+        }
+    }
+    Ok(())
+}
+
+fn set_limit(journal: &mut Journal, cgroups: &Cgroups, limit: &Limit) -> Result<(), CarryOutError> {
+    let folder = cgroups.folder().join(limit.cgroup.trim_start_matches('/'));
+    let file = folder.join("cpu.max");
+    if !file.is_file() {
+        return Err(CarryOutError::NoSuchGroup(limit.cgroup.clone()));
+    }
+    journal.will_write(&file, &limit.cpu_max())?;
+    Ok(Switch::at(&file).set(&limit.cpu_max())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use machine::presets;
+    use reserve::{Asker, Control, Isolation, Ledger, Request, Rules};
+    use std::sync::Arc;
+
+    #[test]
+    fn a_limit_is_a_part_of_what_the_forecast_leaves() {
+        let facts = Facts::new(presets::find("magny-cours-4p").unwrap(), Control::default());
+        let rest = BTreeMap::from([(NodeId(0), 4.25e9), (NodeId(1), 9e9)]);
+        let limits = Limit::of(&["/a".to_owned(), "/b".to_owned()], &rest, &facts);
+        // 0.45 x 4.25 GB/s over 5.949 GB/s of a core, for two groups.
+        assert_eq!(limits.iter().map(Limit::cpu_max).collect::<Vec<_>>(), ["1607 10000", "1607 10000"]);
+        assert_eq!(Limit { cgroup: String::new(), cpus: 0.01 }.cpu_max(), "1000 10000");
+        assert_eq!(Limit::of(&["/a".to_owned()], &BTreeMap::new(), &facts), []);
+    }
+
+    #[test]
+    fn the_rest_of_an_exclusive_cache_and_siblings_idle() {
+        let idle = |preset: &str, cache| {
+            let facts = Arc::new(Facts::new(presets::find(preset).unwrap(), Control::default()));
+            let isolate = Isolation { core: true, cache, ..Isolation::default() };
+            let request = Request { isolate, ..Request::default() };
+            let ledger = Ledger::new(facts.clone(), Rules::default());
+            idle_cpus(&ledger.admit(&[request], &Asker::default()).unwrap().grants[0], &facts).len()
+        };
+        assert_eq!(idle("magny-cours-4p", CacheIsolation::Exclusive), 5);
+        assert_eq!(idle("magny-cours-4p", CacheIsolation::Shared), 0);
+        assert_eq!(idle("nehalem-ex-8p", CacheIsolation::Shared), 1);
+    }
+}

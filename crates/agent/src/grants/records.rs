@@ -1,0 +1,101 @@
+//! What grants there are: a file a grant, for as long as the process that carries it out lives.
+
+use linux::{Pid, PrivateFolder, PrivateFolderError, Process};
+use machine::bounded;
+use reserve::{Grant, GrantId};
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+
+/// Longest record, in bytes: that of a grant of thousands of CPUs.
+const MOST_BYTES: u64 = 1 << 20;
+
+/// A grant that is carried out.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct GrantRecord {
+    /// The grant.
+    pub grant: Grant,
+    /// The process that carries it out.
+    pub pid: Pid,
+    /// Start time of that process, in clock ticks since boot.
+    pub started: u64,
+    /// The program.
+    pub command: String,
+}
+
+/// Why the records cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordsError {
+    /// The folder is not safe, or the system refused.
+    #[error(transparent)]
+    Folder(#[from] PrivateFolderError),
+    /// A record cannot be written.
+    #[error("cannot write the record of a grant")]
+    Write(#[source] io::Error),
+}
+
+/// The records, locked against other processes that make grants.
+#[derive(Debug)]
+pub struct Records {
+    folder: PrivateFolder,
+    _lock: File,
+}
+
+impl GrantRecord {
+    fn is_alive(&self) -> bool {
+        let start = Process::open(self.pid).and_then(|process| process.start_time());
+        start.is_ok_and(|start| start.ticks == self.started)
+    }
+}
+
+/// The records of living grants in a folder; none if there is no such folder. Needs no privileges.
+pub fn read_records(folder: &Path) -> Vec<GrantRecord> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let is_record = |path: &Path| path.extension().is_some_and(|end| end == "json");
+    let read = |path: &Path| serde_json::from_slice(&bounded::bytes(path, MOST_BYTES).ok()?).ok();
+    let records = entries.map(|entry| entry.path()).filter(|path| is_record(path)).filter_map(|path| read(&path));
+    let mut records: Vec<GrantRecord> = records.filter(GrantRecord::is_alive).collect();
+    records.sort_by_key(|record| record.grant.id);
+    records
+}
+
+impl Records {
+    /// Opens the folder, which is created if needed, and waits for other processes that make grants.
+    pub fn lock(folder: &Path) -> Result<Self, RecordsError> {
+        let folder = PrivateFolder::create(folder, 0o755)?;
+        let lock = folder.file("lock", 0o600)?;
+        flock(&lock, FlockOperation::LockExclusive).map_err(|error| RecordsError::Write(error.into()))?;
+        Ok(Self { folder, _lock: lock })
+    }
+
+    /// Adds a record of this process.
+    pub fn add(&self, grant: &Grant, command: &str) -> Result<(), RecordsError> {
+        let pid = Pid(std::process::id());
+        let start = Process::open(pid).and_then(|process| process.start_time());
+        let started = start.map_err(|error| RecordsError::Write(io::Error::other(error)))?.ticks;
+        let record = GrantRecord { grant: grant.clone(), pid, started, command: command.to_owned() };
+        let name = name(grant.id);
+        // One that is left of a killed process is replaced.
+        let _ = self.folder.remove(&name);
+        let mut file = self.folder.file(&name, 0o644)?;
+        let text = serde_json::to_vec(&record).map_err(|error| RecordsError::Write(error.into()))?;
+        file.write_all(&text).map_err(RecordsError::Write)
+    }
+
+    /// Removes a record. The process that carries the grant out then undoes it.
+    pub fn remove(&self, id: GrantId) -> io::Result<()> {
+        self.folder.remove(&name(id))
+    }
+}
+
+/// The file of a grant.
+fn name(id: GrantId) -> String {
+    format!("{id}.json")
+}
+
+/// Whether a grant still has its record: without it, it is to be released.
+pub fn has_record(folder: &Path, id: GrantId) -> bool {
+    folder.join(name(id)).exists()
+}

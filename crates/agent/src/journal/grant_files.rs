@@ -1,0 +1,64 @@
+//! The files and control groups that grants change, and so the only ones that a journal may restore or remove for them.
+
+use machine::CpuSet;
+use std::path::{Component, Path};
+
+/// Beginning of the names of grants' control groups; a number follows, and `-idle` for CPUs that stay idle.
+pub const GROUP: &str = "nearside-grant-";
+/// Where control groups are, in every distribution.
+const CGROUPS: &str = "/sys/fs/cgroup/";
+
+/// Whether this is the folder of a grant's control group.
+pub(super) fn is_group(path: &Path) -> bool {
+    let name = path.to_str().and_then(|path| path.strip_prefix(CGROUPS)?.strip_prefix(GROUP));
+    let number = name.map(|name| name.strip_suffix("-idle").unwrap_or(name));
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// Whether a grant may have changed this file, and this can be its former value.
+pub(super) fn is_setting(path: &Path, before: &str) -> bool {
+    let Some(text) = path.to_str() else { return false };
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let irq = text.strip_prefix("/proc/irq/").and_then(|rest| rest.strip_suffix("/smp_affinity_list"));
+    if irq.is_some_and(is_number) {
+        return before.parse::<CpuSet>().is_ok();
+    }
+    let stays_below = path.components().all(|part| part != Component::ParentDir);
+    let is_limit = text.starts_with(CGROUPS) && stays_below && path.ends_with("cpu.max");
+    let quota =
+        before.split_once(' ').is_some_and(|(quota, period)| (quota == "max" || is_number(quota)) && is_number(period));
+    is_limit && quota
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_grants_change_is_restored() {
+        for group in ["/sys/fs/cgroup/nearside-grant-7", "/sys/fs/cgroup/nearside-grant-12-idle"] {
+            assert!(is_group(Path::new(group)), "{group}");
+        }
+        for other in ["", "7", "7/x", "../x", "7-idle/..", "-idle"].map(|end| format!("{CGROUPS}{GROUP}{end}")) {
+            assert!(!is_group(Path::new(&other)), "{other}");
+        }
+        assert!(!is_group(Path::new("/etc/nearside-grant-7")));
+        for (path, before) in [
+            ("/proc/irq/9/smp_affinity_list", "0-47"),
+            ("/sys/fs/cgroup/batch/cpu.max", "max 100000"),
+            ("/sys/fs/cgroup/a/b/cpu.max", "5000 10000"),
+        ] {
+            assert!(is_setting(Path::new(path), before), "{path}");
+        }
+        for (path, before) in [
+            ("/proc/irq/9/smp_affinity_list", "x"),
+            ("/proc/irq/../smp_affinity_list", "0"),
+            ("/sys/fs/cgroup/../../etc/cpu.max", "max 1"),
+            ("/sys/fs/cgroup/a/cgroup.procs", "1 1"),
+            ("/sys/fs/cgroup/a/cpu.max", "max"),
+            ("/etc/passwd", "max 1"),
+        ] {
+            assert!(!is_setting(Path::new(path), before), "{path}");
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Control groups that this process makes: partitions of CPUs, nodes of memory, limits.
+
+use crate::processes::cgroup::Cgroups;
+use crate::refusals::switch::{Switch, SwitchError};
+use machine::bounded;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Duration;
+
+/// Rounds in which processes are moved out of a group while new ones are started in it.
+const MOST_ROUNDS: usize = 50;
+/// Between two tries to remove a group whose last process is still ending.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// A control group of version 2. Needs root for all but reading.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CgroupGroup {
+    folder: PathBuf,
+}
+
+/// Kinds of CPU partitions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Partition {
+    /// Its CPUs are its own, and the kernel balances load among them (Linux 5.0).
+    Root,
+    /// Its CPUs are its own, without load balancing (Linux 6.6).
+    Isolated,
+}
+
+/// Why a group cannot be made or removed.
+#[derive(Debug, thiserror::Error)]
+pub enum CgroupGroupError {
+    /// The system refused.
+    #[error("cannot {what} the control group {}", path.display())]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// Its folder.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A file of it was refused.
+    #[error(transparent)]
+    File(#[from] SwitchError),
+    /// The kernel took the value and did not make the partition.
+    #[error("the kernel makes no partition of {}: cpuset.cpus.partition is `{state}`", path.display())]
+    NoPartition {
+        /// Its folder.
+        path: PathBuf,
+        /// The file's content, which has the kernel's reason.
+        state: String,
+    },
+}
+
+impl Partition {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Root => "root",
+            Self::Isolated => "isolated",
+        }
+    }
+}
+
+impl CgroupGroup {
+    /// The group of this name below the topmost mounted one, which may not exist.
+    pub fn below(cgroups: &Cgroups, name: &str) -> Self {
+        Self::at(cgroups.folder().join(name))
+    }
+
+    /// The group in this folder, which may not exist.
+    pub fn at(folder: PathBuf) -> Self {
+        Self { folder }
+    }
+
+    /// Its folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Makes it, with the controllers for CPUs and memory. Fails if it exists.
+    pub fn create(&self) -> Result<(), CgroupGroupError> {
+        if let Some(parent) = self.folder.parent() {
+            for controller in ["+cpuset", "+cpu", "+memory"] {
+                Switch::at(parent.join("cgroup.subtree_control")).set(controller)?;
+            }
+        }
+        fs::create_dir(&self.folder).map_err(self.failed("make"))
+    }
+
+    /// Writes one of its files.
+    pub fn set(&self, file: &str, value: &str) -> Result<(), CgroupGroupError> {
+        Ok(Switch::at(self.folder.join(file)).set(value)?)
+    }
+
+    /// Makes its CPUs a partition, and reads back whether the kernel did: an unfulfillable request is no error of the
+    /// write. From one kind to another the way is over an ordinary group.
+    pub fn make_partition(&self, kind: Partition) -> Result<(), CgroupGroupError> {
+        const FILE: &str = "cpuset.cpus.partition";
+        self.set(FILE, "member")?;
+        self.set(FILE, kind.name())?;
+        let state = Switch::at(self.folder.join(FILE)).value()?;
+        let path = || self.folder.clone();
+        if state == kind.name() { Ok(()) } else { Err(CgroupGroupError::NoPartition { path: path(), state }) }
+    }
+
+    /// Its list of processes, for [`ChildSetup::join`](crate::ChildSetup::join). Must not be passed on: the kernel
+    /// checks the rights of the process that opened it.
+    pub fn processes_file(&self) -> Result<File, CgroupGroupError> {
+        let file = OpenOptions::new().write(true).open(self.folder.join("cgroup.procs"));
+        file.map_err(self.failed("open the processes of"))
+    }
+
+    /// Moves its processes to the group in another folder, and removes it. Returns whether it was there.
+    pub fn remove(&self, into: &Path) -> Result<bool, CgroupGroupError> {
+        let list = self.folder.join("cgroup.procs");
+        for round in 0..MOST_ROUNDS {
+            let text = match bounded::text(&list) {
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(round > 0),
+                read => read.map_err(self.failed("list the processes of"))?,
+            };
+            let to = Switch::at(into.join("cgroup.procs"));
+            // A process that has ended meanwhile needs no new group.
+            text.lines().for_each(|pid| drop(to.set(pid)));
+            match fs::remove_dir(&self.folder) {
+                Ok(()) => return Ok(true),
+                Err(error) if error.kind() == ErrorKind::ResourceBusy => sleep(PAUSE),
+                Err(error) => return Err(self.failed("remove")(error)),
+            }
+        }
+        Err(self.failed("remove")(ErrorKind::ResourceBusy.into()))
+    }
+
+    fn failed(&self, what: &'static str) -> impl FnOnce(io::Error) -> CgroupGroupError {
+        let path = self.folder.clone();
+        move |source| CgroupGroupError::System { what, path, source }
+    }
+}

@@ -1,0 +1,138 @@
+//! The machine and the rules by which requests are decided.
+
+use crate::options::machine_source;
+use crate::options::usage_error::UsageError;
+use clap::{Args, ValueEnum};
+use machine::{CpuSet, Mistake, bounded};
+use reserve::{Asker, Control, Facts, Ledger, Plan, Refusal, Rule, Rules, Throttle, Zone};
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Where to decide, and how.
+#[derive(Debug, Args)]
+pub struct MachineOptions {
+    /// A preset or a machine file, as `nearside measure --output FILE` writes them [default: this machine]
+    #[arg(long, value_name = "PATH|PRESET")]
+    machine: Option<String>,
+
+    /// The grants of this plan exist already, and its rules and tenants hold
+    #[arg(long, value_name = "FILE")]
+    after: Option<PathBuf>,
+
+    /// The test of guarded controllers
+    #[arg(long, value_enum, default_value_t = RuleName::Forecast)]
+    rule: RuleName,
+
+    /// Grants are made of these CPUs only
+    #[arg(long, value_name = "CPUS")]
+    zone: Option<CpuSet>,
+
+    /// No grant gets these CPUs
+    #[arg(long, value_name = "CPUS", default_value = "", hide_default_value = true)]
+    keep_back: CpuSet,
+
+    /// Leave programs without isolation where they are, also in the way of the request
+    #[arg(long)]
+    keep_tenants: bool,
+
+    /// Guard controllers and routes also on machines without a cache directory
+    #[arg(long)]
+    without_directory: bool,
+
+    /// What limits the bandwidth of the rest of the machine
+    #[arg(long, value_enum, default_value_t = ThrottleName::Duty)]
+    throttle: ThrottleName,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum RuleName {
+    /// No guarded grant is forecast to be slowed by more than its bound
+    Forecast,
+    /// The study's: what is drawn, and as much again as the hungriest core draws, fits
+    Seed,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ThrottleName {
+    /// Nothing: what the rest is seen to draw decides
+    None,
+    /// Shares of CPU time (cpu.max)
+    Duty,
+    /// The processor's bandwidth control
+    Hardware,
+}
+
+impl MachineOptions {
+    /// Whether it is this machine, as it is.
+    pub fn is_this(&self) -> bool {
+        self.machine.is_none() && self.after.is_none()
+    }
+
+    /// The machine with its grants.
+    pub fn ledger(&self, asker: &Asker) -> Result<Ledger, Box<dyn Error>> {
+        let throttle = match self.throttle {
+            ThrottleName::None => Throttle::None,
+            ThrottleName::Duty => Throttle::Duty,
+            ThrottleName::Hardware => Throttle::Hardware,
+        };
+        let rule = if self.rule == RuleName::Seed { Rule::Seed } else { Rule::Forecast };
+        let zone = Zone { cpus: self.zone.clone(), keep_back: self.keep_back.clone() };
+        let (keep_tenants, without_directory) = (self.keep_tenants, self.without_directory);
+        let rules = Rules { zone, rule, keep_tenants, without_directory };
+        match &self.after {
+            None => self.empty(rules, Control { throttle, ways: None }),
+            Some(path) => {
+                let plan = read_plan(path)?;
+                let mut ledger = self.empty(plan.rules.clone(), plan.control.clone())?;
+                ledger.usage = plan.flows(&ledger.facts).map_err(refused)?;
+                let after = ledger.admit(&plan.requests, asker);
+                let after = after.map_err(|refusal| format!("{}: the plan is refused: {refusal}", path.display()))?;
+                Ok(after.after)
+            }
+        }
+    }
+
+    /// The machine by the rules and with the tenants of a plan, but not yet with its grants.
+    pub fn of_plan(&self, plan: &Plan, asker: &Asker) -> Result<Ledger, Box<dyn Error>> {
+        let mut ledger = self.empty(plan.rules.clone(), plan.control.clone())?;
+        if self.after.is_some() {
+            let before = self.ledger(asker)?;
+            ledger.usage.clone_from(&before.usage);
+            before.grants().cloned().for_each(|grant| ledger.adopt(grant));
+        }
+        ledger.usage.extend(plan.flows(&ledger.facts).map_err(refused)?);
+        Ok(ledger)
+    }
+
+    fn empty(&self, rules: Rules, control: Control) -> Result<Ledger, Box<dyn Error>> {
+        let machine = match &self.machine {
+            Some(from) => machine_source::read(Some(from))?,
+            None => machine_source::running()?.0,
+        };
+        let facts = Facts::new(machine, control);
+        let unknown = rules.zone.unknown(&facts);
+        if unknown.is_empty() {
+            return Ok(Ledger::new(Arc::new(facts), rules));
+        }
+        let all = facts.machine.cpus();
+        Err(UsageError::boxed(format!("no CPUs {unknown} for the zone: this machine has CPUs {all}")))
+    }
+}
+
+/// Reads a plan file.
+pub fn read_plan(path: &Path) -> Result<Plan, Box<dyn Error>> {
+    let text = bounded::text(path).map_err(|error| format!("cannot read the plan {}: {error}", path.display()))?;
+    Plan::from_toml(&text, path).map_err(|mistakes| {
+        let lines: Vec<String> = mistakes.iter().map(Mistake::to_string).collect();
+        lines.join("\n").into()
+    })
+}
+
+/// A refusal as an error: what names something that does not exist is wrong usage.
+pub fn refused(refusal: Refusal) -> Box<dyn Error> {
+    match refusal {
+        Refusal::Unknown(text) => UsageError::boxed(text),
+        other => other.into(),
+    }
+}

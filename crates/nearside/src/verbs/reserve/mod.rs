@@ -1,0 +1,266 @@
+//! `nearside reserve`: cores, caches, memory and bandwidth for one program.
+
+mod live;
+mod machine_options;
+mod request_options;
+mod run;
+
+use crate::options::usage_error::UsageError;
+use crate::output;
+use clap::{Args, Subcommand, ValueEnum};
+use machine_options::{MachineOptions, read_plan, refused};
+use report::{ReserveReport, facts_to_text};
+use request_options::RequestOptions;
+use reserve::{Admitted, Asker, Ledger, Refusal, Request, Resource, Table, prolog, read_calls};
+use rustix::process::getuid;
+use serde_json::json;
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Not admitted.
+const REFUSED: u8 = 3;
+
+/// Give a program cores, caches, memory and bandwidth for itself, or see what it can have and whom that slows
+///
+/// A decision needs no privileges and changes nothing; `run` and `release` need root. It is made for this machine, or for a preset or a machine file:
+/// forecasts need latencies and bandwidths, which `nearside measure --output FILE` finds.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Exit codes:
+  0  granted, or shown
+  1  it failed; the message says what was tried, why it failed and what to do
+  2  the command line is wrong, or names a CPU or node that does not exist
+  3  not admitted; the answer names what is in the way and the nearest request that would be")]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Check(Box<Check>),
+    Plan(Plan),
+    Facts(FactsOf),
+    Rcm(Rcm),
+    Run(Box<run::Run>),
+    List(live::List),
+    Explain(live::Explain),
+    Release(live::Release),
+}
+
+/// Decide one request
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  nearside reserve check --machine magny-cours-4p --isolate core,controller --bandwidth 5.9G
+  nearside reserve check --machine host.toml --cores 4 --isolate cache --prefer latency --json
+
+Exit codes: 0 granted, 1 failed, 2 wrong command line, 3 not admitted.")]
+struct Check {
+    #[command(flatten)]
+    request: RequestOptions,
+    #[command(flatten)]
+    machine: MachineOptions,
+    /// Print the answer as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Decide the requests of a file as one: all are granted, or none
+///
+/// The file is TOML with a [[request]] for each, and its own rules; or lines of the study's twelve calls in JSON, each
+/// line a transaction. See docs/reserve.md.
+#[derive(Debug, Args)]
+struct Plan {
+    /// The requests
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    #[command(flatten)]
+    machine: MachineOptions,
+    /// Print the answer as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Show what is known of a machine
+#[derive(Debug, Args)]
+struct FactsOf {
+    #[command(flatten)]
+    machine: MachineOptions,
+    /// How to show it
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// A table by node
+    Text,
+    /// Latencies, bandwidths and capacities, in SI units
+    Json,
+    /// Facts in the study's schema
+    Prolog,
+}
+
+/// Decide in the form of the study's shell
+///
+/// Without arguments it prints this form: IS_ISOLATED(0/1) EXCLUSIVE_CACHE(0/1) MEMORY_LOAD_CONTROL(0/1)
+/// MEMORY_PERFORMANCE(0=latency | 1=read_bw | 2=write_bw) APPLICATION [ARGS]. The application is not started.
+#[derive(Debug, Args)]
+struct Rcm {
+    #[command(flatten)]
+    machine: MachineOptions,
+    /// The flags, the performance and the application
+    #[arg(value_name = "WORDS", trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<String>,
+}
+
+/// The study's form.
+const FORM: &str = "\
+usage: rcm is_isolated(0/1) exclusive_cache(0/1) memory_load_control(0/1)
+           memory_performance(0=latency | 1=read_bw | 2=write_bw) application [args]
+";
+
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let done = match &arguments.command {
+        Command::Check(arguments) => check(arguments),
+        Command::Plan(arguments) => plan(arguments),
+        Command::Facts(arguments) => show_facts(arguments),
+        Command::Rcm(arguments) => rcm(arguments),
+        Command::Run(arguments) => run::run(arguments, &asker()),
+        Command::List(arguments) => live::list(arguments, &asker()),
+        Command::Explain(arguments) => live::explain(arguments, &asker()),
+        Command::Release(arguments) => live::release(arguments),
+    };
+    done.unwrap_or_else(|error| {
+        crate::print_error(error.as_ref());
+        let is_refusal = error.is::<Refusal>();
+        ExitCode::from(if error.is::<UsageError>() { 2 } else { 1 + 2 * u8::from(is_refusal) })
+    })
+}
+
+fn asker() -> Asker {
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    Asker { uid: getuid().as_raw(), now_s, quota: None }
+}
+
+fn check(arguments: &Check) -> Result<ExitCode, Box<dyn Error>> {
+    let request = arguments.request.request()?;
+    let asker = asker();
+    let ledger = arguments.machine.ledger(&asker)?;
+    let ledger = if arguments.machine.is_this() { run::with_grants(ledger) } else { ledger };
+    answer(&ledger, &ledger.admit(&[request], &asker), arguments.json)
+}
+
+/// Prints an answer.
+fn answer(ledger: &Ledger, answer: &Result<Admitted, Refusal>, json: bool) -> Result<ExitCode, Box<dyn Error>> {
+    if let Err(refusal @ Refusal::Unknown(_)) = answer {
+        return Err(refused(refusal.clone()));
+    }
+    let report = ReserveReport::new(&ledger.facts, answer);
+    let text = if json { serde_json::to_string_pretty(&report)? + "\n" } else { report.to_string() };
+    output::write(&text, None)?;
+    Ok(if report.granted { ExitCode::SUCCESS } else { ExitCode::from(REFUSED) })
+}
+
+fn plan(arguments: &Plan) -> Result<ExitCode, Box<dyn Error>> {
+    let asker = asker();
+    let text = machine::bounded::text(&arguments.file);
+    let text = text.map_err(|error| format!("cannot read the plan {}: {error}", arguments.file.display()))?;
+    // TOML begins neither with `{` nor with `[{`.
+    let begin: String = text.chars().filter(|c| !c.is_whitespace()).take(2).collect();
+    if begin.starts_with('{') || begin == "[{" {
+        return calls(arguments, &text, &asker);
+    }
+    let plan = read_plan(&arguments.file)?;
+    let ledger = arguments.machine.of_plan(&plan, &asker)?;
+    answer(&ledger, &ledger.admit(&plan.requests, &asker), arguments.json)
+}
+
+/// Decides line by line, each on what the ones before have left. Fails with the last refusal.
+fn calls(arguments: &Plan, text: &str, asker: &Asker) -> Result<ExitCode, Box<dyn Error>> {
+    let mut ledger = arguments.machine.ledger(asker)?;
+    let mut code = ExitCode::SUCCESS;
+    for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        let place = || format!("{}:{}", arguments.file.display(), number + 1);
+        let actions = read_calls(line).map_err(|error| format!("{}: {}", place(), machine::chain(&error)))?;
+        let decided = ledger.apply(&actions, asker);
+        let given = answer(&ledger, &decided, arguments.json)?;
+        match decided {
+            Ok(admitted) => ledger = admitted.after,
+            Err(_) => code = given,
+        }
+    }
+    Ok(code)
+}
+
+fn show_facts(arguments: &FactsOf) -> Result<ExitCode, Box<dyn Error>> {
+    let ledger = arguments.machine.ledger(&asker())?;
+    let facts = &*ledger.facts;
+    let text = match arguments.format {
+        Format::Text => facts_to_text(facts),
+        Format::Prolog => prolog(facts),
+        Format::Json => {
+            let ids: Vec<_> = facts.machine.nodes.iter().map(|node| node.id).collect();
+            let table = |table| -> Vec<Vec<Option<f64>>> {
+                let row = |from| ids.iter().map(|to| facts.value(table, from, *to)).collect();
+                ids.iter().map(|from| row(*from)).collect()
+            };
+            let capacity: Vec<_> = ids.iter().map(|node| facts.capacity(Resource::Controller(*node))).collect();
+            let document = json!({
+                "machine": facts.machine.name,
+                "nodes": ids,
+                "measured": facts.is_measured(),
+                "latency_ns": table(Table::Latency),
+                "core_read_bytes_per_s": table(Table::Read),
+                "core_write_bytes_per_s": table(Table::Write),
+                "controller_bytes_per_s": capacity,
+                "last_level_caches": facts.caches,
+                "control": facts.control,
+            });
+            serde_json::to_string_pretty(&document)? + "\n"
+        }
+    };
+    output::write(&text, None)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn rcm(arguments: &Rcm) -> Result<ExitCode, Box<dyn Error>> {
+    if arguments.words.is_empty() {
+        output::write(FORM, None)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let asker = asker();
+    let ledger = arguments.machine.ledger(&asker)?;
+    let request = rcm_request(&arguments.words).ok_or_else(|| UsageError::boxed(FORM.trim_end()))?;
+    answer(&ledger, &ledger.admit(&[request], &asker), false)
+}
+
+/// The request of the study's form; none if the words have another.
+fn rcm_request(words: &[String]) -> Option<Request> {
+    let flag = |word: &String| match word.as_str() {
+        "0" => Some(false),
+        "1" => Some(true),
+        _ => None,
+    };
+    let performance = |word: &String| match word.as_str() {
+        "0" => Some("MEMORY_LATENCY_SENSITIVE"),
+        "1" => Some("MEMORY_READ_BANDWIDTH_SENSITIVE"),
+        "2" => Some("MEMORY_WRITE_BANDWIDTH_SENSITIVE"),
+        _ => None,
+    };
+    let [isolated, cache, controller, wish, _application, ..] = words else { return None };
+    let call = json!({
+        "call": "rcm_cored_memd_request",
+        "core_memory_isolated": flag(isolated)?,
+        "exclusive_cache": flag(cache)?,
+        "memory_controller_isolated": flag(controller)?,
+        "memory_performance": performance(wish)?,
+    });
+    match read_calls(&call.to_string()).ok()?.pop()? {
+        reserve::Action::Request(request) => Some(request),
+        _ => None,
+    }
+}

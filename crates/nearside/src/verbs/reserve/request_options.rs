@@ -1,0 +1,132 @@
+//! A request as options of the command line.
+
+use crate::options::usage_error::UsageError;
+use clap::{Args, ValueEnum};
+use machine::{CpuSet, NodeId, size};
+use reserve::{Cores, Isolation, Memory, Part, Preference, ReadWrite, Request, parse_bandwidth};
+use std::collections::BTreeSet;
+use std::error::Error;
+
+/// What to ask for.
+#[derive(Debug, Args)]
+pub struct RequestOptions {
+    /// Cores, all of one node
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "cpus")]
+    cores: u32,
+
+    /// The cores of these CPUs instead
+    #[arg(long, value_name = "CPUS")]
+    cpus: Option<CpuSet>,
+
+    /// Memory of this node [default: the best for --prefer]
+    #[arg(long, value_name = "NODE")]
+    node: Option<u32>,
+
+    /// Memory of the node of its cores
+    #[arg(long, conflicts_with = "node")]
+    local: bool,
+
+    /// Its memory: a limit. Linux reserves no pages for it
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    bytes: Option<u64>,
+
+    /// What it does not share
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "WHAT,...")]
+    isolate: Vec<Isolate>,
+
+    /// This number of ways of its last-level cache for itself
+    #[arg(long, value_name = "N")]
+    cache_ways: Option<u32>,
+
+    /// By what its cores and memory are chosen
+    #[arg(long, value_enum, default_value_t = Prefer::None)]
+    prefer: Prefer,
+
+    /// What it reads from memory at most, bytes/s, such as 5.9G [default: as much as its cores can]
+    #[arg(long, value_name = "RATE", value_parser = parse_bandwidth)]
+    bandwidth: Option<f64>,
+
+    /// What it writes at most
+    #[arg(long, value_name = "RATE", value_parser = parse_bandwidth)]
+    write_bandwidth: Option<f64>,
+
+    /// By how much others may slow it, if its controller is isolated, in percent of its time
+    #[arg(long, value_name = "PERCENT", default_value_t = 5.0)]
+    most_slowdown: f64,
+
+    /// This bound holds at each moment: refused where only shares of CPU time limit the others
+    #[arg(long)]
+    strict: bool,
+
+    /// The grant ends after this number of seconds
+    #[arg(long, value_name = "SECONDS")]
+    lease: Option<u64>,
+
+    /// Its name
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+enum Isolate {
+    /// Its cores; their SMT siblings idle
+    Core,
+    /// Its last-level cache; the other cores of it idle
+    Cache,
+    /// Its memory controller and the links to it: others do not slow it by more than --most-slowdown
+    Controller,
+    /// The links to its memory: no other grant uses them
+    Route,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Prefer {
+    /// Cores with the fewest tenants, local memory
+    None,
+    /// Least latency
+    Latency,
+    /// Most read bandwidth of a core
+    ReadBandwidth,
+    /// Most write bandwidth of a core
+    WriteBandwidth,
+}
+
+impl RequestOptions {
+    /// The request. Fails if it breaks a rule that holds on every machine.
+    pub fn request(&self) -> Result<Request, Box<dyn Error>> {
+        let part = |isolate: &Isolate| match isolate {
+            Isolate::Core => Part::Core,
+            Isolate::Cache => Part::Cache,
+            Isolate::Controller => Part::Controller,
+            Isolate::Route => Part::Route,
+        };
+        let parts: BTreeSet<Part> = self.isolate.iter().map(part).collect();
+        let rate = |rate: Option<f64>| rate.unwrap_or(0.0);
+        let is_stated = self.bandwidth.or(self.write_bandwidth).is_some();
+        let both = ReadWrite { read: rate(self.bandwidth), write: rate(self.write_bandwidth) };
+        let memory = self.node.map(|node| Memory::Node(NodeId(node)));
+        let request = Request {
+            name: self.name.clone(),
+            cores: self.cpus.clone().map_or(Cores::Any(self.cores), Cores::These),
+            memory: memory.unwrap_or(if self.local { Memory::Local } else { Memory::Any }),
+            bytes: self.bytes,
+            isolate: Isolation::from_parts(&parts, self.cache_ways).map_err(UsageError::boxed)?,
+            prefer: match self.prefer {
+                Prefer::None => Preference::None,
+                Prefer::Latency => Preference::Latency,
+                Prefer::ReadBandwidth => Preference::ReadBandwidth,
+                Prefer::WriteBandwidth => Preference::WriteBandwidth,
+            },
+            bandwidth: is_stated.then_some(both),
+            most_slowdown: self.most_slowdown / 100.0,
+            strict: self.strict,
+            lease_s: self.lease,
+        };
+        let broken = request.violations();
+        if broken.is_empty() {
+            return Ok(request.complete());
+        }
+        let words: Vec<String> = broken.iter().map(|broken| broken.rule.clone()).collect();
+        Err(UsageError::boxed(words.join("\n")))
+    }
+}

@@ -1,0 +1,171 @@
+//! `nearside reserve run`: a program with a grant, carried out by this process.
+
+use super::REFUSED;
+use super::machine_options::MachineOptions;
+use super::request_options::RequestOptions;
+use crate::interrupt::asked_to_end;
+use crate::options::policy::note;
+use crate::options::usage_error::UsageError;
+use agent::grants::{Limit, Records, carry_out, has_record};
+use agent::{Journal, journal};
+use clap::Args;
+use linux::ChildSetup;
+use report::ReserveReport;
+use reserve::{Admitted, Asker, Grant, Ledger, Throttle};
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+use std::error::Error;
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::sleep;
+use std::time::Duration;
+
+/// Between two looks at the program and the grant's record.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Start a program with a grant, as root
+///
+/// The program gets a control group whose CPUs are a partition of the kernel's: no other program runs there, whatever
+/// its affinity. Its memory comes from the granted nodes; what it brings along moves there. SMT siblings and the other
+/// cores of an exclusive cache are a partition without programs. Interrupts are moved away where the kernel allows it.
+/// With --limit, control groups of the rest of the machine get as much CPU time as the forecast leaves to them.
+///
+/// Each change is written to a journal below /run/nearside first, and undone when the program has ended. After a SIGKILL
+/// the next `nearside reserve run` or agent undoes it.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Privileges: root, and control groups of version 2. `nearside reserve check` decides without.
+
+Examples:
+  sudo nearside reserve run --machine host.toml --isolate core,controller --limit /batch.slice -- ./server
+  nearside lab run --machine magny-cours-4p --as-root -- nearside reserve run --isolate cache -- ./server
+
+Exit codes: the program's own, or 128 + n when signal n ended it; 1 failed, 2 wrong command line, 3 not admitted.")]
+pub struct Run {
+    #[command(flatten)]
+    request: RequestOptions,
+    #[command(flatten)]
+    machine: MachineOptions,
+    /// Limit the CPU time of this control group, named from the topmost one; may be repeated
+    #[arg(long, value_name = "CGROUP")]
+    limit: Vec<String>,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// The folder of records.
+pub fn records_folder() -> PathBuf {
+    journal::default_folder().join("grants")
+}
+
+pub fn run(arguments: &Run, asker: &Asker) -> Result<ExitCode, Box<dyn Error>> {
+    let request = arguments.request.request()?;
+    if !arguments.limit.is_empty() && !request.isolate.controller {
+        return Err(UsageError::boxed("--limit keeps a guarded controller: it goes with --isolate controller"));
+    }
+    if !geteuid().is_root() {
+        return Err("only root makes control groups: run it with sudo; `nearside reserve check` decides without".into());
+    }
+    let ledger = arguments.machine.ledger(asker)?;
+    let asked = asked_to_end()?;
+    let (mut journal, put_back) =
+        Journal::open(&journal::default_folder(), &format!("reserve-{}", std::process::id()))?;
+    if !put_back.is_nothing() {
+        note(&format!("{}\n{put_back}", put_back.heading()));
+    }
+    let folder = records_folder();
+    let records = Records::lock(&folder)?;
+    let ledger = to_carry_out(with_grants(ledger));
+    let answer = ledger.admit(&[request], asker);
+    let report = ReserveReport::new(&ledger.facts, &answer);
+    let admitted = match answer {
+        Ok(admitted) => admitted,
+        Err(refusal @ reserve::Refusal::Unknown(_)) => return Err(UsageError::boxed(refusal)),
+        Err(_) => {
+            note(report.to_string().trim_end());
+            return Ok(ExitCode::from(REFUSED));
+        }
+    };
+    let Admitted { grants, forecast, .. } = &admitted;
+    let grant = &grants[0];
+    note(report.to_string().trim_end());
+    if grant.request.isolate.controller && arguments.limit.is_empty() {
+        note("nothing limits the rest of the machine: name its control groups with --limit");
+    }
+    let limits = Limit::of(&arguments.limit, &forecast.rest_limit, &ledger.facts);
+    let group = carry_out(&mut journal, grant, &ledger.facts, &limits)?;
+    let words: Vec<String> = arguments.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    records.add(grant, &words.join(" "))?;
+    drop(records);
+    let mut command = Command::new(&arguments.command[0]);
+    command.args(&arguments.command[1..]).join(group.processes_file()?);
+    let started = command.spawn();
+    let ended = started.map_err(|error| format!("cannot start {}: {error}", words[0])).map(|child| {
+        let is_released = || !has_record(&folder, grant.id) || is_over(grant);
+        wait(child, is_released, || asked.swap(false, Ordering::Relaxed), Some(journal))
+    });
+    if let Ok(records) = Records::lock(&folder) {
+        // A released grant has none.
+        let _ = records.remove(grant.id);
+    }
+    Ok(code(ended??))
+}
+
+/// A ledger that grants only what is carried out here: the rest is limited by CPU time, caches are not split, and no
+/// program is moved.
+fn to_carry_out(mut ledger: Ledger) -> Ledger {
+    let facts = Arc::make_mut(&mut ledger.facts);
+    facts.control.ways = None;
+    facts.control.throttle = facts.control.throttle.min(Throttle::Duty);
+    ledger.rules.keep_tenants = true;
+    ledger
+}
+
+/// A ledger with the grants that other processes carry out.
+pub fn with_grants(mut ledger: Ledger) -> Ledger {
+    for record in agent::grants::read_records(&records_folder()) {
+        if record.grant.cores.iter().all(|&core| core < ledger.facts.cores.len()) {
+            ledger.adopt(record.grant);
+        }
+    }
+    ledger
+}
+
+fn is_over(grant: &Grant) -> bool {
+    grant.until_s.is_some_and(|until| until <= super::asker().now_s)
+}
+
+/// Waits for the program. Undoes the grant when it has ended, or is released while the program goes on.
+fn wait(
+    mut child: Child,
+    is_released: impl Fn() -> bool,
+    is_asked: impl Fn() -> bool,
+    mut journal: Option<Journal>,
+) -> Result<ExitStatus, std::io::Error> {
+    let restore = |journal: Option<Journal>| {
+        let put_back = journal.map(Journal::restore).unwrap_or_default();
+        put_back.failed.iter().for_each(|failed| note(failed));
+    };
+    loop {
+        if let Some(status) = child.try_wait()? {
+            restore(journal);
+            return Ok(status);
+        }
+        if journal.is_some() && is_released() {
+            restore(journal.take());
+        }
+        if is_asked() {
+            let _ = kill_process(Pid::from_child(&child), Signal::TERM);
+        }
+        sleep(LOOK);
+    }
+}
+
+fn code(status: ExitStatus) -> ExitCode {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
+    ExitCode::from(u8::try_from(code).unwrap_or(1))
+}

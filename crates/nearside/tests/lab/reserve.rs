@@ -1,0 +1,56 @@
+//! Grants that are carried out, as root of a virtual machine.
+
+use crate::support::Lab;
+use test_tools::Checks;
+
+/// Makes, lists, releases, kills and refuses grants.
+const SCRIPT: &str = include_str!("programs/reserve.sh");
+
+#[test]
+fn a_grant_is_carried_out_and_nothing_is_left_of_it() {
+    let lab = Lab::new();
+    let ran = lab.script("small-4x2", &["--quiet", "--as-root"], SCRIPT).succeeded();
+    let text = ran.text();
+    assert!(!text.contains("never: "), "{text}");
+    let checks = Checks::new();
+    checks.part("inside", || {
+        let inside = ran.section("inside");
+        assert!(inside.contains("cannot be used with") && inside.contains("status 2\n"), "{inside}");
+        assert!(inside.contains("Cpus_allowed_list:\t2\nMems_allowed_list:\t1\n0::/nearside-grant-1\n"), "{inside}");
+        assert!(!inside.contains("elsewhere") && inside.ends_with("status 7\n1\n"), "{inside}");
+    });
+    checks.part("outside", || {
+        let outside = ran.section("outside");
+        assert!(outside.starts_with("1\nCpus_allowed_list:\t0-1,4-7\ntaskset 1\n"), "{outside}");
+        let lines: Vec<&str> = outside.lines().skip(3).collect();
+        let quota: f64 = lines[0].split(' ').next().unwrap().parse().unwrap();
+        assert!((1000.0..7000.0).contains(&quota) && lines[1] == "2-3", "{outside}");
+        assert!(lines[3].starts_with("grant 1: CPU 2, memory of node 1"), "{outside}");
+    });
+    checks.part("taken", || {
+        let taken = ran.section("taken");
+        assert!(taken.contains("are free, 1 wanted: grant 1") && taken.ends_with("status 3\n"), "{taken}");
+    });
+    checks.part("released", || {
+        let released = ran.section("released");
+        assert!(released.starts_with("status 0\n"), "{released}");
+        assert!(released.ends_with("it goes on\nstatus 143\nmax 100000\n"), "{released}");
+        assert!(!released.contains("nearside-grant") && !released.contains(".json"), "{released}");
+    });
+    checks.part("killed", || {
+        let killed = ran.section("killed");
+        assert!(killed.starts_with("no grants\n"), "{killed}");
+        for done in ["nearside-grant-1 is removed", "nearside-grant-1-idle is removed", "/batch/cpu.max has its"] {
+            assert!(killed.contains(done), "{killed}");
+        }
+        assert!(!killed.contains(".json") && !killed.contains("journal"), "{killed}");
+    });
+    checks.part("interrupts", || assert_eq!(ran.section("irq"), "same\n"));
+    checks.part("wrong", || {
+        let wrong = ran.section("wrong");
+        assert!(wrong.contains("there is no control group /nowhere to limit"), "{wrong}");
+        assert!(wrong.contains("--limit keeps a guarded controller"), "{wrong}");
+        assert!(wrong.contains("cannot start /nowhere/program") && wrong.contains("there is no grant 9\n"), "{wrong}");
+        assert!(!wrong.contains(".json") && !wrong.contains("grants/"), "{wrong}");
+    });
+}
