@@ -133,7 +133,7 @@ fn level(word: &str, outer: u32) -> Result<Level, SyntheticError> {
         None => (rest, None),
     };
     let lower = name.to_ascii_lowercase();
-    let unknown = || SyntheticError::Type { name: name.to_owned(), nearest: nearest(&lower, NAMES.into_iter()) };
+    let unknown = || SyntheticError::Type { name: name.to_owned(), nearest: nearest(&lower, NAMES) };
     let (_, kind) = KINDS.into_iter().find(|(known, _)| *known == lower).ok_or_else(unknown)?;
     let count: u32 = count.parse().ok().filter(|count| *count > 0).ok_or_else(form)?;
     let most = if kind == Kind::Node { MOST_NODES } else { MOST_CPUS };

@@ -91,7 +91,7 @@ impl Layout {
             } else {
                 format!("{first}{start}").trim_end().to_owned() + "\n"
             };
-        rows.for_each(|row| lines.push_str(&format!("{:indent$}{row}\n", "")));
+        lines.extend(rows.map(|row| format!("{:indent$}{row}\n", "")));
         lines
     }
 }

@@ -43,7 +43,7 @@ impl fmt::Display for PolicyReport {
             writeln!(
                 f,
                 "interleaveweights: {}",
-                weights.iter().map(|weight| format!("{weight} ")).collect::<String>()
+                weights.iter().map(|weight| format!("{weight} ")).collect::<Vec<_>>().concat()
             )?;
         }
         let bound = if policy.mode == MemoryMode::Bind { &policy.nodes } else { memory_nodes };

@@ -43,9 +43,10 @@ impl Table {
     }
 
     /// Adds a row with a text of any length, such as the name of a function: beside the cells if there is room, or below.
-    pub(crate) fn noted<T: Into<String>>(&mut self, cells: impl IntoIterator<Item = T>, note: String) {
+    pub(crate) fn noted<T: Into<String>>(&mut self, cells: impl IntoIterator<Item = T>, note: impl Into<String>) {
         self.row(cells);
-        self.rows.last_mut().into_iter().for_each(|row| row.note = plain(&note));
+        let note = plain(&note.into());
+        self.rows.last_mut().into_iter().for_each(|row| row.note.clone_from(&note));
     }
 
     /// Sets the tone of a cell of the last row.
@@ -88,16 +89,17 @@ impl Table {
         }
         parts
     }
+}
 
-    fn line(&self, row: &Row, columns: &[usize], widths: &[usize], layout: Layout) -> String {
-        let cell = |&column: &usize| {
-            let text = row.cells.get(column)?;
-            let aligned = if column == 0 { left(text, widths[column]) } else { right(text, widths[column]) };
-            let tone = row.tones.iter().find(|(of, _)| *of == column);
-            Some(tone.map_or(aligned.clone(), |(_, tone)| aligned.replace(text.as_str(), &layout.paint(*tone, text))))
-        };
-        columns.iter().filter_map(cell).collect::<Vec<_>>().join("  ").trim_end().to_owned()
-    }
+/// A row's cells in these columns.
+fn cells_of(row: &Row, columns: &[usize], widths: &[usize], layout: Layout) -> String {
+    let cell = |&column: &usize| {
+        let text = row.cells.get(column)?;
+        let aligned = if column == 0 { left(text, widths[column]) } else { right(text, widths[column]) };
+        let tone = row.tones.iter().find(|(of, _)| *of == column);
+        Some(tone.map_or(aligned.clone(), |(_, tone)| aligned.replace(text.as_str(), &layout.paint(*tone, text))))
+    };
+    columns.iter().filter_map(cell).collect::<Vec<_>>().join("  ").trim_end().to_owned()
 }
 
 impl fmt::Display for Table {
@@ -115,12 +117,12 @@ impl fmt::Display for Table {
                 writeln!(f)?;
             }
             for row in &self.rows {
-                let line = self.line(row, part, &widths, layout);
+                let line = cells_of(row, part, &widths, layout);
                 if row.note.is_empty() || number > 0 {
                     writeln!(f, "{line}")?;
                 } else if beside {
                     // Colours take no columns.
-                    let plain = self.line(row, part, &widths, Layout::PIPED);
+                    let plain = cells_of(row, part, &widths, Layout::PIPED);
                     let gap = taken.saturating_sub(width(&plain));
                     let mut notes = wrapped_rows(&row.note, room).into_iter();
                     writeln!(f, "{line}{:gap$}{}", "", notes.next().unwrap_or_default())?;
@@ -150,7 +152,7 @@ mod tests {
 
     fn table() -> Table {
         let mut table = Table::new(["site", "cost", "samples", "latency"]).optional(&[2]);
-        table.noted(["7", "9 %", "12", "134 ns"], "read_basis in recognise.c:7".into());
+        table.noted(["7", "9 %", "12", "134 ns"], "read_basis in recognise.c:7");
         table.tone(1, Tone::Bad);
         table
     }

@@ -15,8 +15,9 @@ use std::process::{Command, Stdio};
 #[derive(Clone, Copy, Debug, Args)]
 #[command(next_help_heading = "Terminal")]
 pub struct Terminal {
-    /// When to colour text: auto is on a terminal, unless NO_COLOR is set
-    #[arg(long, value_enum, value_name = "WHEN", global = true, default_value_t = Color::Auto, hide_possible_values = true)]
+    #[arg(
+        help = "When to colour text: auto is on a terminal, unless NO_COLOR is set",
+        long, value_enum, value_name = "WHEN", global = true, default_value_t = Color::Auto, hide_possible_values = true)]
     color: Color,
 
     /// Print reports that are longer than the terminal without a pager
@@ -31,7 +32,7 @@ enum Color {
     Never,
 }
 
-/// The pager if neither NEARSIDE_PAGER nor PAGER is set.
+/// The pager if neither `NEARSIDE_PAGER` nor `PAGER` is set.
 const PAGER: &str = "less";
 /// What less does if LESS is not set, as for git: end if the text fits, show colours, leave the text on the screen.
 const LESS: &str = "FRX";

@@ -21,7 +21,9 @@ fn add(shape: &mut Shape, path: &str, value: &Value) {
         Value::Number(_) => ("number", false),
         Value::String(_) => ("string", false),
         Value::Array(items) => {
-            items.iter().for_each(|item| add(shape, &format!("{path}[]"), item));
+            for item in items {
+                add(shape, &format!("{path}[]"), item);
+            }
             ("array", false)
         }
         Value::Object(fields) => {

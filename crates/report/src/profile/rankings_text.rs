@@ -2,7 +2,7 @@
 
 use super::advice::{kind_words, place};
 use super::nodes::busy_threads;
-use super::ranked::{By, FunctionRow, ObjectRow, ProcessRow, SiteRow, SmallRow, ThreadRow};
+use super::ranked::{AllocatedBy, By, FunctionRow, ObjectRow, ProcessRow, SiteRow, SmallRow, ThreadRow};
 use super::text::{latency, share};
 use crate::layout::Layout;
 use crate::{Table, bytes, count};
@@ -144,11 +144,11 @@ impl SiteRow {
 
     /// The code that allocates its objects; for a single one, also the thread.
     fn place(&self) -> String {
-        place(&self.label, self.source.as_deref()) + &self.allocated_by.map_or_else(String::new, |by| by.text())
+        place(&self.label, self.source.as_deref()) + &self.allocated_by.map_or_else(String::new, AllocatedBy::text)
     }
 }
 
-impl super::ranked::AllocatedBy {
+impl AllocatedBy {
     /// `, allocated by thread 7 on node 0`.
     pub(crate) fn text(self) -> String {
         let node = self.node.map_or_else(String::new, |node| format!(" on node {node}"));
@@ -158,8 +158,8 @@ impl super::ranked::AllocatedBy {
 
 /// The site of an object, and the thread that allocated it.
 pub(crate) fn origin(summary: &ObjectSummary, source: Option<&str>) -> String {
-    let by = super::ranked::AllocatedBy::of(summary);
-    place(&summary.label, source) + &by.map_or_else(String::new, |by| by.text())
+    let by = AllocatedBy::of(summary);
+    place(&summary.label, source) + &by.map_or_else(String::new, AllocatedBy::text)
 }
 
 fn size_text(size: u64) -> String {

@@ -173,7 +173,7 @@ impl fmt::Display for TimelineText<'_> {
         let letters: String =
             ('a'..='z').take(columns.len()).collect::<String>() + if *other_threads > 0 { "+" } else { "" };
         let mut table = Table::default().optional(&[2, 3]);
-        table.noted([format!("  {:>12}", "from"), letters, "samples".into(), "remote".into()], "function".into());
+        table.noted([format!("  {:>12}", "from"), letters, "samples".into(), "remote".into()], "function");
         for TimelineRow { from_ns, samples, remote_samples, marks, function, .. } in rows {
             let marks: String = marks.iter().map(|mark| mark.letter()).collect();
             let from = format!("  {:>12}", time(from_ns.saturating_sub(self.start_ns)));

@@ -12,7 +12,7 @@ fn texts(shape: &Shape, layout: Layout) -> Vec<String> {
     let view = view(&profile);
     let overview: ProfileReport = report(&view, &shape.name);
     let facts = || overview.trace.clone();
-    let side = || Compared { view: &view, trace: facts() };
+    let compared = || Compared { view: &view, trace: facts() };
     let ((object, _), (site, _)) = (view.objects()[0], view.sites()[0]);
     let detail = |predicate: Predicate, subject: Option<Subject>| {
         let wanted = ProfileDetail { top: 4, by: By::Stores, rows: 12, filter: vec![shape.name.clone()] };
@@ -21,7 +21,7 @@ fn texts(shape: &Shape, layout: Layout) -> Vec<String> {
     };
     vec![
         layout.text(&overview),
-        layout.text(&DiffReport::new(side(), side(), 6, Vec::new())),
+        layout.text(&DiffReport::new(compared(), compared(), 6, Vec::new())),
         layout.text(&HugePagesReport::new(&view, facts(), 5)),
         layout.text(&detail(Predicate::Object(object), Subject::object(&view, object))),
         layout.text(&detail(Predicate::OfSite(site), Subject::site(&view, site))),
