@@ -64,7 +64,7 @@ pub fn run(file: Option<&Path>, time_scale: Option<u32>) -> Result<ExitCode, Box
 enum Job {
     Place(Box<Agent>),
     /// One node: nothing to place.
-    Sleep(Journal, Arc<Mutex<Status>>),
+    Sleep(Box<Journal>, Arc<Mutex<Status>>),
 }
 
 impl Job {
@@ -84,7 +84,7 @@ impl Job {
                 sleeps: true,
                 ..Status::default()
             };
-            return Ok(Self::Sleep(journal, Arc::new(Mutex::new(status))));
+            return Ok(Self::Sleep(Box::new(journal), Arc::new(Mutex::new(status))));
         }
         let mut options = Options::new(configuration.policy.clone());
         let (respect_owner, thresholds) = (configuration.respect_owner, configuration.thresholds.clone());

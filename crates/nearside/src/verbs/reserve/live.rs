@@ -67,11 +67,9 @@ pub fn explain(arguments: &Explain, asker: &Asker) -> Result<ExitCode, Box<dyn E
     let ledger = with_grants(arguments.machine.ledger(asker)?);
     let id = GrantId(arguments.grant);
     let grant = ledger.grant(id).ok_or_else(|| Refusal::UnknownGrant(id).to_string())?;
-    let mut text = format!("{}\n", GrantReport::new(grant, &ledger.facts));
-    if let Some(by) = ledger.forecast().slowdown.get(&id) {
-        text += &format!("  forecast +{:.1} % at worst\n", 100.0 * by);
-    }
-    output::write(&text, None)?;
+    let by = ledger.forecast().slowdown.get(&id).copied();
+    let by = by.map_or_else(String::new, |by| format!("  forecast +{:.1} % at worst\n", 100.0 * by));
+    output::write(&format!("{}\n{by}", GrantReport::new(grant, &ledger.facts)), None)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -106,8 +106,7 @@ enum Format {
 
 /// Decide in the form of the study's shell
 ///
-/// Without arguments it prints this form: IS_ISOLATED(0/1) EXCLUSIVE_CACHE(0/1) MEMORY_LOAD_CONTROL(0/1)
-/// MEMORY_PERFORMANCE(0=latency | 1=read_bw | 2=write_bw) APPLICATION [ARGS]. The application is not started.
+/// Without arguments it prints this form. The application is not started.
 #[derive(Debug, Args)]
 struct Rcm {
     #[command(flatten)]

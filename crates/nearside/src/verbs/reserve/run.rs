@@ -71,7 +71,7 @@ pub fn run(arguments: &Run, asker: &Asker) -> Result<ExitCode, Box<dyn Error>> {
         return Err("only root makes control groups: run it with sudo; `nearside reserve check` decides without".into());
     }
     let ledger = arguments.machine.ledger(asker)?;
-    let asked = asked_to_end()?;
+    let to_end = asked_to_end()?;
     let (mut journal, put_back) =
         Journal::open(&journal::default_folder(), &format!("reserve-{}", std::process::id()))?;
     if !put_back.is_nothing() {
@@ -106,7 +106,7 @@ pub fn run(arguments: &Run, asker: &Asker) -> Result<ExitCode, Box<dyn Error>> {
     let started = command.spawn();
     let ended = started.map_err(|error| format!("cannot start {}: {error}", words[0])).map(|child| {
         let is_released = || !has_record(&folder, grant.id) || is_over(grant);
-        wait(child, is_released, || asked.swap(false, Ordering::Relaxed), Some(journal))
+        wait(child, is_released, || to_end.swap(false, Ordering::Relaxed), Some(journal))
     });
     if let Ok(records) = Records::lock(&folder) {
         // A released grant has none.
