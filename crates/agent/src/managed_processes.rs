@@ -201,7 +201,13 @@ impl Managed {
         let sampled: FxHashSet<Pid> = sampled.iter().map(|page| page.pid).collect();
         let is_needed = |pid: &Pid| which == Mappings::All || sampled.contains(pid);
         let processes = self.processes.iter_mut().filter(|(pid, _)| is_needed(pid));
-        processes.flat_map(|(_, process)| process.mappings.read(&process.process)).collect()
+        processes
+            .flat_map(|(_, process)| match which {
+                // What has moved already must not move again.
+                Mappings::All => process.mappings.read(&process.process),
+                Mappings::OfSampledPages => process.mappings.read_or_last(&process.process),
+            })
+            .collect()
     }
 
     /// All processes, in the form of observations.

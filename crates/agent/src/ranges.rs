@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 /// Mappings are read again after this multiple of the time that reading them took: the kernel walks all pages for it.
 const PATIENCE: u32 = 50;
 
-/// When the mappings of a process may be read again.
+/// A process's mappings, and when they may be read again.
 #[derive(Debug, Default)]
 pub(crate) struct Mappings {
     next: Option<Instant>,
+    last: Vec<Range>,
 }
 
 impl Mappings {
@@ -21,9 +22,15 @@ impl Mappings {
         if self.next.is_some_and(|next| began < next) {
             return Vec::new();
         }
-        let ranges = ranges(process).unwrap_or_default();
+        self.last = ranges(process).unwrap_or_default();
         self.next = Some(Instant::now() + (began.elapsed() * PATIENCE).max(Duration::from_millis(1)));
-        ranges
+        self.last.clone()
+    }
+
+    /// The resident mappings, as they were last read.
+    pub fn read_or_last(&mut self, process: &Process) -> Vec<Range> {
+        let read = self.read(process);
+        if read.is_empty() { self.last.clone() } else { read }
     }
 }
 
@@ -63,11 +70,11 @@ mod tests {
         root.put("7/task/7/numa_maps", numa);
         root.put("7/maps", "1000-2000 rw-p 0 0:0 0\n2000-5000 r-xp 0 0:0 5 /bin/a\n5000-7000 rw-p 0 0:0 0\n");
         let process = Process::open_in(root.path(), Pid(7)).unwrap();
-        let mut mappings = Mappings { next: Some(Instant::now() + Duration::from_secs(60)) };
+        let mut mappings = Mappings { next: Some(Instant::now() + Duration::from_secs(60)), last: Vec::new() };
         assert_eq!(mappings.read(&process), []);
         mappings.next = None;
         let ranges = mappings.read(&process);
-        assert_eq!(ranges.len(), 2);
+        assert_eq!((ranges.len(), mappings.read_or_last(&process).len()), (2, 2));
         assert_eq!(ranges[0].memory_policy.as_ref().unwrap().to_string(), "bind: 3");
         let on = [(0, 4096), (1, 8192)].map(|(node, bytes)| NodeBytes { node: NodeId(node), bytes });
         assert_eq!((ranges[1].start, ranges[1].end, &ranges[1].memory_policy), (0x2000, 0x5000, &None));

@@ -39,7 +39,7 @@ mod tests {
         for group in ["/sys/fs/cgroup/nearside-grant-7", "/sys/fs/cgroup/nearside-grant-12-idle"] {
             assert!(is_group(Path::new(group)), "{group}");
         }
-        for other in ["", "7", "7/x", "../x", "7-idle/..", "-idle"].map(|end| format!("{CGROUPS}{GROUP}{end}")) {
+        for other in ["", "x", "7/x", "../x", "7-idle/..", "-idle"].map(|end| format!("{CGROUPS}{GROUP}{end}")) {
             assert!(!is_group(Path::new(&other)), "{other}");
         }
         assert!(!is_group(Path::new("/etc/nearside-grant-7")));

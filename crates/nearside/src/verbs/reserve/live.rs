@@ -2,7 +2,7 @@
 
 use super::machine_options::MachineOptions;
 use super::run::{records_folder, with_grants};
-use crate::output;
+use crate::output::{self, json};
 use agent::grants::{GrantRecord, Records, read_records};
 use clap::Args;
 use report::{GrantReport, Table};
@@ -40,7 +40,7 @@ pub struct Release {
 pub fn list(arguments: &List, asker: &Asker) -> Result<ExitCode, Box<dyn Error>> {
     let records = read_records(&records_folder());
     if arguments.json {
-        output::write(&(serde_json::to_string_pretty(&json!({ "grants": records }))? + "\n"), None)?;
+        output::write(&json::document(&json!({ "grants": records }))?, None)?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut table = Table::new(["grant", "owner", "CPUs", "idle", "nodes", "guarded", "since", "program"]);

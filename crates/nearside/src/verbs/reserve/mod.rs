@@ -6,7 +6,7 @@ mod request_options;
 mod run;
 
 use crate::options::usage_error::UsageError;
-use crate::output;
+use crate::output::{self, json};
 use clap::{Args, Subcommand, ValueEnum};
 use machine_options::{MachineOptions, read_plan, refused};
 use report::{ReserveReport, facts_to_text};
@@ -159,7 +159,7 @@ fn answer(ledger: &Ledger, answer: &Result<Admitted, Refusal>, json: bool) -> Re
         return Err(refused(refusal.clone()));
     }
     let report = ReserveReport::new(&ledger.facts, answer);
-    let text = if json { serde_json::to_string_pretty(&report)? + "\n" } else { report.to_string() };
+    let text = if json { json::document(&report)? } else { report.to_string() };
     output::write(&text, None)?;
     Ok(if report.granted { ExitCode::SUCCESS } else { ExitCode::from(REFUSED) })
 }
@@ -219,7 +219,7 @@ fn show_facts(arguments: &FactsOf) -> Result<ExitCode, Box<dyn Error>> {
                 "last_level_caches": facts.caches,
                 "control": facts.control,
             });
-            serde_json::to_string_pretty(&document)? + "\n"
+            json::document(&document)?
         }
     };
     output::write(&text, None)?;
