@@ -51,7 +51,9 @@ impl<'a> Forecast<'a> {
         }
         let accesses = traffic.by_row();
         let mut seen = sampled.fixed.clone();
-        sampled.segments.iter().for_each(|segment| seen.join(&segment.uses, 1.0));
+        for segment in &sampled.segments {
+            seen.join(&segment.uses, 1.0);
+        }
         let per_sample: Vec<f64> = accesses
             .iter()
             .zip(seen.by_row())
@@ -121,18 +123,6 @@ impl<'a> Forecast<'a> {
         if speedup.is_finite() { speedup } else { 1.0 }
     }
 
-    /// Bytes that a choice moves.
-    pub fn moved_bytes(&self, segment: &Segment, choice: Choice) -> f64 {
-        let all = segment.all_bytes();
-        let stay: f64 = match choice {
-            Choice::Leave => all,
-            // Each page has its node by its address.
-            Choice::Deal => segment.bytes.iter().zip(&segment.dealt).map(|(on, part)| on * part).sum(),
-            Choice::Local(node) => segment.bytes[node],
-        };
-        all - stay
-    }
-
     /// Accesses with segments placed.
     fn traffic(&self, choices: &[Choice]) -> Matrix {
         let mut traffic = self.fixed.clone();
@@ -160,4 +150,16 @@ impl<'a> Forecast<'a> {
         };
         row.iter().zip(self.costs.nodes()).filter_map(share).collect()
     }
+}
+
+/// Bytes of a segment that a choice moves.
+pub(crate) fn moved_bytes(segment: &Segment, choice: Choice) -> f64 {
+    let all = segment.all_bytes();
+    let stay: f64 = match choice {
+        Choice::Leave => all,
+        // Each page has its node by its address.
+        Choice::Deal => segment.bytes.iter().zip(&segment.dealt).map(|(on, part)| on * part).sum(),
+        Choice::Local(node) => segment.bytes[node],
+    };
+    all - stay
 }

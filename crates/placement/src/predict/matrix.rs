@@ -34,7 +34,9 @@ impl Matrix {
 
     /// Adds another, times a factor.
     pub fn join(&mut self, other: &Self, factor: f64) {
-        self.cells.iter_mut().zip(&other.cells).for_each(|(cell, other)| *cell += other * factor);
+        for (cell, other) in self.cells.iter_mut().zip(&other.cells) {
+            *cell += other * factor;
+        }
     }
 
     /// Adds these accesses of each node, spread over memory with these weights.

@@ -198,10 +198,10 @@ impl Predict {
         if observation.traffic.is_empty() {
             return Err(Reason::new(Rule::NoTraffic));
         }
-        let samples = observation.pages.iter().fold(0_u64, |sum, page| sum.saturating_add(page.samples()));
-        if samples < FEWEST_SAMPLES {
+        let count = observation.pages.iter().fold(0_u64, |sum, page| sum.saturating_add(page.samples()));
+        if count < FEWEST_SAMPLES {
             let few = Reason::new(Rule::FewSamples);
-            return Err(few.against(Quantity::Samples, samples as f64, FEWEST_SAMPLES as f64));
+            return Err(few.against(Quantity::Samples, count as f64, FEWEST_SAMPLES as f64));
         }
         let sampled = Sampled::new(observation, costs, settings);
         if sampled.unread > MOST_UNREAD {

@@ -1,6 +1,6 @@
 //! From a plan to moves: those that are worth their cost by now, as far as nodes have room.
 
-use super::forecast::{Choice, Forecast};
+use super::forecast::{Choice, Forecast, moved_bytes};
 use super::search::Plan;
 use super::segments::Segment;
 use crate::action::{Action, AddressRange, Step};
@@ -50,7 +50,7 @@ impl Moves {
         let mut moves = Self::default();
         let mut refused = predicted(Rule::NothingFaster);
         for (pid, groups) in processes(forecast, plan) {
-            let wanted: f64 = groups.iter().map(|(choice, segments)| moved_bytes(forecast, *choice, segments)).sum();
+            let wanted: f64 = groups.iter().map(|(choice, segments)| moved_together(segments, *choice)).sum();
             let cost_s = wanted / weighing.bytes_per_s;
             let saved_s = weighing.gain * weighing.busy_s.get(&pid).copied().unwrap_or(0.0);
             let weighed =
@@ -85,15 +85,15 @@ impl Moves {
 fn processes<'a>(forecast: &'a Forecast, plan: &Plan) -> BTreeMap<Pid, BTreeMap<Choice, Vec<&'a Segment>>> {
     let mut processes: BTreeMap<Pid, BTreeMap<Choice, Vec<&Segment>>> = BTreeMap::new();
     for (segment, &choice) in forecast.segments.iter().zip(&plan.choices) {
-        if forecast.moved_bytes(segment, choice) >= 1.0 {
+        if moved_bytes(segment, choice) >= 1.0 {
             processes.entry(segment.pid).or_default().entry(choice).or_default().push(segment);
         }
     }
     processes
 }
 
-fn moved_bytes(forecast: &Forecast, choice: Choice, segments: &[&Segment]) -> f64 {
-    segments.iter().map(|segment| forecast.moved_bytes(segment, choice)).sum()
+fn moved_together(segments: &[&Segment], choice: Choice) -> f64 {
+    segments.iter().map(|segment| moved_bytes(segment, choice)).sum()
 }
 
 /// Their ranges; adjacent ones as one.
@@ -115,7 +115,7 @@ fn action(pid: Pid, choice: Choice, segments: &[&Segment], limits: &mut Limits, 
         Choice::Leave => None,
         Choice::Local(node) => {
             let node = costs.nodes()[node].id;
-            let bytes = limits.take(node, moved_bytes(forecast, choice, segments) as u64, costs);
+            let bytes = limits.take(node, moved_together(segments, choice) as u64, costs);
             (bytes > 0).then_some(Action::MoveRanges { pid, node, ranges, bytes })
         }
         Choice::Deal => {

@@ -1,6 +1,6 @@
 //! The search for a placement: some for all segments first, then one segment after the other.
 
-use super::forecast::{Choice, Forecast};
+use super::forecast::{Choice, Forecast, moved_bytes};
 use super::segments::Segment;
 
 /// Segments that are placed one by one, those with the most accesses.
@@ -28,7 +28,7 @@ pub(crate) struct Plan {
 impl Plan {
     fn new(choices: Vec<Choice>, forecast: &Forecast) -> Self {
         let moved = forecast.segments.iter().zip(&choices);
-        let bytes = moved.map(|(segment, choice)| forecast.moved_bytes(segment, *choice)).sum();
+        let bytes = moved.map(|(segment, choice)| moved_bytes(segment, *choice)).sum();
         let speedup = forecast.speedup(&choices);
         Self { choices, speedup, bytes, peak: speedup }
     }

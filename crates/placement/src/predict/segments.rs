@@ -76,7 +76,9 @@ impl Sampled {
         let mut segments = Vec::new();
         for (range, mut pages) in ranges {
             if pages.iter().map(|page| samples(page)).sum::<f64>() <= LEAST_SHARE * all {
-                pages.into_iter().for_each(|page| add(&mut fixed, page, costs));
+                for page in pages {
+                    add(&mut fixed, page, costs);
+                }
                 continue;
             }
             pages.sort_by_key(|page| page.address);
@@ -119,7 +121,9 @@ fn add(uses: &mut Matrix, page: &Page, costs: &Costs) {
 
 fn uses(pages: &[&Page], costs: &Costs) -> Matrix {
     let mut uses = Matrix::new(costs.nodes().len());
-    pages.iter().for_each(|page| add(&mut uses, page, costs));
+    for page in pages {
+        add(&mut uses, page, costs);
+    }
     uses
 }
 

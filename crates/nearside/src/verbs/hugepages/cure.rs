@@ -150,11 +150,11 @@ impl Arguments {
             let mut all = self.cure(&trace.folder, began, Some(&mut advisers), program.is_over())?;
             while all.rounds < self.rounds && !program.is_over() {
                 let folder = scratch.path().join(all.rounds.to_string());
-                let recorded = self.record_running(program.pid().0, &folder);
+                let outcome = self.record_running(program.pid().0, &folder);
                 if program.is_over() {
                     break;
                 }
-                recorded?;
+                outcome?;
                 all.add(self.cure(&folder, began, Some(&mut advisers), program.is_over())?);
             }
             // A program that ends meanwhile is no failure.
