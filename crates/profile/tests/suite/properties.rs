@@ -124,7 +124,7 @@ proptest! {
             prop_assert_eq!(object.process, thread.process);
             // An access is only to a live object.
             let lived = object.until_ns.is_none_or(|until_ns| access.time_ns < until_ns);
-            prop_assert!(lived && object.from_ns <= access.time_ns);
+            prop_assert!(lived && object.from_ns <= access.time_ns, "{object:?} {access:?}");
             if object.bytes > 0 {
                 prop_assert!(access.address >= object.start && access.address - object.start < object.bytes);
             }
