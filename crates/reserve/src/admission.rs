@@ -123,7 +123,7 @@ pub(crate) fn more_memory(ledger: &Ledger, id: GrantId, request: &Request, asker
             grown.request.isolate = Isolation { cache: had.request.isolate.cache, ..isolate };
             grown.memory.extend(placed.grant.memory.iter());
             grown.links.extend(placed.grant.links.iter().filter(|hop| !had.links.contains(hop)));
-            check_guard(&without, &grown, asker).map(|()| grown)
+            check_in_place(&without, &grown, asker).map(|()| grown)
         });
         match guarded {
             Ok(grown) => return Ok(grown),
@@ -133,14 +133,16 @@ pub(crate) fn more_memory(ledger: &Ledger, id: GrantId, request: &Request, asker
     Err(refused)
 }
 
-/// Whether a grant can be guarded where it is, beside the others of a ledger that is without it.
-pub(crate) fn check_guard(without: &Ledger, grant: &Grant, asker: &Asker) -> Result<(), Refusal> {
+/// Whether a grant can have the isolation of its request where it is, beside the others of a ledger that is without it.
+pub(crate) fn check_in_place(without: &Ledger, grant: &Grant, asker: &Asker) -> Result<(), Refusal> {
     check_control(without, &grant.request)?;
     let (id, request) = (grant.id, &grant.request);
     let forecaster = Forecaster::new(without);
     let decision = Decision { ledger: without, occupancy: Occupancy::new(without), forecaster, request, asker, id };
+    // Isolation of routes that comes later also holds for the routes that the grant has already.
     decision
-        .check_bandwidth(grant)
+        .check_links(&grant.links)
+        .and_then(|()| decision.check_bandwidth(grant))
         .map_err(|obstacle| Refusal::NoCandidate { obstacles: vec![obstacle], nearest: None })
 }
 
@@ -151,7 +153,8 @@ impl Decision<'_> {
         let cache = self.check_cache(candidate)?;
         let ways = self.choose_ways(cache)?;
         self.check_memory(candidate.memory)?;
-        let links = self.check_links(candidate)?;
+        let links = self.ledger.facts.route(candidate.node, candidate.memory).unwrap_or_default();
+        self.check_links(&links)?;
         let grant = self.grant(candidate, cores, cache, ways, links);
         self.check_bandwidth(&grant)?;
         Ok(grant)
@@ -257,10 +260,9 @@ impl Decision<'_> {
         }
     }
 
-    /// The links of a candidate's route: none is another's alone, and none has users if it shall be.
-    fn check_links(&self, candidate: &Candidate) -> Result<Vec<Hop>, Obstacle> {
-        let links = self.ledger.facts.route(candidate.node, candidate.memory).unwrap_or_default();
-        for hop in &links {
+    /// None of the links is another's alone, and none has users if the request isolates its routes.
+    fn check_links(&self, links: &[Hop]) -> Result<(), Obstacle> {
+        for hop in links {
             let users = self.occupancy.links.get(&hop.directed_link()).map(Vec::as_slice).unwrap_or_default();
             let in_the_way = users.iter().filter(|(_, alone)| *alone || self.request.isolate.route);
             let by = holders(self.ledger, in_the_way.map(|(id, _)| *id), self.asker.now_s);
@@ -269,7 +271,7 @@ impl Decision<'_> {
                 return Err(Obstacle::Link { from, to, by });
             }
         }
-        Ok(links)
+        Ok(())
     }
 
     /// From and to of a directed link.

@@ -256,7 +256,7 @@ impl Ledger {
         let mut grant = self.own(id, asker)?.clone();
         grant.request.isolate.controller = guarded;
         if guarded {
-            admission::check_guard(&self.without(&[id]), &grant, asker)?;
+            admission::check_in_place(&self.without(&[id]), &grant, asker)?;
         }
         self.adopt(grant);
         Ok(id)

@@ -209,6 +209,20 @@ fn c31_an_isolated_route_reserves_every_hop() {
 }
 
 #[test]
+fn a_grant_whose_route_is_shared_cannot_isolate_it_with_more_memory() {
+    let mut ledger = empty(facts("small-4x2"), Rules::default());
+    let cores = |cpu| Cores::These(CpuSet::from_iter([CpuId(cpu)]));
+    let to_node_1 = |cpu| Request { cores: cores(cpu), memory: Memory::Node(NodeId(1)), ..Request::default() };
+    let first = admit(&mut ledger, to_node_1(0)).unwrap();
+    admit(&mut ledger, to_node_1(1)).unwrap();
+    let isolate = Isolation { route: true, ..Isolation::default() };
+    let more = Request { cores: Cores::Of(first.id), memory: Memory::Node(NodeId(2)), isolate, ..Request::default() };
+    let Err(Refusal::NoCandidate { obstacles, .. }) = admit(&mut ledger, more) else { panic!("granted") };
+    let Obstacle::Link { from, to, .. } = obstacles[0] else { panic!("{obstacles:?}") };
+    assert_eq!((from, to), (NodeId(0), NodeId(1)));
+}
+
+#[test]
 fn c32_the_routes_of_machine_a() {
     let facts = facts("magny-cours-4p");
     let hops = |from, to| {
