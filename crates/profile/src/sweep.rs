@@ -234,6 +234,8 @@ impl<'a> Sweep<'a> {
     }
 
     fn begin_process(&mut self, process: ProcessId, time_ns: u64, parent: Option<ProcessId>) {
+        // A trace may name a descendant, or the process itself, whose tables have what this process has ended already.
+        let parent = parent.filter(|&parent| self.ancestry(parent).all(|ancestor| ancestor != process));
         let inherited = parent.and_then(|parent| self.processes[parent.index()].name.clone());
         if let Some(parent) = parent {
             self.spaces[process.index()] = self.spaces[parent.index()].forked();
@@ -242,6 +244,11 @@ impl<'a> Sweep<'a> {
         process.from_ns = Some(time_ns);
         process.parent = parent;
         process.name = process.name.take().or(inherited);
+    }
+
+    /// A process, its parent, and so on.
+    fn ancestry(&self, process: ProcessId) -> impl Iterator<Item = ProcessId> {
+        std::iter::successors(Some(process), |process| self.processes[process.index()].parent)
     }
 
     pub(crate) fn end_thread(&mut self, time_ns: u64, pid: Pid, tid: Tid) {

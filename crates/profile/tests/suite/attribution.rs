@@ -348,6 +348,21 @@ fn of_objects_that_something_untold_happened_to_nothing_is_known() {
     assert_eq!(found.objects()[0].until_ns, Some(3));
 }
 
+/// A damaged trace may say that a process started another one and was started by it.
+#[test]
+fn a_process_that_names_its_descendant_as_its_parent_keeps_what_is_its_own() {
+    let events = vec![
+        event(1, 7, 7, allocated(0x1000, 64, Stacks::UNKNOWN)),
+        event(2, 8, 8, What::ProcessStarted { parent: Some(Pid(7)) }),
+        event(3, 7, 7, freed(0x1000)),
+        event(4, 7, 7, What::ProcessStarted { parent: Some(Pid(8)) }),
+    ];
+    let profile = profile(events, vec![sample(5, 7, 7, 0x1000), sample(6, 8, 8, 0x1000)]);
+    let kinds: Vec<ObjectKind> = objects(&profile).iter().map(|object| object.kind).collect();
+    assert_eq!(kinds, [ObjectKind::Unknown, ObjectKind::Heap]);
+    assert_eq!(profile.processes()[0].parent, None);
+}
+
 #[test]
 fn a_fork_that_tells_nothing_has_none_of_its_parents_objects() {
     let events = vec![
