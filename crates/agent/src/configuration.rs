@@ -186,13 +186,9 @@ impl Configuration {
 
     fn violations(&self) -> Vec<Violation> {
         let mut found = Vec::new();
-        for (name, value) in self.thresholds.values() {
-            // A step of zero pages would do nothing.
-            let is_enough = value > 0.0 || name != "batch_pages";
-            if !(value.is_finite() && value >= 0.0 && is_enough) {
-                let (field, least) = (format!("thresholds.{name}"), if is_enough { "0" } else { "1" });
-                found.push(Violation { field, rule: format!("must be a number of at least {least}") });
-            }
+        for (name, least) in self.thresholds.violations() {
+            let rule = format!("must be a number of at least {least}");
+            found.push(Violation { field: format!("thresholds.{name}"), rule });
         }
         let mut must = |field: &str, holds: bool, rule: &str| {
             if !holds {

@@ -1,4 +1,5 @@
-//! Cures falsely shared huge pages: splits them, keeps them small, and moves each small page to the node that uses it.
+//! Cures huge pages. Falsely shared ones are split and kept small, and each small page moves to the node that uses it. One
+//! that a single node uses moves there as a whole.
 //!
 //! Splitting is a side effect of `MADV_COLD` on one small page of a huge one. A program does that to itself without any
 //! right, if the library in it is asked to ([`Advisers`]); for other processes it needs `CAP_SYS_NICE`, or debugfs and
@@ -6,8 +7,8 @@
 //! Nothing is left in the system: marks end with the program, and split pages hold what they held.
 
 use linux::{Advice, AdvisedProcess, PageBatch, PresentPages, Process, Whose, peer, split_huge_pages};
-use machine::{HUGE_PAGE, Pid, SMALL_PAGE};
-use placement::FalselyShared;
+use machine::{HUGE_PAGE, NodeId, Pid, SMALL_PAGE};
+use placement::MisplacedHugePage;
 use rings::{ADVICE_BYTES, AdviceRequest, AdvisedTo};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
@@ -39,6 +40,8 @@ pub struct Cured {
     pub split: u64,
     /// Huge pages that the kernel does not join again.
     pub kept_small: u64,
+    /// Huge pages that were moved as a whole.
+    pub moved_whole: u64,
     /// Small pages that are where they belong now and were not before.
     pub moved: u64,
     /// Those that stayed.
@@ -133,7 +136,7 @@ fn ask(stream: &mut UnixStream, range: &Range<u64>, to: AdvisedTo) -> io::Result
 /// answer, nothing more is tried.
 pub fn cure(
     pid: Pid,
-    pages: &[&FalselyShared],
+    pages: &[&MisplacedHugePage],
     steps: CureSteps,
     advisers: Option<&mut Advisers>,
 ) -> io::Result<Cured> {
@@ -194,13 +197,16 @@ impl Cured {
     fn cure_page(
         &mut self,
         pid: Pid,
-        page: &FalselyShared,
+        page: &MisplacedHugePage,
         steps: CureSteps,
         route: &mut Route<'_>,
         present: &mut PresentPages,
     ) -> io::Result<()> {
         let block = page.address..page.address + HUGE_PAGE;
         let was_huge = is_huge(present, &block)?;
+        if let (Some(node), Some(true)) = (page.whole(), was_huge) {
+            return if steps.move_pages { self.move_whole(pid, page.address, node) } else { Ok(()) };
+        }
         if steps.split && was_huge == Some(true) {
             match route.split(pid, &block) {
                 Ok(()) if is_huge(present, &block)? == Some(true) => self.note("the kernel did not split it"),
@@ -233,6 +239,7 @@ impl Cured {
     pub fn add(&mut self, other: Self) {
         self.split += other.split;
         self.kept_small += other.kept_small;
+        self.moved_whole += other.moved_whole;
         self.moved += other.moved;
         self.stayed += other.stayed;
         for (why, number) in other.failed {
@@ -245,7 +252,19 @@ impl Cured {
         *self.failed.entry(why.into()).or_default() += 1;
     }
 
-    fn move_pages(&mut self, pid: Pid, page: &FalselyShared) -> io::Result<()> {
+    /// Moves a huge page: the kernel moves all of it with any of its addresses.
+    fn move_whole(&mut self, pid: Pid, address: u64, node: NodeId) -> io::Result<()> {
+        let mut batch = PageBatch::default();
+        batch.push(address, Some(node));
+        batch.move_pages(pid, Whose::Private)?;
+        match batch.outcomes().next() {
+            Some((_, _, status)) if status.node() == Ok(node) => self.moved_whole += 1,
+            _ => self.note("the kernel did not move it as a whole"),
+        }
+        Ok(())
+    }
+
+    fn move_pages(&mut self, pid: Pid, page: &MisplacedHugePage) -> io::Result<()> {
         let mut batch = PageBatch::default();
         page.pages().for_each(|(address, node)| batch.push(address, Some(node)));
         batch.locate(pid)?;

@@ -2,7 +2,7 @@
 
 use crate::scope::Scope;
 use observe::{AccessSource, Target};
-use placement::{PolicyName, Settings};
+use placement::{Lesson, PolicyName, Settings};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -15,6 +15,8 @@ pub struct Options {
     pub policy: PolicyName,
     /// The policy's thresholds and limits.
     pub settings: Settings,
+    /// What earlier runs of the program taught: see [`Lesson`].
+    pub lesson: Option<Lesson>,
     /// What to manage: the program that the same thread starts, given processes, or all busy ones.
     pub target: Target,
     /// Restricts which of these are managed.
@@ -48,6 +50,7 @@ impl Options {
         Self {
             policy,
             settings: Settings::default(),
+            lesson: None,
             target: Target::Program,
             scope: Scope::default(),
             source: AccessSource::Best,

@@ -1,5 +1,6 @@
 //! What a run of the agent did: how memory was used before it moved anything and since, what was moved, and why.
 
+use placement::Lesson;
 use serde::{Deserialize, Serialize};
 
 /// The final output of `nearside place`.
@@ -43,6 +44,10 @@ pub struct PlaceReport {
     pub pages_split: u64,
     /// Threads whose CPUs were changed.
     pub threads_moved: u64,
+    /// What earlier runs of the program taught, by which it began; only of `predict`.
+    pub began_with: Option<Lesson>,
+    /// What its next run is to begin with.
+    pub lesson: Option<Lesson>,
     /// Until the first move.
     pub before: PlaceMetrics,
     /// After the first move.

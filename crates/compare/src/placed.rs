@@ -19,10 +19,15 @@ impl Placed {
     }
 
     /// Arguments between nearside's own name and the program.
-    pub fn arguments(&self, policy: &PolicyName) -> Vec<OsString> {
-        let words = ["place", "--quiet", "--policy"].map(OsString::from);
-        let rest = [policy.to_string().into(), "--json".into(), self.0.path().into(), "--".into()];
-        words.into_iter().chain(rest).collect()
+    pub fn arguments(&self, policy: &PolicyName, options: &[String]) -> Vec<OsString> {
+        let words = ["place", "--quiet", "--forget", "--policy"].map(OsString::from);
+        let rest = ["--json".into(), self.0.path().into(), "--".into()];
+        words
+            .into_iter()
+            .chain([policy.to_string().into()])
+            .chain(options.iter().map(OsString::from))
+            .chain(rest)
+            .collect()
     }
 
     /// Its report; `None` if it placed nothing.

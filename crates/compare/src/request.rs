@@ -22,6 +22,8 @@ pub struct Request<'a> {
     pub oracle_tries: usize,
     /// Leave the page cache as each run leaves it.
     pub keep_caches: bool,
+    /// More options of `nearside place`, for nearside's own policies.
+    pub place_options: &'a [String],
 }
 
 /// The machine that this program runs on.
@@ -69,6 +71,7 @@ mod tests {
             seconds: None,
             oracle_tries: 0,
             keep_caches: true,
+            place_options: &[],
         };
         let (all, repeated) =
             (candidates(&["kernel", "bind:0", "bind:1"]), candidates(&["kernel", "bind:0", "kernel"]));

@@ -232,7 +232,7 @@ impl Runs<'_> {
             let new = Placed::new();
             let new = new.map_err(|why| Stop::LeftOut(format!("cannot make a temporary file: {why}")))?;
             command.push(self.host.nearside.clone().into());
-            command.extend(new.arguments(policy));
+            command.extend(new.arguments(policy, self.request.place_options));
             placed = Some(new);
         } else if let Candidate::HugePages(duration) = entry.candidate {
             command.push(self.host.nearside.clone().into());

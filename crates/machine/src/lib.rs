@@ -45,6 +45,7 @@ pub use files::Archive;
 pub use hwloc::HwlocError;
 pub use ids::{CpuId, NodeId, PackageId, Pid, Tid};
 pub use memory_policy::{MemoryMode, MemoryPolicy, NodeNumbering, NodeWeight};
+pub use nearest::nearest;
 pub use pinning::{Pinning, Places, PlacesError};
 pub use random::Random;
 pub use routes::{Direction, Hop, Routes};

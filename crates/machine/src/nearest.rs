@@ -4,7 +4,7 @@
 const ALIKE: f64 = 0.7;
 
 /// The name that is most similar to an unknown name, if any is similar.
-pub(crate) fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let likeness = |other: &str| strsim::jaro_winkler(name, other);
     let alike = names.into_iter().filter(|other| likeness(other) >= ALIKE);
     alike.max_by(|a, b| likeness(a).total_cmp(&likeness(b)))

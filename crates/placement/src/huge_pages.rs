@@ -1,19 +1,20 @@
-//! Which falsely shared huge pages to cure: those whose expected saving exceeds what the cure takes, the most profitable
-//! first, within a budget. A cure splits a huge page, marks it so that the kernel does not join it again, and moves each
-//! small page to the node that uses it.
+//! Which huge pages to cure: those whose expected saving exceeds what the cure takes, the most profitable first, within a
+//! budget. A page that nodes share falsely is split, marked so that the kernel does not join it again, and each small page
+//! moves to the node that uses it. A page that one node uses, and that lies elsewhere, moves there as a whole.
 
 use machine::{HUGE_PAGE, NodeId, Pid, SMALL_PAGE};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// What a cure takes, as measured in the lab with Linux 6.12, ns: to split a huge page and to mark its memory, and to
-/// move a small page.
+/// What a cure takes, as measured in the lab with Linux 6.12, ns: to split a huge page and to mark its memory, to move a
+/// small page, and to move a huge one as a whole.
 const SPLIT_NS: f64 = 390_000.0;
 const MOVE_NS: f64 = 5_000.0;
+const MOVE_WHOLE_NS: f64 = 400_000.0;
 
-/// A falsely shared huge page.
+/// A huge page that does not lie with its users.
 #[derive(Clone, Debug, PartialEq)]
-pub struct FalselyShared {
+pub struct MisplacedHugePage {
     /// Its process.
     pub pid: Pid,
     /// Its first address.
@@ -22,7 +23,7 @@ pub struct FalselyShared {
     pub owners: Vec<(Range<u64>, NodeId)>,
     /// Small pages that lie elsewhere.
     pub misplaced_pages: u64,
-    /// Waiting time that small pages surely save, ns in each second; none if latencies are not known.
+    /// Waiting time that the cure surely saves, ns in each second; none if latencies are not known.
     pub saved_ns_per_s: Option<f64>,
 }
 
@@ -48,7 +49,9 @@ impl CureLimits {
 pub enum Cure {
     /// It is split and its parts are moved.
     Split,
-    /// What the split takes exceeds what it saves.
+    /// It is moved as a whole.
+    MoveWhole,
+    /// What the cure takes exceeds what it saves.
     NotWorthIt,
     /// The budget is used up.
     OverBudget,
@@ -56,7 +59,15 @@ pub enum Cure {
     TooManyRuns,
 }
 
-impl FalselyShared {
+impl MisplacedHugePage {
+    /// The node that it belongs on as a whole; none if it is to be split.
+    pub fn whole(&self) -> Option<NodeId> {
+        match &self.owners[..] {
+            [(_, node)] => Some(*node),
+            _ => None,
+        }
+    }
+
     /// The small pages with their nodes.
     pub fn pages(&self) -> impl Iterator<Item = (u64, NodeId)> + '_ {
         let pages = |range: &Range<u64>| (range.start..range.end).step_by(SMALL_PAGE as usize);
@@ -65,13 +76,15 @@ impl FalselyShared {
 
     /// The expected profit within a time, ns; none if latencies are not known.
     fn profit_ns(&self, horizon_s: f64) -> Option<f64> {
-        Some(self.saved_ns_per_s? * horizon_s - SPLIT_NS - self.misplaced_pages as f64 * MOVE_NS)
+        let split_ns = SPLIT_NS + self.misplaced_pages as f64 * MOVE_NS;
+        let cost_ns = if self.whole().is_some() { MOVE_WHOLE_NS } else { split_ns };
+        Some(self.saved_ns_per_s? * horizon_s - cost_ns)
     }
 }
 
 /// What to do with each page, in their order. Where latencies are not known, pages with more misplaced small pages come
 /// first.
-pub fn cures(pages: &[FalselyShared], limits: &CureLimits) -> Vec<Cure> {
+pub fn cures(pages: &[MisplacedHugePage], limits: &CureLimits) -> Vec<Cure> {
     let profit = |at: &usize| pages[*at].profit_ns(limits.horizon_s).unwrap_or(pages[*at].misplaced_pages as f64);
     let mut order: Vec<usize> = (0..pages.len()).collect();
     order.sort_by(|a, b| profit(b).total_cmp(&profit(a)).then(a.cmp(b)));
@@ -88,10 +101,12 @@ pub fn cures(pages: &[FalselyShared], limits: &CureLimits) -> Vec<Cure> {
             let runs = runs.entry(pages[at].pid).or_default();
             cures[at] = match () {
                 () if bytes > left => Cure::OverBudget,
+                // It stays one mapping.
+                () if pages[at].whole().is_some() => Cure::MoveWhole,
                 () if !runs.add(pages[at].address, limits.runs) => Cure::TooManyRuns,
                 () => Cure::Split,
             };
-            left -= if cures[at] == Cure::Split { bytes } else { 0 };
+            left -= if matches!(cures[at], Cure::Split | Cure::MoveWhole) { bytes } else { 0 };
             cures[at] == Cure::TooManyRuns
         });
     }
@@ -124,9 +139,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn page(misplaced_pages: u64, saved_ns_per_s: Option<f64>) -> FalselyShared {
+    fn page(misplaced_pages: u64, saved_ns_per_s: Option<f64>) -> MisplacedHugePage {
         let owners = vec![(0x20_0000..0x20_2000, NodeId(0)), (0x20_2000..0x20_3000, NodeId(1))];
-        FalselyShared { pid: Pid(7), address: 0x20_0000, owners, misplaced_pages, saved_ns_per_s }
+        MisplacedHugePage { pid: Pid(7), address: 0x20_0000, owners, misplaced_pages, saved_ns_per_s }
     }
 
     #[test]
@@ -143,11 +158,22 @@ mod tests {
         assert_eq!(small, [(0x20_0000, NodeId(0)), (0x20_1000, NodeId(0)), (0x20_2000, NodeId(1))]);
     }
 
+    #[test]
+    fn a_page_of_one_node_moves_as_a_whole_and_takes_no_mapping() {
+        let whole = MisplacedHugePage { owners: vec![(0x20_0000..0x40_0000, NodeId(1))], ..page(512, Some(1e6)) };
+        assert_eq!((whole.whole(), page(1, None).whole()), (Some(NodeId(1)), None));
+        let pages = [whole.clone(), MisplacedHugePage { saved_ns_per_s: Some(3e5), ..whole }];
+        let limits = CureLimits { horizon_s: 1.0, budget_bytes: None, runs: 0 };
+        assert_eq!(cures(&pages, &limits), [Cure::MoveWhole, Cure::NotWorthIt]);
+        let budget_bytes = Some(HUGE_PAGE - 1);
+        assert_eq!(cures(&pages, &CureLimits { budget_bytes, ..limits })[0], Cure::OverBudget);
+    }
+
     /// Blocks by number, the first one the most profitable; number and process of those that are split.
     fn split(blocks: &[(u32, u64)], runs: u64) -> Vec<(u32, u64)> {
-        let pages: Vec<FalselyShared> = (0_u32..)
+        let pages: Vec<MisplacedHugePage> = (0_u32..)
             .zip(blocks)
-            .map(|(rank, (pid, block))| FalselyShared {
+            .map(|(rank, (pid, block))| MisplacedHugePage {
                 pid: Pid(*pid),
                 address: block * HUGE_PAGE,
                 ..page(1, Some(1e9 - f64::from(rank) * 1e6))

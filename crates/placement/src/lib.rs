@@ -118,7 +118,7 @@ mod trial;
 pub use action::{Action, AddressRange, Decision, PageTarget, Sampling, Step};
 pub use costs::Costs;
 pub use decision_log::{Again, LogLine, Replay};
-pub use huge_pages::{Cure, CureLimits, FalselyShared, cures};
+pub use huge_pages::{Cure, CureLimits, MisplacedHugePage, cures};
 pub use metrics::Metrics;
 pub use name::{MemoryPlacement, NameError, POLICIES, PolicyName, ThreadPolicy};
 pub use observation::{
@@ -128,7 +128,8 @@ pub use observation::{
 pub use outcome::{Outcome, PageOf};
 pub use page_tally::{PageSample, PageTally};
 pub use policy::{Mappings, Policy, PolicyError, State};
+pub use predict::Lesson;
 pub use reason::{Fact, Quantity, Reason, Rule};
 pub use settings::Settings;
 pub use start::Start;
-pub use thresholds::{Threshold, Thresholds};
+pub use thresholds::{Threshold, ThresholdError, Thresholds};

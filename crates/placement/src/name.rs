@@ -5,9 +5,6 @@ use serde::{Deserialize, Serialize, de};
 use std::fmt;
 use std::str::FromStr;
 
-/// Least similarity (Jaro-Winkler, 0 to 1) for a "did you mean".
-const ALIKE: f64 = 0.7;
-
 /// The policy that places threads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ThreadPolicy {
@@ -204,9 +201,7 @@ impl FromStr for Half {
 
 fn nearest(name: &str) -> Option<&'static str> {
     let plain = POLICIES.iter().map(|(policy, _)| policy.split(['[', ':']).next().unwrap_or(policy));
-    let likeness = |policy: &str| strsim::jaro_winkler(&name.to_lowercase(), policy);
-    let alike = plain.filter(|policy| likeness(policy) >= ALIKE);
-    alike.max_by(|a, b| likeness(a).total_cmp(&likeness(b)))
+    machine::nearest(&name.to_lowercase(), plain)
 }
 
 /// Splits a name at each `+` that precedes a letter; before a number it belongs to a node set (`bind:+0`).

@@ -8,7 +8,7 @@ use crate::metrics::Metrics;
 use crate::name::{MemoryPlacement, PolicyName, ThreadPolicy};
 use crate::observation::{Observation, Process, Thread};
 use crate::outcome::Outcome;
-use crate::predict::Predict;
+use crate::predict::{Lesson, Predict};
 use crate::reason::{Reason, Rule};
 use crate::settings::Settings;
 use crate::start::Start;
@@ -122,6 +122,16 @@ impl Policy {
     /// The state that it keeps between rounds.
     pub fn state(&self) -> &State {
         &self.state
+    }
+
+    /// Begins with what an earlier run of the program taught. Only `predict` uses it.
+    pub fn begin_with(&mut self, lesson: Lesson) {
+        self.state.predict.begin_with(lesson);
+    }
+
+    /// What this run teaches about the next one, or those before it did; none unless the policy is `predict`.
+    pub fn lesson(&self) -> Option<Lesson> {
+        self.state.predict.lesson()
     }
 
     /// Its name.
@@ -278,8 +288,11 @@ impl Policy {
     }
 
     fn memory_rules(&self) -> memory::Rules<'_> {
+        let is_predicting = self.name.memory == MemoryPlacement::Predict;
+        let is_spread = is_predicting && self.state.predict.began_with() == Some(Lesson::Spread);
+        let spread = &MemoryPlacement::WeightedInterleave(None);
         memory::Rules {
-            policy: &self.name.memory,
+            policy: if is_spread { spread } else { &self.name.memory },
             nodes: &self.memory_nodes,
             costs: &self.costs,
             settings: &self.settings,

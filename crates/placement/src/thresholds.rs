@@ -44,6 +44,22 @@ macro_rules! thresholds {
                 vec![$((stringify!($name), self.$name as f64),)+]
             }
 
+            /// Sets the one with this name. Fails if there is none, or the value is out of its range.
+            pub fn set(&mut self, name: &str, value: &str) -> Result<(), ThresholdError> {
+                let mut new = self.clone();
+                match name {
+                    $(stringify!($name) => {
+                        new.$name = value.parse().map_err(|_| ThresholdError::value::<$type>(name, value))?;
+                    })+
+                    _ => return Err(ThresholdError::unknown(name)),
+                }
+                if let Some((name, least)) = new.violations().into_iter().next() {
+                    return Err(ThresholdError::Range { name, least, value: value.to_owned() });
+                }
+                *self = new;
+                Ok(())
+            }
+
             /// All of them, with their defaults and origins.
             #[allow(clippy::cast_lossless, reason = "some are f64 already")]
             pub fn table() -> Vec<Threshold> {
@@ -51,6 +67,63 @@ macro_rules! thresholds {
             }
         }
     };
+}
+
+/// Why a threshold cannot be set.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ThresholdError {
+    /// There is none of this name.
+    #[error("there is no threshold `{name}`{}; docs/place.md lists them", nearest.map(|nearest| format!(" (did you mean `{nearest}`?)")).unwrap_or_default())]
+    Unknown {
+        /// The name.
+        name: String,
+        /// The most similar one.
+        nearest: Option<&'static str>,
+    },
+    /// The value is no number of its type.
+    #[error("threshold {name} is a {wanted}, and `{value}` is none")]
+    Value {
+        /// The name.
+        name: String,
+        /// `number` or `whole number`.
+        wanted: &'static str,
+        /// The value.
+        value: String,
+    },
+    /// The value is too small, or infinite.
+    #[error("threshold {name} must be at least {least}, and finite: `{value}` is not")]
+    Range {
+        /// The name.
+        name: &'static str,
+        /// The least value.
+        least: u32,
+        /// The value.
+        value: String,
+    },
+}
+
+impl ThresholdError {
+    fn unknown(name: &str) -> Self {
+        let nearest = machine::nearest(name, Thresholds::table().iter().map(|known| known.name));
+        Self::Unknown { name: name.to_owned(), nearest }
+    }
+
+    fn value<T: 'static>(name: &str, value: &str) -> Self {
+        let is_whole = std::any::TypeId::of::<T>() != std::any::TypeId::of::<f64>();
+        let wanted = if is_whole { "whole number from 0 up" } else { "number" };
+        Self::Value { name: name.to_owned(), wanted, value: value.to_owned() }
+    }
+}
+
+impl Thresholds {
+    /// Those that are out of their range, with the least value that each may have.
+    pub fn violations(&self) -> Vec<(&'static str, u32)> {
+        let values = self.values().into_iter();
+        // A step of zero pages would do nothing.
+        let ranges = values.map(|(name, value)| (name, value, u32::from(name == "batch_pages")));
+        let wrong = ranges.filter(|(_, value, least)| !(value.is_finite() && *value >= f64::from(*least)));
+        wrong.map(|(name, _, least)| (name, least)).collect()
+    }
 }
 
 // "Thesis": Lepers, "Improving performance on NUMA systems", 2014, chapter 7. "Code": Carrefour's published code.

@@ -24,12 +24,16 @@ pub struct CureReport {
     pub over_budget: u64,
     /// Huge pages whose marks would add too many mappings to their process.
     pub too_many_mappings: u64,
-    /// Misplaced small pages of the chosen ones.
+    /// Of these, pages that one node uses: they move as a whole.
+    pub chosen_whole: u64,
+    /// Misplaced small pages of the others.
     pub misplaced_pages: u64,
     /// Huge pages that were split.
     pub split: u64,
     /// Huge pages that the kernel does not join again.
     pub kept_small: u64,
+    /// Huge pages that were moved as a whole.
+    pub moved_whole: u64,
     /// Small pages that were moved.
     pub pages_moved: u64,
     /// Small pages that could not be moved.
@@ -49,9 +53,11 @@ impl CureReport {
         self.too_many_mappings = next.too_many_mappings;
         self.rounds += next.rounds;
         self.chosen += next.chosen;
+        self.chosen_whole += next.chosen_whole;
         self.misplaced_pages += next.misplaced_pages;
         self.split += next.split;
         self.kept_small += next.kept_small;
+        self.moved_whole += next.moved_whole;
         self.pages_moved += next.pages_moved;
         self.pages_stayed += next.pages_stayed;
         for (why, number) in next.failed {
@@ -66,11 +72,21 @@ impl fmt::Display for CureReport {
         let misplaced = count(self.misplaced_pages);
         match (self.chosen, self.dry_run, self.ended) {
             (0, _, _) => {}
-            (chosen, true, _) => writeln!(f, "  would split {chosen}, with {misplaced} misplaced small pages")?,
+            (chosen, true, _) => {
+                let (split, whole) = (chosen - self.chosen_whole, self.chosen_whole);
+                writeln!(
+                    f,
+                    "  would split {split}, with {misplaced} misplaced small pages, and move {whole} as a whole"
+                )?;
+            }
             (_, _, true) => writeln!(f, "  the program had ended before it could be cured")?,
             _ => {
                 let (moved, stayed) = (count(self.pages_moved), count(self.pages_stayed));
-                writeln!(f, "  split {} and kept {} small; moved {moved} small pages", self.split, self.kept_small)?;
+                let Self { split, kept_small, moved_whole, .. } = self;
+                writeln!(
+                    f,
+                    "  split {split} and kept {kept_small} small; moved {moved} small pages, and {moved_whole} huge ones as a whole"
+                )?;
                 if self.pages_stayed > 0 {
                     writeln!(f, "  {stayed} small pages could not be moved")?;
                 }
@@ -101,15 +117,22 @@ mod tests {
     fn what_was_done_and_what_not_is_told() {
         let mut report = CureReport {
             verdict: "3 of 11 huge pages are falsely shared".to_owned(),
-            chosen: 3,
+            chosen: 4,
+            chosen_whole: 1,
             misplaced_pages: 768,
             ..CureReport::default()
         };
         report.dry_run = true;
-        assert!(report.to_string().ends_with("shared\n  would split 3, with 768 misplaced small pages\n"), "{report}");
+        assert!(
+            report
+                .to_string()
+                .ends_with("shared\n  would split 3, with 768 misplaced small pages, and move 1 as a whole\n"),
+            "{report}"
+        );
         let failed = BTreeMap::from([("the kernel did not split it".to_owned(), 1)]);
-        report = CureReport { dry_run: false, split: 2, kept_small: 2, pages_moved: 512, failed, ..report };
-        let done = "  split 2 and kept 2 small; moved 512 small pages\n  1: the kernel did not split it\n";
+        report =
+            CureReport { dry_run: false, split: 2, kept_small: 2, moved_whole: 1, pages_moved: 512, failed, ..report };
+        let done = "  split 2 and kept 2 small; moved 512 small pages, and 1 huge ones as a whole\n  1: the kernel did not split it\n";
         assert!(report.to_string().ends_with(done), "{report}");
         let second = CureReport { verdict: "none".to_owned(), rounds: 1, split: 1, ..report.clone() };
         report.add(second);

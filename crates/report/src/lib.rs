@@ -3,6 +3,7 @@
 mod agent;
 mod assertions;
 mod bind;
+mod block_change;
 mod columns;
 mod compare;
 mod cure;
@@ -50,6 +51,7 @@ pub use self::profile::{
 };
 pub use assertions::{AssertReport, Assertion, Bound, Limits};
 pub use bind::{BindByTraceReport, BindEvent, BindReport, NodeThreads};
+pub use block_change::{BlockChange, BlockEvent, BlockState};
 pub use compare::{
     CompareReport, Comparison, Estimate, FailedRun, MemoryCounts, OneRun, PolicyRuns, PolicySummary, Simulation,
     Verdict,

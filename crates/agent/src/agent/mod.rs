@@ -46,7 +46,10 @@ impl Agent {
     /// Opens all sources. A program to be managed must be started afterwards, by the same thread. Every change is
     /// recorded in the journal before it is made.
     pub fn open(machine: &Machine, journal: Journal, options: Options) -> Result<Self, AgentError> {
-        let policy = Policy::new(options.policy.clone(), machine, options.settings.clone())?;
+        let mut policy = Policy::new(options.policy.clone(), machine, options.settings.clone())?;
+        if let Some(lesson) = options.lesson {
+            policy.begin_with(lesson);
+        }
         let mut notes: Vec<String> = policy.has_nothing_to_place().then(|| ONE_NODE.to_owned()).into_iter().collect();
         let observer = Observer::open(machine, &policy, &options, &mut notes)?;
         let watches_threads = matches!(
@@ -180,6 +183,8 @@ impl Agent {
             rounds: self.round,
             source: self.observer.source(),
             processes: self.managed.seen(),
+            began_with: self.options.lesson,
+            lesson: self.policy.lesson(),
             ..self.ledger.report(self.policy.costs(), self.observer.lost())
         }
     }

@@ -74,7 +74,8 @@ impl Agent {
         thread.cpu = current_cpu().ok().map(|(cpu, _)| cpu);
         let Start { cpus, memory, .. } = self.policy.clone().admit(&record, &thread);
         if let Some(memory) = &memory {
-            let why = why(&self.options.policy.memory);
+            let taught = self.options.lesson.map(|_| "earlier runs of this command were predicted to be faster so");
+            let why = taught.unwrap_or_else(|| why(&self.options.policy.memory));
             self.ledger.explain(|| format!("start: take the program's memory by policy {memory}: {why}"));
         }
         if self.options.dry_run {

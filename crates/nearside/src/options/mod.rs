@@ -7,6 +7,7 @@ pub mod policy;
 pub mod process_name;
 pub mod shared_memory_policy;
 pub mod system;
+pub mod thresholds;
 pub mod trace_filter;
 pub mod usage_error;
 pub mod user_configuration;

@@ -73,11 +73,17 @@ impl UserConfiguration {
     }
 }
 
+/// A user's base folder: that of the variable, else one below the home folder. A relative path counts as unset, as the
+/// XDG specification requires.
+pub fn xdg_folder(variable: &str, below_home: &str) -> Option<PathBuf> {
+    let folder = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    folder(variable).or_else(|| folder("HOME").map(|home| home.join(below_home)))
+}
+
 /// `$XDG_CONFIG_HOME/nearside/config.toml`, or `~/.config/nearside/config.toml`. A relative path counts as unset, as the
 /// XDG specification requires.
 fn path() -> Option<PathBuf> {
-    let variable = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let base = variable("XDG_CONFIG_HOME").or_else(|| variable("HOME").map(|home| home.join(".config")))?;
+    let base = xdg_folder("XDG_CONFIG_HOME", ".config")?;
     Some(base.join("nearside/config.toml"))
 }
 

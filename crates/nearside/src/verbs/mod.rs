@@ -11,6 +11,7 @@ mod explore;
 mod export;
 mod hugepages;
 pub mod lab;
+mod lessons;
 mod manual;
 mod measure;
 mod memory;

@@ -5,9 +5,11 @@ use crate::options::candidates;
 use crate::options::machine_source;
 use crate::options::policy::note;
 use crate::options::process_name::process;
+use crate::options::thresholds::ThresholdOptions;
 use crate::options::usage_error::UsageError;
 use crate::output;
 use crate::output::json;
+use crate::verbs::lessons::Lessons;
 use crate::verbs::record::Source;
 use crate::verbs::record::observable;
 use crate::verbs::record::program::{NotStarted, Program};
@@ -16,9 +18,9 @@ use agent::{Agent, Journal, Options, PlaceReport, PutBack, Scope};
 use clap::{Args, ValueEnum};
 use clap_complete::ArgValueCompleter;
 use linux::{ChildSetup, Pid, Process};
-use machine::{Machine, size};
+use machine::{Machine, chain, size};
 use observe::{Followed, Target};
-use placement::{POLICIES, Policy, PolicyName, Settings};
+use placement::{Lesson, MemoryPlacement, POLICIES, Policy, PolicyName, Settings};
 use report::PlaceText;
 use rustix::process::geteuid;
 use std::collections::BTreeSet;
@@ -66,6 +68,10 @@ pub struct Arguments {
     #[arg(long, short = 'n')]
     dry_run: bool,
 
+    /// Forget what earlier runs of this command taught `predict` about it, before it starts
+    #[arg(long, conflicts_with_all = ["pid", "system"])]
+    forget: bool,
+
     /// Print each step and its reason as it is taken
     #[arg(long, short)]
     explain: bool,
@@ -81,6 +87,9 @@ pub struct Arguments {
     /// Print no summary
     #[arg(long, short)]
     quiet: bool,
+
+    #[command(flatten)]
+    thresholds: ThresholdOptions,
 
     /// Length of a round, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = parse_seconds)]
@@ -284,7 +293,9 @@ struct Placing<'a> {
 impl Placing<'_> {
     /// The exit code, and the report if placing ran to the end.
     fn program(&self) -> Result<(u8, Option<PlaceReport>), Box<dyn Error>> {
-        let mut agent = self.open(Target::Program, Scope::default(), Arc::default())?;
+        let lessons = self.lessons();
+        let lesson = lessons.as_ref().and_then(|lessons| self.begin_with(lessons));
+        let mut agent = self.open(Target::Program, Scope::default(), lesson, Arc::default())?;
         let start = agent.program_start()?;
         let program = Program::start(&self.arguments.command, |command| {
             command.place(start.cpus.as_ref(), start.memory.as_ref());
@@ -302,6 +313,9 @@ impl Placing<'_> {
         let exit_status = program.0.status()?;
         let Ok((report, put_back)) = placed else { return Ok((FAILED, None)) };
         let report = PlaceReport { exit_status, ..report };
+        if let Some(lessons) = lessons.filter(|_| !self.arguments.dry_run) {
+            note_failure("what this run taught is not kept", &lessons, lessons.write(report.lesson));
+        }
         self.tell(&report, &put_back);
         Ok((program.0.exit_code(), Some(report)))
     }
@@ -311,26 +325,48 @@ impl Placing<'_> {
         // With nothing to place, it ends at once.
         stop.fetch_or(self.is_idle, Relaxed);
         let (report, put_back) = if self.arguments.system {
-            let agent = self.open(Target::System, own_processes(Scope::default()), stop.clone())?;
+            let agent = self.open(Target::System, own_processes(Scope::default()), None, stop.clone())?;
             self.follow(agent, &mut WholeSystem(stop))?
         } else {
             let mut processes = observable::open(&with_descendants(&self.arguments.pid), stop.clone())?;
-            let agent = self.open(Target::Pids(processes.pids()), Scope::default(), stop)?;
+            let agent = self.open(Target::Pids(processes.pids()), Scope::default(), None, stop)?;
             self.follow(agent, &mut processes)?
         };
         self.tell(&report, &put_back);
         Ok((0, Some(report)))
     }
 
-    fn open(&self, target: Target, scope: Scope, stop: Arc<AtomicBool>) -> Result<Agent, Box<dyn Error>> {
+    /// What earlier runs taught, if the policy uses that.
+    fn lessons(&self) -> Option<Lessons> {
+        let is_used = self.policy.memory == MemoryPlacement::Predict && !self.is_idle;
+        Lessons::of(&self.arguments.command, self.machine).filter(|_| is_used)
+    }
+
+    fn begin_with(&self, lessons: &Lessons) -> Option<Lesson> {
+        if self.arguments.forget {
+            note_failure("what earlier runs taught is not forgotten", lessons, lessons.write(None));
+            return None;
+        }
+        note_failure("what earlier runs taught is not used", lessons, lessons.read()).flatten()
+    }
+
+    fn open(
+        &self,
+        target: Target,
+        scope: Scope,
+        lesson: Option<Lesson>,
+        stop: Arc<AtomicBool>,
+    ) -> Result<Agent, Box<dyn Error>> {
         let arguments = self.arguments;
         let (journal, put_back) = Journal::open(&default_folder(), &format!("place-{}", std::process::id()))?;
         if !put_back.is_nothing() {
             note(&format!("{}: {put_back}", put_back.heading()));
         }
-        let settings = Settings { respect_owner: !arguments.overrides, ..Settings::default() };
+        let mut settings = Settings { respect_owner: !arguments.overrides, ..Settings::default() };
+        arguments.thresholds.apply(&mut settings.thresholds);
         let options = Options {
             settings,
+            lesson,
             target,
             scope,
             source: arguments.source.into(),
@@ -374,6 +410,17 @@ impl Placing<'_> {
         if !self.arguments.quiet {
             // With standard error closed there is nowhere to report this.
             let _ = write!(std::io::stderr(), "{}", PlaceText(report));
+        }
+    }
+}
+
+/// Lessons are an aid: the program is placed without them as well.
+fn note_failure<T>(what: &str, lessons: &Lessons, done: Result<T, Box<dyn Error>>) -> Option<T> {
+    match done {
+        Ok(done) => Some(done),
+        Err(error) => {
+            note(&format!("{what}: {}: {}", lessons.path().display(), chain(&*error)));
+            None
         }
     }
 }

@@ -1,5 +1,6 @@
 //! `nearside replay`: repeats the decisions of a decision log.
 
+use crate::options::thresholds::ThresholdOptions;
 use crate::options::usage_error::UsageError;
 use crate::output;
 use crate::output::json;
@@ -15,7 +16,7 @@ use std::process::ExitCode;
 /// Repeat the decisions of a decision log, with the same policy or another
 ///
 /// Reads a log of `nearside place --log`, lets the policy decide again on the same input, and shows each step that
-/// differs, with its reason. The same policy on the same log decides the same. Of another policy, only the first rounds
+/// differs, with its reason. The same policy on the same log decides the same. Of another policy, or of other thresholds, only the first rounds
 /// show what it would have done: later rounds depend on what was done then.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -23,6 +24,7 @@ Examples:
   nearside place --policy carrefour --log decisions -- ./program
   nearside replay decisions
   nearside replay decisions --policy interleave
+  nearside replay decisions --threshold imbalance_min=0.5
 
 Exit codes: 0 all decisions are the same; 1 some decision differs, or the log cannot be read; 2 the command line is wrong.")]
 pub struct Arguments {
@@ -32,6 +34,9 @@ pub struct Arguments {
     /// Decide by this policy instead of the log's; `nearside place --help` lists them
     #[arg(long, value_name = "POLICY")]
     policy: Option<String>,
+
+    #[command(flatten)]
+    thresholds: ThresholdOptions,
 
     /// Print JSON
     #[arg(long)]
@@ -64,7 +69,7 @@ fn replay(arguments: &Arguments, policy: Option<PolicyName>) -> Result<ReplayRep
         }
     });
     let first = lines.next().ok_or_else(|| format!("{path} is empty"))??;
-    let Some(first @ LogLine::Begin { policy: logged, .. }) = &first else {
+    let Some(first @ LogLine::Begin { policy: logged, settings, .. }) = &first else {
         return Err(
             format!("{path} does not begin as a decision log does: its first line says which policy decides").into()
         );
@@ -73,7 +78,9 @@ fn replay(arguments: &Arguments, policy: Option<PolicyName>) -> Result<ReplayRep
     let mut report =
         ReplayReport { logged_policy: logged.to_string(), policy: name.to_string(), ..ReplayReport::default() };
     // A log starts with the line that `of` needs.
-    let Some(replay) = Replay::from_first_line(first, policy, None) else { return Ok(report) };
+    let mut settings = settings.clone();
+    arguments.thresholds.apply(&mut settings.thresholds);
+    let Some(replay) = Replay::from_first_line(first, policy, Some(settings)) else { return Ok(report) };
     let mut replay = replay.map_err(UsageError::boxed)?;
     for line in lines {
         let Some(line) = line? else {

@@ -81,6 +81,12 @@ fn falsely_shared_huge_pages_are_split_by_their_own_program_and_stay_small() {
         assert_eq!((&told["split"], &told["kept_small"]), (&3.into(), &3.into()), "{told:#}");
         assert!(told["pages_moved"].as_u64() > Some(500) && told["failed"] == serde_json::json!({}), "{told:#}");
     });
+    checks.part("whole", || {
+        // Two threads' huge pages lie on the other node: two each, of 512 small ones.
+        let (said, told) = (ran.section("whole"), json("whole.json"));
+        assert_eq!((&told["moved_whole"], &told["split"]), (&4.into(), &0.into()), "{said}\n{told:#}");
+        assert!(misplaced(said) <= 16 && told["failed"] == serde_json::json!({}), "{said}\n{told:#}");
+    });
     checks
         .part("joined", || assert!(misplaced(ran.section("joined")) > 200, "khugepaged joins what is not kept small"));
     checks.part("plain", || {

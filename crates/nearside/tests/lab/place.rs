@@ -48,6 +48,30 @@ fn carrefour_and_predict_beat_first_touch_on_streamcluster() {
     }
 }
 
+/// The second run of a command begins as the first one taught: nothing has to move, and short programs gain as well.
+#[test]
+fn the_second_run_begins_where_the_first_one_would_have_moved_memory() {
+    let lab = Lab::new();
+    let machine = lab.path("narrow.toml");
+    write_narrow_machine(&machine);
+    let script = include_str!("programs/place_lessons.sh");
+    let options = ["--quiet", "--thp", "never", "--time-scale", "50", "--numa-balancing", "off"];
+    let ran = lab.script(machine.to_str().unwrap(), &options, script).succeeded();
+    let report = |section: &str| json(ran.section(&format!("report of {section}")));
+    let seconds = |section: &str| json(ran.section(section))["seconds"].as_f64().unwrap();
+    let begins = |report: &Value| (report["began_with"].clone(), report["lesson"].clone());
+    let nothing = Value::Null;
+    let spread = Value::from("spread");
+    assert_eq!(begins(&report("first")), (nothing.clone(), spread.clone()));
+    assert_eq!(begins(&report("second")), (spread.clone(), spread.clone()), "{}", ran.error);
+    assert!(1.1 * seconds("second") < seconds("first"), "{:#}", report("second"));
+    assert_eq!(begins(&report("with other arguments")).0, nothing);
+    assert_eq!(begins(&report("forgotten")).0, nothing);
+    assert_eq!(begins(&report("damaged")).0, nothing);
+    assert!(ran.section("note").contains("what earlier runs taught is not used: /tmp/state/nearside/lessons.json: "));
+    assert_eq!(ran.section("mode").trim(), "600 700");
+}
+
 /// Huge pages of which each node uses a part are split, and the parts move to the nodes that use them. A node without
 /// enough room gets as many as fit, and no process is killed for it.
 #[test]

@@ -10,6 +10,8 @@
 //! 5. Two rounds later the cost of an access is compared with the one before. Moves that made accesses slower are taken
 //!    back where one node had the memory; the policy rests, twice as long after each further failure, and trusts
 //!    predictions less where less was gained than predicted.
+//! 6. [`Lesson`]: a plan that places nearly all memory alike is worth remembering. A later run of the same program can
+//!    begin with it, and needs no moves.
 //!
 //! Latencies of sampled accesses are needed: with hint faults or counters alone nothing moves. Threads with a line or more
 //! under way count as always waiting for memory, so that gains of streams, which prefetch, are overestimated; the trust
@@ -18,6 +20,7 @@
 //! The steps are those of several systems: Pandia's resource loop (3), BWAP's weights (2), ski rental (4).
 
 mod forecast;
+mod lesson;
 mod matrix;
 mod moves;
 mod search;
@@ -32,6 +35,7 @@ use crate::outcome::Outcome;
 use crate::reason::{Quantity, Reason, Rule};
 use crate::settings::Settings;
 use forecast::Forecast;
+pub use lesson::Lesson;
 use machine::Pid;
 use matrix::Matrix;
 use moves::{Moves, Weighing, limited};
@@ -71,6 +75,10 @@ pub(crate) struct Predict {
     failures: u32,
     /// What became of predicted gains, 0 to 1: later predictions are as much smaller.
     trust: f64,
+    /// What the program began with.
+    began_with: Option<Lesson>,
+    /// What a later run is to begin with.
+    lesson: Option<Lesson>,
 }
 
 /// Moves, what was predicted of them, and what would take them back.
@@ -87,8 +95,16 @@ struct Trial {
 
 impl Default for Predict {
     fn default() -> Self {
-        let (busy_s, bytes_per_s, trial) = (BTreeMap::new(), None, None);
-        Self { busy_s, bytes_per_s, trial, rests_until: 0, failures: 0, trust: 1.0 }
+        Self {
+            busy_s: BTreeMap::new(),
+            bytes_per_s: None,
+            trial: None,
+            rests_until: 0,
+            failures: 0,
+            trust: 1.0,
+            began_with: None,
+            lesson: None,
+        }
     }
 }
 
@@ -121,6 +137,21 @@ impl Predict {
         let usual = settings.thresholds.move_bytes_per_s.max(1.0);
         let measured = (bytes / outcome.moving_s).clamp(usual / RATE_RANGE, usual * RATE_RANGE);
         self.bytes_per_s = Some(self.bytes_per_s.map_or(measured, |known| f64::midpoint(known, measured)));
+    }
+
+    /// Begins with what an earlier run taught.
+    pub fn begin_with(&mut self, lesson: Lesson) {
+        (self.began_with, self.lesson) = (Some(lesson), Some(lesson));
+    }
+
+    /// What the program began with.
+    pub fn began_with(&self) -> Option<Lesson> {
+        self.began_with
+    }
+
+    /// What this run teaches, and those before it.
+    pub fn lesson(&self) -> Option<Lesson> {
+        self.lesson
     }
 
     /// Removes a process that has ended, or executes another program.
@@ -178,6 +209,8 @@ impl Predict {
             self.failures = 0;
             return Some(nothing(reason(Rule::MovesCompared)));
         }
+        // The opposite was predicted, and is wrong.
+        self.lesson = self.began_with;
         let rest = thresholds.rest_rounds.saturating_mul(1 << self.failures.min(MOST_DOUBLINGS));
         self.rests_until = round.saturating_add(rest);
         self.failures = self.failures.saturating_add(1);
@@ -211,6 +244,10 @@ impl Predict {
         let plan = Plan::search(&forecast);
         let speedup = 1.0 + (plan.speedup - 1.0) * self.trust;
         let predicted = |rule| Reason::new(rule).against(Quantity::PredictedSpeedup, speedup, LEAST_SPEEDUP);
+        // Where memory was spread already and that was wrong, forecasts of the opposite are not believed again.
+        if self.began_with != Some(Lesson::FirstTouch) {
+            self.lesson = Lesson::of(&plan, &forecast.segments, speedup).or(self.lesson);
+        }
         if speedup < LEAST_SPEEDUP {
             return Err(predicted(Rule::NothingFaster));
         }

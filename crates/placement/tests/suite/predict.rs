@@ -156,6 +156,62 @@ fn moves_that_helped_are_kept_and_compared_with_their_prediction() {
     assert!(told.contains("an access took 300 ns") && told.contains("before that 900 ns"), "{told}");
 }
 
+/// The policy that a program starts with.
+fn start(policy: &mut Policy) -> Option<MemoryPolicy> {
+    let process = Process::new(Pid(7), cpus("0-23"), nodes("0-3"));
+    policy.admit(&process, &Thread::new(Pid(7), Tid(7))).memory
+}
+
+#[test]
+fn a_run_teaches_the_next_one_to_begin_with_its_memory_spread() {
+    let mut first = policy();
+    assert_eq!((first.lesson(), start(&mut first)), (None, None));
+    // Also where the program is too short for moves.
+    let young = Observation { length_s: 0.01, ..observation(1, 80.0, all) };
+    let traffic = young.traffic.iter().map(|pair| Traffic { accesses: pair.accesses / 100.0, ..*pair }).collect();
+    assert_eq!(rule(&first.decide(&Observation { traffic, ..young })), Rule::MovingCostsMore);
+    assert_eq!(first.lesson(), Some(Lesson::Spread));
+    let mut second = policy();
+    second.begin_with(Lesson::Spread);
+    let MemoryPolicy { mode, nodes, weights, .. } = start(&mut second).unwrap();
+    assert_eq!((mode, nodes.to_string().as_str(), weights.len()), (MemoryMode::WeightedInterleave, "0-3", 4));
+    assert_eq!(second.lesson(), Some(Lesson::Spread), "until it learns otherwise");
+    // Other policies have a start of their own.
+    let mut other = Policy::new("first-touch".parse().unwrap(), &presets::find(MACHINE).unwrap(), Settings::default());
+    let other = other.as_mut().unwrap();
+    other.begin_with(Lesson::Spread);
+    assert_eq!(start(other).unwrap().mode, MemoryMode::Local);
+}
+
+#[test]
+fn a_lesson_that_was_wrong_is_replaced_and_not_learned_again() {
+    let mut spread = policy();
+    spread.begin_with(Lesson::Spread);
+    // Each node uses a quarter, and it is on another one.
+    let mut wrong = Observation { latency_mean_ns: Some(300.0), ..observation(1, 40.0, quarters) };
+    wrong.pages.iter_mut().for_each(|page| page.node = NodeId((page.accesses[0].node.0 + 1) % NODES));
+    wrong.traffic.iter_mut().for_each(|pair| pair.to = NodeId((pair.from.0 + 1) % NODES));
+    wrong.ranges[0].bytes = (0..NODES).map(|node| NodeBytes { node: NodeId(node), bytes: BYTES / 4 }).collect();
+    spread.decide(&wrong);
+    assert_eq!(spread.lesson(), Some(Lesson::FirstTouch));
+    let mut next = policy();
+    next.begin_with(Lesson::FirstTouch);
+    assert_eq!(start(&mut next), None);
+    next.decide(&observation(1, 80.0, all));
+    assert_eq!(next.lesson(), Some(Lesson::FirstTouch));
+}
+
+#[test]
+fn moves_that_made_accesses_slower_teach_nothing() {
+    let mut policy = policy();
+    policy.decide(&observation(1, 80.0, all));
+    assert_eq!(policy.lesson(), Some(Lesson::Spread));
+    policy.decide(&observation(2, 80.0, all));
+    let slower = Observation { latency_mean_ns: Some(1500.0), ..observation(3, 80.0, all) };
+    assert_eq!(rule(&policy.decide(&slower)), Rule::MadeWorse);
+    assert_eq!(policy.lesson(), None);
+}
+
 #[test]
 fn memory_goes_to_nodes_with_room_only_and_within_the_budget() {
     let mut full = observation(1, 80.0, all);

@@ -58,11 +58,10 @@ pub struct SharingCounts {
 impl SharingCounts {
     fn add(&mut self, page: &HugePage) {
         self.all += 1;
-        let owner = page.owners.first().map(|owner| owner.node);
         *match page.sharing {
             Sharing::Unknown => &mut self.unknown,
-            Sharing::OneOwner if page.lies_on.iter().all(|node| Some(*node) == owner) => &mut self.local_owner,
-            Sharing::OneOwner => &mut self.remote_owner,
+            Sharing::OneOwner if page.remote_owner().is_some() => &mut self.remote_owner,
+            Sharing::OneOwner => &mut self.local_owner,
             Sharing::FalselyShared => &mut self.falsely_shared,
             Sharing::TrulyShared => &mut self.truly_shared,
             Sharing::Mixed => &mut self.mixed,

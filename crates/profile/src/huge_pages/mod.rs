@@ -81,6 +81,12 @@ impl HugePage {
         self.sharing == Sharing::FalselyShared
     }
 
+    /// The node that uses nearly all of it, if it lies elsewhere: it belongs there as a whole.
+    pub fn remote_owner(&self) -> Option<NodeId> {
+        let owner = self.owners.first().filter(|_| self.sharing == Sharing::OneOwner)?.node;
+        self.lies_on.iter().any(|node| *node != owner).then_some(owner)
+    }
+
     /// The node that an address of it belongs on.
     pub fn owner_of(&self, address: u64) -> Option<NodeId> {
         let page = address.checked_sub(self.address)? / SMALL_PAGE;

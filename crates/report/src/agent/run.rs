@@ -2,6 +2,7 @@
 
 use crate::{Table, bytes, count, percent};
 use agent::{PlaceMetrics, PlaceReport, PlaceRule};
+use placement::Lesson;
 use std::fmt;
 
 /// What a run of the agent did, as text.
@@ -17,6 +18,9 @@ impl fmt::Display for PlaceText<'_> {
         let (rounds, samples) = (many(report.rounds, "round"), many(report.samples, "sample"));
         writeln!(f, "nearside: {}{dry}: {rounds} in {:.3} s{simulated}, {samples}", report.policy, report.time_s)?;
         let line = |f: &mut fmt::Formatter<'_>, name: &str, text: &str| writeln!(f, "  {name:14}{text}");
+        if report.began_with == Some(Lesson::Spread) {
+            line(f, "began", "with its memory spread over the nodes, as earlier runs taught")?;
+        }
         if !report.dry_run {
             let moved = format!("{} ({})", many(report.pages_moved, "page"), bytes(report.bytes_moved));
             line(f, "moved", &moved)?;
@@ -39,6 +43,13 @@ impl fmt::Display for PlaceText<'_> {
                     line(f, name, &many(number, what))?;
                 }
             }
+        }
+        if let Some(lesson) = report.lesson.filter(|_| report.lesson != report.began_with) {
+            let begins = match lesson {
+                Lesson::Spread => "begins with its memory spread over the nodes",
+                Lesson::FirstTouch => "begins with its memory where it is touched first",
+            };
+            line(f, "next run", &format!("{begins}, unless with --forget"))?;
         }
         line(
             f,

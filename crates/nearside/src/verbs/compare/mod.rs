@@ -5,6 +5,7 @@ mod in_lab;
 use crate::interrupt::interrupted;
 use crate::options::candidates;
 use crate::options::machine_source;
+use crate::options::thresholds::ThresholdOptions;
 use crate::options::usage_error::UsageError;
 use crate::output;
 use crate::output::json;
@@ -83,6 +84,9 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     oracle_runs: u32,
 
+    #[command(flatten)]
+    thresholds: ThresholdOptions,
+
     /// Leave the page cache and free memory as each run leaves them
     #[arg(long)]
     keep_caches: bool,
@@ -112,7 +116,7 @@ pub struct Arguments {
 const NO_PROGRAM: u8 = 127;
 
 pub fn run(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dyn Error>> {
-    if let Some(repeated) = arguments.request().repeated_candidate() {
+    if let Some(repeated) = arguments.request(&[]).repeated_candidate() {
         return Err(UsageError::boxed(format!("the policy {repeated} is named twice")));
     }
     let path = std::env::var_os("PATH");
@@ -132,7 +136,7 @@ pub fn run(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dy
 }
 
 impl Arguments {
-    fn request(&self) -> Request<'_> {
+    fn request<'a>(&'a self, place_options: &'a [String]) -> Request<'a> {
         Request {
             command: &self.command,
             candidates: &self.policies,
@@ -140,6 +144,7 @@ impl Arguments {
             seconds: self.seconds.as_ref(),
             oracle_tries: self.oracle_runs as usize,
             keep_caches: self.keep_caches,
+            place_options,
         }
     }
 }
@@ -158,10 +163,12 @@ fn here(arguments: &Arguments) -> Result<(Comparison, Machine), Box<dyn Error>> 
         // A failure to write is reported at the end.
         let _ = arguments.json.as_deref().filter(|_| arguments.inside).map(|file| in_lab::hand_over(comparison, file));
     };
-    let comparison = arguments.request().run(&host, interrupted()?, &say, so_far).map_err(|error| match error {
-        CompareError::Policy(why) => UsageError::boxed(why),
-        CompareError::Nodes(why) => why.into(),
-    })?;
+    let place_options = arguments.thresholds.words();
+    let comparison =
+        arguments.request(&place_options).run(&host, interrupted()?, &say, so_far).map_err(|error| match error {
+            CompareError::Policy(why) => UsageError::boxed(why),
+            CompareError::Nodes(why) => why.into(),
+        })?;
     Ok((comparison, host.machine))
 }
 

@@ -1,4 +1,4 @@
-//! `nearside hugepages cure`: splits falsely shared huge pages of a program while it runs.
+//! `nearside hugepages cure`: splits or moves misplaced huge pages of a program while it runs.
 
 use crate::open_trace::Reading;
 use crate::options::process_name::process;
@@ -9,9 +9,9 @@ use crate::verbs::record::{self, RecordOptions, program::Program};
 use agent::{Advisers, CureSteps, Cured, cure};
 use clap::{Args, ValueEnum};
 use linux::Pid;
-use machine::{SMALL_PAGE, size};
+use machine::{HUGE_PAGE, SMALL_PAGE, size};
 use observe::{Followed, Target};
-use placement::{Cure, CureLimits, FalselyShared, cures};
+use placement::{Cure, CureLimits, MisplacedHugePage, cures};
 use profile::{Confidence, Filter, HugePage, Profile};
 use report::{CureReport, HugePagesReport};
 use std::collections::BTreeMap;
@@ -32,8 +32,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Split falsely shared huge pages of a program, and move their parts to the nodes that use them
 ///
 /// Records the program for some seconds, from its start on, as `nearside hugepages find` does. Then each falsely shared
-/// huge page that saves more than its cure takes, if the program runs as long again as it was watched, is split, kept small (otherwise the kernel joins it again), and each of its small pages
-/// moves to the node that uses it; all others stay huge. With CMD this needs no rights: the program does it to itself,
+/// huge page that saves more than its cure takes, if the program runs as long again as it was watched, is split and kept
+/// small (otherwise the kernel joins it again), and each of its small pages moves to the node that uses it. A huge page
+/// that one other node uses moves there as a whole. All others stay as they are. With CMD this needs no rights: the program does it to itself,
 /// through the library that reports its objects. With --pid it needs a capability, `CAP_SYS_NICE`, and the kernel may join
 /// the pages again. Nothing else of the system is changed, and nothing is left when the program ends.
 #[derive(Debug, Args)]
@@ -158,7 +159,7 @@ impl Arguments {
                 all.add(self.cure(&folder, began, Some(&mut advisers), program.is_over())?);
             }
             // A program that ends meanwhile is no failure.
-            all.ended |= program.is_over() && all.split + all.kept_small + all.pages_moved == 0;
+            all.ended |= program.is_over() && all.split + all.kept_small + all.moved_whole + all.pages_moved == 0;
             self.tell(&all)
         });
         // Without the connection, the library's thread ends in the program, and its last own thread can end it.
@@ -200,7 +201,7 @@ impl Arguments {
         if let Some(json) = &self.json {
             output::write_to(&json::document(all)?, json)?;
         }
-        if !all.ended && all.split + all.kept_small + all.pages_moved == 0 && !all.failed.is_empty() {
+        if !all.ended && all.split + all.kept_small + all.moved_whole + all.pages_moved == 0 && !all.failed.is_empty() {
             let why: Vec<&str> = all.failed.keys().map(String::as_str).collect();
             return Err(format!("no huge page was cured: {}", why.join("; ")).into());
         }
@@ -208,12 +209,12 @@ impl Arguments {
     }
 
     /// Cures these processes. One that has ended meanwhile is no failure of the others.
-    fn act(&self, split: &BTreeMap<Pid, Vec<&FalselyShared>>, mut advisers: Option<&mut Advisers>) -> Cured {
+    fn act(&self, chosen: &BTreeMap<Pid, Vec<&MisplacedHugePage>>, mut advisers: Option<&mut Advisers>) -> Cured {
         let on = |switch| switch == Switch::On;
         let steps =
             CureSteps { split: on(self.split), keep_small: on(self.keep_small), move_pages: on(self.move_pages) };
         let mut all = Cured::default();
-        for (pid, pages) in split {
+        for (pid, pages) in chosen {
             match cure(*pid, pages, steps, advisers.as_deref_mut()) {
                 Ok(cured) => all.add(cured),
                 Err(error) => all.note(format!("process {pid} cannot be cured: {error}")),
@@ -233,17 +234,17 @@ impl Arguments {
         let recorded = Reading::default().read(trace)?;
         let view = recorded.profile.view(&Filter::default());
         let found = HugePagesReport::new(&view, recorded.facts, 0);
-        let pages: Vec<FalselyShared> = found
+        let pages: Vec<MisplacedHugePage> = found
             .blocks
             .iter()
-            .filter(|page| page.is_huge && page.is_falsely_shared() && page.confidence >= Confidence::Medium)
+            .filter(|page| page.is_huge && page.confidence >= Confidence::Medium)
             .filter_map(|page| {
                 let process = recorded.profile.processes().get(page.process.0 as usize)?;
                 // Its number may be another's by now.
                 if process.until_ns.is_some() {
                     return None;
                 }
-                Some(falsely_shared(process.pid, page, &recorded.profile))
+                misplaced(process.pid, page, &recorded.profile)
             })
             .collect();
         // Without marks, no mapping is added.
@@ -252,28 +253,31 @@ impl Arguments {
         let horizon_s = began.elapsed().as_secs_f64();
         let limits = CureLimits { horizon_s, budget_bytes: self.budget, runs };
         let chosen = cures(&pages, &limits);
-        let mut split: BTreeMap<Pid, Vec<&FalselyShared>> = BTreeMap::new();
-        for (page, _) in pages.iter().zip(&chosen).filter(|(_, cure)| **cure == Cure::Split) {
-            split.entry(page.pid).or_default().push(page);
+        let is_chosen = |cure: &Cure| matches!(cure, Cure::Split | Cure::MoveWhole);
+        let mut cured: BTreeMap<Pid, Vec<&MisplacedHugePage>> = BTreeMap::new();
+        for (page, _) in pages.iter().zip(&chosen).filter(|(_, cure)| is_chosen(cure)) {
+            cured.entry(page.pid).or_default().push(page);
         }
-        let cured = if self.dry_run || is_over { Cured::default() } else { self.act(&split, advisers) };
-        let split = || split.values().flatten();
+        let done = if self.dry_run || is_over { Cured::default() } else { self.act(&cured, advisers) };
+        let split = cured.values().flatten().filter(|page| page.whole().is_none());
         let count = |what: Cure| chosen.iter().filter(|cure| **cure == what).count() as u64;
         let report = CureReport {
             verdict: found.verdict,
             dry_run: self.dry_run,
             rounds: 1,
             ended: is_over,
-            chosen: split().count() as u64,
+            chosen: count(Cure::Split) + count(Cure::MoveWhole),
+            chosen_whole: count(Cure::MoveWhole),
             not_worth_it: count(Cure::NotWorthIt),
             over_budget: count(Cure::OverBudget),
             too_many_mappings: count(Cure::TooManyRuns),
-            misplaced_pages: split().map(|page| page.misplaced_pages).sum(),
-            split: cured.split,
-            kept_small: cured.kept_small,
-            pages_moved: cured.moved,
-            pages_stayed: cured.stayed,
-            failed: cured.failed,
+            misplaced_pages: split.map(|page| page.misplaced_pages).sum(),
+            split: done.split,
+            kept_small: done.kept_small,
+            moved_whole: done.moved_whole,
+            pages_moved: done.moved,
+            pages_stayed: done.stayed,
+            failed: done.failed,
         };
         if !self.recording.quiet {
             // With standard error closed there is nowhere to report this.
@@ -283,18 +287,24 @@ impl Arguments {
     }
 }
 
-/// What the cure needs to know of it.
-fn falsely_shared(pid: Pid, page: &HugePage, profile: &Profile) -> FalselyShared {
+/// What the cure needs to know of a page; none if it is to stay as it is.
+fn misplaced(pid: Pid, page: &HugePage, profile: &Profile) -> Option<MisplacedHugePage> {
     let owner = |owner: &profile::Owner| {
         let start = page.address + owner.first_page * SMALL_PAGE;
         (start..start + owner.pages * SMALL_PAGE, owner.node)
     };
+    let owners = match page.remote_owner() {
+        Some(node) => vec![(page.address..page.address + HUGE_PAGE, node)],
+        None if page.is_falsely_shared() => page.owners.iter().map(owner).collect(),
+        None => return None,
+    };
     let seconds = profile.span_ns().map_or(0.0, |(first, last)| (last - first).max(1) as f64 / 1e9);
-    FalselyShared {
+    let saved_ns_per_s = page.saving.map(|saving| saving.low_ns / seconds);
+    Some(MisplacedHugePage {
         pid,
         address: page.address,
-        owners: page.owners.iter().map(owner).collect(),
+        owners,
         misplaced_pages: page.misplaced_pages,
-        saved_ns_per_s: page.saving.map(|saving| saving.low_ns / seconds),
-    }
+        saved_ns_per_s,
+    })
 }

@@ -2,6 +2,7 @@
 
 mod cure;
 mod find;
+mod watch;
 
 use crate::output::terminal::Terminal;
 use crate::verbs::compare;
@@ -30,6 +31,7 @@ enum Command {
     /// recordings, of which there are five from the program's start on.
     #[command(mut_arg("policies", |policies| policies.default_value("first-touch,no-huge-pages,hugepages")))]
     Confirm(Box<compare::Arguments>),
+    Watch(watch::Arguments),
 }
 
 pub fn run(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dyn Error>> {
@@ -37,5 +39,6 @@ pub fn run(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dy
         Command::Find(arguments) => Ok(find::run(arguments, terminal)),
         Command::Cure(arguments) => Ok(cure::run(arguments)),
         Command::Confirm(arguments) => compare::run(arguments, terminal),
+        Command::Watch(arguments) => watch::run(arguments),
     }
 }

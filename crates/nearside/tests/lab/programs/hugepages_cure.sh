@@ -7,6 +7,8 @@ switches > /tmp/before
 user="setpriv --reuid 65534 --regid 65534 --clear-groups"; none="--bounding-set=-all"; nice="--inh-caps=+sys_nice --ambient-caps=+sys_nice"
 echo '[user]'; $user $none $near hugepages cure --duration 0.06 --json /tmp/user.json --quiet -- $parts; echo "status $?"
 echo '[user.json]'; cat /tmp/user.json
+echo '[whole]'; $near run --preferred 1 -- $near hugepages cure --duration 0.06 --json /tmp/whole.json --quiet -- ./parts 4 200 0 1 2 3
+echo '[whole.json]'; cat /tmp/whole.json
 echo '[joined]'; $user $none $near hugepages cure --duration 0.06 --keep-small off --quiet -- $parts
 echo '[plain]'; $user $brief & pid=$!; sleep 0.05
 $user $none $near hugepages cure --duration 0.06 --json /tmp/plain.json --quiet --pid $pid; echo "status $?"; wait $pid

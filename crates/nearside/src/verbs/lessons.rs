@@ -1,0 +1,190 @@
+//! What runs of `nearside place` taught about the programs that they placed, kept for the next run of the same command.
+
+use crate::options::user_configuration::xdg_folder;
+use linux::{PrivateFolder, Trust, program_file};
+use machine::{Machine, bounded};
+use object::Object;
+use object::read::ReadCache;
+use placement::Lesson;
+use serde::{Deserialize, Serialize};
+use std::error::Error;
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// The file's name.
+const NAME: &str = "lessons.json";
+/// Most commands that are remembered: those that were run last.
+const MOST: usize = 500;
+/// Longest command that is remembered, bytes.
+const MOST_COMMAND: usize = 1000;
+/// Longest build ID, bytes: linkers write 8 to 32.
+const MOST_BUILD_ID: usize = 64;
+/// Largest file that is read, bytes.
+const MOST_BYTES: u64 = 4 << 20;
+
+/// A command on a machine. A lesson about another build of the program, other arguments or other nodes does not hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Command {
+    /// The program and its arguments.
+    words: Vec<String>,
+    /// Build ID of the program, else its size and time of change.
+    build: String,
+    /// CPUs of each node with its distances, and whether it has memory.
+    machine: String,
+}
+
+/// What is known about a command.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    command: Command,
+    lesson: Lesson,
+}
+
+/// The lessons about one command, and the file of all.
+pub struct Lessons {
+    command: Command,
+    path: PathBuf,
+}
+
+impl Lessons {
+    /// None if this command cannot be remembered: its program is missing, or its words are too long or no text.
+    pub fn of(words: &[OsString], machine: &Machine) -> Option<Self> {
+        let path = std::env::var_os("PATH");
+        let file = program_file(words.first()?, path.as_deref())?;
+        let words: Vec<String> = words.iter().map(|word| word.to_str().map(str::to_owned)).collect::<Option<_>>()?;
+        if words.iter().map(String::len).sum::<usize>() > MOST_COMMAND {
+            return None;
+        }
+        let command = Command { words, build: build(&file)?, machine: shape(machine) };
+        Some(Self { command, path: xdg_folder("XDG_STATE_HOME", ".local/state")?.join("nearside").join(NAME) })
+    }
+
+    /// What was learned about this command. Fails if the file cannot be read, or is not one of nearside's.
+    pub fn read(&self) -> Result<Option<Lesson>, Box<dyn Error>> {
+        let entries = self.entries()?;
+        Ok(entries.iter().find(|entry| entry.command == self.command).map(|entry| entry.lesson))
+    }
+
+    /// Keeps what is known about this command now; none to forget it. A damaged file is replaced.
+    pub fn write(&self, lesson: Option<Lesson>) -> Result<(), Box<dyn Error>> {
+        let known = self.entries().unwrap_or_default();
+        let others = known.iter().filter(|entry| entry.command != self.command).cloned();
+        let own = lesson.map(|lesson| Entry { command: self.command.clone(), lesson });
+        let entries: Vec<Entry> = own.into_iter().chain(others).take(MOST).collect();
+        if entries == known {
+            return Ok(());
+        }
+        let folder = self.path.parent().unwrap_or(Path::new("/"));
+        if let Some(parent) = folder.parent() {
+            std::fs::create_dir_all(parent)?;
+        }
+        Ok(PrivateFolder::create(folder, 0o700)?.replace(NAME, 0o600, &serde_json::to_vec_pretty(&entries)?)?)
+    }
+
+    /// The file of all lessons, for messages.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn entries(&self) -> Result<Vec<Entry>, Box<dyn Error>> {
+        if !self.path.exists() {
+            return Ok(Vec::new());
+        }
+        let file = PrivateFolder::existing_file(&self.path, Trust::Owners)?;
+        Ok(serde_json::from_slice(&bounded::bytes_of(file, MOST_BYTES)?)?)
+    }
+}
+
+/// The build ID of a program; of scripts and programs without one the size and time of change.
+fn build(path: &Path) -> Option<String> {
+    let file = File::open(path).ok()?;
+    let metadata = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
+    let parts = ReadCache::new(&file);
+    let id = object::File::parse(&parts).ok().and_then(|elf| Some(elf.build_id().ok()??.to_vec()));
+    Some(match id.filter(|id| id.len() <= MOST_BUILD_ID) {
+        Some(id) => id.iter().fold(String::new(), |mut text, byte| {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "{byte:02x}");
+            text
+        }),
+        None => format!("{} bytes of {}.{:09}", metadata.size(), metadata.mtime(), metadata.mtime_nsec()),
+    })
+}
+
+/// The nodes, as far as a lesson depends on them.
+fn shape(machine: &Machine) -> String {
+    let node = |node: &machine::Node| {
+        let memory = if node.memory_bytes > 0 { "" } else { " without memory" };
+        format!("node {}: CPUs {}{memory}", node.id, node.cpus)
+    };
+    machine.nodes.iter().map(node).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use machine::presets;
+
+    fn lessons(folder: &Path, words: &[&str], machine: &str) -> Lessons {
+        let words = words.iter().map(|word| (*word).to_owned()).collect();
+        let machine = shape(&presets::find(machine).unwrap());
+        let command = Command { words, build: "1".to_owned(), machine };
+        Lessons { command, path: folder.join("nearside").join(NAME) }
+    }
+
+    #[test]
+    fn a_lesson_is_of_one_command_on_one_machine_until_it_is_forgotten() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = lessons(folder.path(), &["a", "1"], "small-4x2");
+        let others =
+            [lessons(folder.path(), &["a", "2"], "small-4x2"), lessons(folder.path(), &["a", "1"], "small-2x2")];
+        assert_eq!(own.read().unwrap(), None);
+        own.write(Some(Lesson::Spread)).unwrap();
+        assert_eq!(own.read().unwrap(), Some(Lesson::Spread));
+        assert!(others.iter().all(|other| other.read().unwrap().is_none()));
+        others[0].write(Some(Lesson::FirstTouch)).unwrap();
+        own.write(None).unwrap();
+        assert_eq!((own.read().unwrap(), others[0].read().unwrap()), (None, Some(Lesson::FirstTouch)));
+    }
+
+    #[test]
+    fn a_damaged_file_is_an_error_and_is_replaced_by_the_next_lesson() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = lessons(folder.path(), &["a"], "small-4x2");
+        own.write(Some(Lesson::Spread)).unwrap();
+        for damage in ["{", "[{}]", "[1, 2]", "\u{fffd}"] {
+            std::fs::write(own.path(), damage).unwrap();
+            assert!(own.read().is_err(), "{damage}");
+        }
+        own.write(Some(Lesson::Spread)).unwrap();
+        assert_eq!(own.read().unwrap(), Some(Lesson::Spread));
+    }
+
+    #[test]
+    fn the_file_has_a_limit_and_keeps_the_last_commands() {
+        let folder = tempfile::tempdir().unwrap();
+        let named = |number: usize| lessons(folder.path(), &[&number.to_string()], "small-4x2");
+        (0..MOST + 2).for_each(|number| named(number).write(Some(Lesson::Spread)).unwrap());
+        assert_eq!(named(1).read().unwrap(), None);
+        assert_eq!(named(2).read().unwrap(), Some(Lesson::Spread));
+    }
+
+    #[test]
+    fn programs_are_told_apart_by_their_build() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = folder.path().join("script");
+        std::fs::write(&script, "#!/bin/sh\n").unwrap();
+        let first = build(&script).unwrap();
+        std::fs::write(&script, "#!/bin/sh\ntrue\n").unwrap();
+        assert_ne!(build(&script).unwrap(), first);
+        assert_eq!(build(Path::new("/no/such/file")), None);
+        assert_eq!(build(folder.path()), None);
+        let own = build(&std::env::current_exe().unwrap()).unwrap();
+        assert!(own.chars().all(|digit| digit.is_ascii_hexdigit()), "{own}");
+    }
+}
