@@ -84,11 +84,11 @@ enum Part {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let entered = |rows: Vec<Row>| match &arguments.page {
-        Some(page) => enter(page, &rows).map(|()| rows),
-        None => Ok(rows),
-    };
-    bench::exit_code("nearside-bench", measure(&arguments).and_then(entered).map(|rows| tell(&rows)))
+    let mut rows = Vec::new();
+    let measured = measure(&arguments, &mut rows);
+    // Parts take minutes: what was measured is kept, also if a later one fails.
+    let entered = arguments.page.as_ref().map_or(Ok(()), |page| enter(page, &rows));
+    bench::exit_code("nearside-bench", measured.and(entered).map(|()| tell(&rows)))
 }
 
 /// Enters rows in the page's table.
@@ -111,9 +111,8 @@ fn tell(rows: &[Row]) -> ExitCode {
     if missed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn measure(arguments: &Arguments) -> Result<Vec<Row>, Error> {
+fn measure(arguments: &Arguments, rows: &mut Vec<Row>) -> Result<(), Error> {
     let parts = if arguments.only.is_empty() { Part::value_variants() } else { &arguments.only };
-    let mut rows = Vec::new();
     for part in parts {
         let measured = match part {
             Part::Model => model_speed::measure()?,
@@ -131,7 +130,6 @@ fn measure(arguments: &Arguments) -> Result<Vec<Row>, Error> {
             Part::Trace => trace_speed::measure()?,
             Part::Record => record_speed::measure()?,
         };
-        // Parts take minutes: what is measured is shown, also if a later one fails.
         print!("\n{}", table(&measured));
         rows.extend(measured);
     }
@@ -140,7 +138,7 @@ fn measure(arguments: &Arguments) -> Result<Vec<Row>, Error> {
         print!("\n{}", table(&built));
         rows.extend(built);
     }
-    Ok(rows)
+    Ok(())
 }
 
 fn table(rows: &[Row]) -> Table {

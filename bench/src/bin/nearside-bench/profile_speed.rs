@@ -14,6 +14,7 @@ use trace::{About, AccessKind, Event, Flush, Sample, Served, Source, StackId, St
 
 const MACHINE: &str = "opteron-6174x4";
 const CPUS: u64 = 48;
+const NODES: u64 = 8;
 /// More than a real recording of one minute has.
 const MUCH: Recorded = Recorded { samples: 10_000_000, object_ns: 1000 };
 /// The longest recording that must fit into memory.
@@ -75,8 +76,10 @@ fn huge_pages() -> Result<Row, Error> {
     recording.add_samples((0..SAMPLES).map(|number| {
         let (block, chance) = (number % BLOCKS, random(random(number)));
         let page = chance % 512;
-        // Of every other block, each node has a part.
-        let cpu = if block.is_multiple_of(2) { page * CPUS / 512 } else { chance / 512 % CPUS };
+        // Every other block is used by two nodes, in parts that meet within it; the rest by all nodes alike.
+        let owner = (block / 2 + u64::from(page >= 188)) % NODES;
+        let of_owner = owner * (CPUS / NODES) + chance / 512 % (CPUS / NODES);
+        let cpu = if block.is_multiple_of(2) { of_owner } else { chance / 512 % CPUS };
         let address = LARGE_START + (block << 21) + (page << 12) + chance / 7 % 64 * 64;
         Sample { address, cpu: CpuId(cpu as u32), ..MUCH.sample(number, cpu) }
     }));
