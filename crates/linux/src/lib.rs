@@ -75,7 +75,8 @@ pub use memory::huge_page_use::forbid_huge_pages;
 pub use memory::huge_pages::{HugePagesError, huge_page_bytes, huge_pages_by_node};
 pub use memory::memory_policy::{
     Misplaced, Whose, allowed_memory_nodes, bind_range, memory_policy, memory_policy_at, migrate_pages,
-    next_interleave_node, node_at, node_of, parse_memory_policy, set_home_node, set_memory_policy,
+    mode_with_flags, next_interleave_node, node_at, node_of, parse_memory_policy, policy_with_number, set_home_node,
+    set_memory_policy,
 };
 pub use memory::node_memory::NodeMemory;
 pub use memory::pages::{HUGE_PAGE, Pages, Zeroed};
