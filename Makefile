@@ -145,7 +145,7 @@ install: $(nearside) $(library)/libnearside.so.1
 	install -m 755 $(nearside) $(release)/nearside-workloads $(root)/bin
 	install -m 755 $(release)/libnearside_lab_plugin.so $(release)/libnearside_preload.so $(root)/lib/nearside
 	install -d $(root)/include
-	install -m 644 crates/capi/include/nearside.h $(root)/include
+	install -m 644 crates/capi/include/nearside.h crates/capi/include/nearside-numa-compat.h $(root)/include
 	install -d $(root)/lib/pkgconfig $(root)/share/man/man3
 	install -m 755 $(library)/libnearside.so.1 $(root)/lib
 	ln -sf libnearside.so.1 $(root)/lib/libnearside.so
@@ -168,7 +168,7 @@ deb: $(nearside)
 uninstall:
 	rm -f $(root)/bin/nearside $(root)/bin/nearside-workloads
 	rm -rf $(root)/lib/nearside
-	rm -f $(root)/include/nearside.h $(root)/lib/pkgconfig/nearside.pc $(root)/share/man/man3/libnearside.3
+	rm -f $(root)/include/nearside.h $(root)/include/nearside-numa-compat.h $(root)/lib/pkgconfig/nearside.pc $(root)/share/man/man3/libnearside.3
 	rm -f $(root)/lib/libnearside.so.1 $(root)/lib/libnearside.so $(root)/lib/libnearside.a
 	rm -f $(root)/share/man/man1/nearside.1 $(root)/share/man/man1/nearside-*.1
 	rm -f $(root)/share/bash-completion/completions/nearside

@@ -102,3 +102,10 @@ fn a_program_in_cpp_has_the_calls() {
     let program = library.program("in_cpp.cc", "libnearside.so");
     assert_eq!(String::from_utf8_lossy(&library.run(&program).stdout), "0\n");
 }
+
+/// The lab runs it beside libnuma: `nearside::lab_library`.
+#[test]
+fn a_program_of_libnumas_names_compiles() {
+    let library = Library::new();
+    library.program("numa.c", "libnearside.so");
+}
