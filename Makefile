@@ -35,6 +35,8 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 target := $(or $(CARGO_TARGET_DIR),target)
 release := $(target)/release
 nearside := $(release)/nearside
+archive := $(release)/libnearside_c.a
+library := $(release)/libnearside
 picture := $(target)/photo.bmp
 
 .PHONY: build demo test nightly peers fuzz torture sql fidelity results bench setup install deb uninstall clean
@@ -42,6 +44,7 @@ picture := $(target)/photo.bmp
 build:
 	tools/requirements build
 	cargo build --release --workspace --locked
+	crates/capi/link-library $(archive) $(library)
 
 demo: build
 	tools/requirements demo
@@ -125,19 +128,31 @@ setup: build
 	$(nearside) lab setup
 
 # Not `build`: the root user that installs may have no cargo.
-$(nearside):
+$(nearside) $(archive):
 	$(MAKE) build
+
+$(library)/libnearside.so.1: $(archive) crates/capi/link-library crates/capi/libnearside.map
+	crates/capi/link-library $(archive) $(library)
 
 root = $(DESTDIR)$(PREFIX)
 unit = $(root)/lib/systemd/system/nearside.service
 configuration = $(DESTDIR)$(SYSCONFDIR)/nearside.toml
 
-install: $(nearside)
+version = $(shell sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+
+install: $(nearside) $(library)/libnearside.so.1
 	install -d $(root)/bin $(root)/lib/nearside
 	install -m 755 $(nearside) $(release)/nearside-workloads $(root)/bin
 	install -m 755 $(release)/libnearside_lab_plugin.so $(release)/libnearside_preload.so $(root)/lib/nearside
 	install -d $(root)/include
-	install -m 644 crates/preload/include/nearside.h $(root)/include
+	install -m 644 crates/capi/include/nearside.h crates/capi/include/nearside-numa-compat.h $(root)/include
+	install -d $(root)/lib/pkgconfig $(root)/share/man/man3
+	install -m 755 $(library)/libnearside.so.1 $(root)/lib
+	ln -sf libnearside.so.1 $(root)/lib/libnearside.so
+	install -m 644 $(library)/libnearside.a $(root)/lib
+	sed 's#@prefix@#$(PREFIX)#; s#@version@#$(version)#' crates/capi/nearside.pc.in > $(root)/lib/pkgconfig/nearside.pc
+	chmod 644 $(root)/lib/pkgconfig/nearside.pc
+	install -m 644 crates/capi/libnearside.3 $(root)/share/man/man3
 	$(nearside) manual $(root)/share
 	install -d $(root)/lib/systemd/system $(DESTDIR)$(SYSCONFDIR)
 	sed 's#@bindir@#$(PREFIX)/bin#; s#@sysconfdir@#$(SYSCONFDIR)#' packaging/nearside.service > $(unit)
@@ -153,7 +168,8 @@ deb: $(nearside)
 uninstall:
 	rm -f $(root)/bin/nearside $(root)/bin/nearside-workloads
 	rm -rf $(root)/lib/nearside
-	rm -f $(root)/include/nearside.h
+	rm -f $(root)/include/nearside.h $(root)/include/nearside-numa-compat.h $(root)/lib/pkgconfig/nearside.pc $(root)/share/man/man3/libnearside.3
+	rm -f $(root)/lib/libnearside.so.1 $(root)/lib/libnearside.so $(root)/lib/libnearside.a
 	rm -f $(root)/share/man/man1/nearside.1 $(root)/share/man/man1/nearside-*.1
 	rm -f $(root)/share/bash-completion/completions/nearside
 	rm -f $(root)/share/zsh/site-functions/_nearside

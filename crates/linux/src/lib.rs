@@ -6,10 +6,11 @@
 //! | nodes: memory, counters, distances, CPUs | [`nodes`], [`NodeState`], [`system_events`] |
 //! | a process: mappings, threads, status, and identity | [`Process`], [`threads()`], [`StartTime`] |
 //! | where its memory is, and in which pages | [`parse_numa_maps`], [`parse_smaps`], [`residences`], [`PageWalk`] |
+//! | memory of one's own, and the nodes of its pages | [`NodeMemory`], [`RangeNodes`] |
 //! | memory policies | [`set_memory_policy`], [`bind_range`], [`set_home_node`], [`Switch::interleave_weight`] |
 //! | moving pages | [`Migration`], [`PageBatch`], [`migrate_pages`], [`Follower`] |
 //! | copies of a file's pages for one process | [`PrivateCopies`], [`Mapping::may_have_copies`], [`is_open_for_writing`] |
-//! | affinity, also of a child before it runs | [`affinity()`], [`set_affinity`], [`current_cpu`], [`ChildSetup::place`] |
+//! | affinity, also of a child before it runs | [`affinity()`], [`set_affinity`], [`current_cpu`], [`CurrentNode`], [`ChildSetup::place`] |
 //! | CPU time | [`process_cpu_time`], [`thread_times`] |
 //! | nodes of physical addresses | [`memory_blocks`] |
 //! | one heap for all threads | [`share_one_heap`] |
@@ -74,8 +75,10 @@ pub use memory::huge_page_use::forbid_huge_pages;
 pub use memory::huge_pages::{HugePagesError, huge_page_bytes, huge_pages_by_node};
 pub use memory::memory_policy::{
     Misplaced, Whose, allowed_memory_nodes, bind_range, memory_policy, memory_policy_at, migrate_pages,
-    next_interleave_node, node_at, node_of, parse_memory_policy, set_home_node, set_memory_policy,
+    mode_with_flags, next_interleave_node, node_at, node_of, parse_memory_policy, policy_with_number, set_home_node,
+    set_memory_policy,
 };
+pub use memory::node_memory::NodeMemory;
 pub use memory::pages::{HUGE_PAGE, Pages, Zeroed};
 pub use memory::private_copy::{NotCopied, PrivateCopies};
 pub use memory::shared_range::{Row, SegmentKey, SharedRange};
@@ -111,6 +114,7 @@ pub use processes::cgroup::{
 pub use processes::cgroup_group::{CgroupGroup, CgroupGroupError, Partition};
 pub use processes::child::{ChildSetup, Credentials, wait_with_peak};
 pub use processes::cpu_time::{ThreadTimes, process_cpu_time, thread_times};
+pub use processes::current_node::CurrentNode;
 pub use processes::lease::is_open_for_writing;
 pub use processes::peer::{Peer, peer};
 pub use processes::process::{
@@ -134,5 +138,6 @@ pub use residence::page_flags::{FrameFlags, PageFlags};
 pub use residence::page_walk::{Page, PageWalk, WalkError};
 pub use residence::pagemap::{PageEntry, Pagemap};
 pub use residence::present::{Extent, PresentPages};
+pub use residence::range_nodes::RangeNodes;
 pub use residence::residences::{NodePages, PageKind, Residence, Residences, residences, total_pages};
 pub use residence::smaps::{MappingUse, parse_smaps};

@@ -51,7 +51,7 @@ pub use random::Random;
 pub use routes::{Direction, Hop, Routes};
 pub use routing::{HopDistances, RoutingError, RoutingTable};
 pub use selection::{Device, DeviceKind, Selection, SelectionError};
-pub use set::{CpuSet, IdSet, NodeSet, SetError};
+pub use set::{CpuSet, IdSet, MAX_ID, NodeSet, SetError};
 pub use source::Source;
 pub use statistics::{imbalance, median, median_low, quantile};
 pub use synthetic::{SyntheticError, is_synthetic};

@@ -75,6 +75,11 @@ impl<T: From<u32> + Into<u32>> IdSet<T> {
         self.ids.insert(id.into())
     }
 
+    /// Removes an ID. Returns whether the set had it.
+    pub fn remove(&mut self, id: T) -> bool {
+        self.ids.remove(&id.into())
+    }
+
     /// Whether the set has this ID.
     pub fn contains(&self, id: T) -> bool {
         self.ids.contains(&id.into())

@@ -36,8 +36,8 @@ fn mode_number(mode: MemoryMode) -> c_int {
     }
 }
 
-/// The mode and flags of a policy, as the kernel's calls take them.
-pub(crate) fn mode_with_flags(policy: &MemoryPolicy) -> c_int {
+/// The mode and flags of a policy, as the kernel's calls take them (`linux/mempolicy.h`).
+pub fn mode_with_flags(policy: &MemoryPolicy) -> c_int {
     let numbering = match policy.numbering {
         NodeNumbering::Remapped => 0,
         NodeNumbering::Static => libc::MPOL_F_STATIC_NODES,
@@ -48,6 +48,11 @@ pub(crate) fn mode_with_flags(policy: &MemoryPolicy) -> c_int {
 
 fn from_kernel(mode: c_int, nodes: NodeSet) -> io::Result<MemoryPolicy> {
     let unknown = || io::Error::other(format!("the kernel has a memory policy {mode} that nearside does not know"));
+    policy_with_number(mode, nodes).ok_or_else(unknown)
+}
+
+/// The policy with this mode and flags, as the kernel's calls take them, and these nodes. `None`: an unknown mode.
+pub fn policy_with_number(mode: c_int, nodes: NodeSet) -> Option<MemoryPolicy> {
     let known = MemoryMode::ALL.into_iter().find(|known| mode_number(*known) == mode & !MODE_FLAGS);
     let numbering = match mode & (libc::MPOL_F_STATIC_NODES | libc::MPOL_F_RELATIVE_NODES) {
         libc::MPOL_F_STATIC_NODES => NodeNumbering::Static,
@@ -55,7 +60,7 @@ fn from_kernel(mode: c_int, nodes: NodeSet) -> io::Result<MemoryPolicy> {
         _ => NodeNumbering::Remapped,
     };
     let balancing = mode & libc::MPOL_F_NUMA_BALANCING != 0;
-    Ok(MemoryPolicy { numbering, balancing, ..MemoryPolicy::new(known.ok_or_else(unknown)?, nodes) })
+    Some(MemoryPolicy { numbering, balancing, ..MemoryPolicy::new(known?, nodes) })
 }
 
 /// Reads a policy as the kernel writes it in `numa_maps`: `default`, `bind:0-1`, `interleave=static:0,2`.

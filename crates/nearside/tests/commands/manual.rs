@@ -67,6 +67,11 @@ fn everything_is_installed_and_uninstalled_and_a_changed_configuration_stays() {
         let mode = fs::metadata(below("packaged/opt/near").join(name)).unwrap().permissions().mode();
         assert_eq!(mode & 0o7777, 0o755, "{name}");
     }
+    let package = fs::read_to_string(below("packaged/opt/near/lib/pkgconfig/nearside.pc")).unwrap();
+    assert!(package.starts_with("prefix=/opt/near\n") && package.contains("\nVersion: 0."), "{package}");
+    for name in ["lib/libnearside.so", "lib/libnearside.so.1", "lib/libnearside.a", "share/man/man3/libnearside.3"] {
+        assert!(below("packaged/opt/near").join(name).exists(), "{name}");
+    }
     let installed = Command::new(below("packaged/opt/near/bin/nearside")).arg("--version").assert().success();
     assert!(installed.get_output().stdout.starts_with(b"nearside "));
 

@@ -11,6 +11,7 @@ mod failures;
 mod files;
 mod hugepages;
 mod interrupts;
+mod library;
 mod look;
 mod machine;
 mod measure;

@@ -82,7 +82,7 @@ impl Program {
 pub fn compile(source: &str, to: &Path, arguments: &[&str]) {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(source);
     let compiler = if source.extension().is_some_and(|extension| extension == "cc") { "c++" } else { "cc" };
-    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../capi/include");
     let mut command = Command::new(compiler);
     command.args(["-g", "-Wall", "-pthread", "-fno-builtin", "-I"]).arg(include).arg(source).args(arguments);
     let output = command.arg("-ldl").arg("-o").arg(to).output().unwrap();

@@ -1,0 +1,58 @@
+//! Programs that use libnearside, on virtual machines. Claims are numbered as in section 8 of the specification.
+
+use crate::support::Lab;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn capi(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../capi").join(path)
+}
+
+/// Compiles a program, with the static library that was built beside the command, or with libnuma.
+fn compiled(lab: &Lab, source: &str, with_libnuma: bool) -> PathBuf {
+    let program = lab.path("work").join(format!("{source}-{with_libnuma}"));
+    let mut command = Command::new("cc");
+    command.args(["-Wall", "-Wextra", "-Werror", "-O1", "-pthread"]).arg(capi("tests/programs").join(source));
+    if with_libnuma {
+        command.args(["-DWITH_LIBNUMA", "-lnuma"]);
+    } else {
+        let archive = assert_cmd::cargo::cargo_bin("nearside").with_file_name("libnearside_c.a");
+        command.arg("-I").arg(capi("include")).arg(archive).args(["-ldl", "-lm", "-lgcc_s"]);
+    }
+    let output = command.arg("-o").arg(&program).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    program
+}
+
+/// Claims 6, 7, 9, 10, 13, 25 and 26: memory is where its policy says, half of it moves if half of it is touched, and a
+/// thread begins with its template. The program and its output are those of docs/library.md.
+#[test]
+fn memory_and_threads_are_where_a_program_puts_them() {
+    let lab = Lab::new();
+    let program = compiled(&lab, "places.c", false);
+    let ran = lab.run(lab.command("small-4x2", &["--quiet"], &[program.as_os_str()]), b"").succeeded();
+    let page = std::fs::read_to_string(capi("../../docs/library.md")).unwrap();
+    assert!(page.contains(&format!("\n{}```\n", ran.text())), "docs/library.md has other output than:\n{}", ran.text());
+    let source = std::fs::read_to_string(capi("tests/programs/places.c")).unwrap();
+    assert!(page.contains(&format!("```c\n{source}```\n")), "docs/library.md has another program");
+}
+
+/// Each function of nearside-numa-compat.h has the result and effect of libnuma's own: results, policies, CPUs and pages, as
+/// the kernel reports them.
+#[test]
+fn libnumas_names_have_libnumas_effects() {
+    let lab = Lab::new();
+    let (own, libnumas) = (compiled(&lab, "numa.c", false), compiled(&lab, "numa.c", true));
+    for machine in ["small-2x2", "small-4x2", "small-8x2"] {
+        let script = format!("echo '[own]'; {}; echo '[libnuma]'; {} 2>/dev/null", own.display(), libnumas.display());
+        let ran = lab.script(machine, &["--quiet"], &script).succeeded();
+        let (own, libnumas) = (ran.section("own"), ran.section("libnuma"));
+        assert!(own.contains("\ninterleaved: node 0 ") && own.contains("\nmoved: 0, status 1\n"), "{machine}: {own}");
+        let differ = |(one, other): &(&str, &str)| one != other;
+        let differences: Vec<_> = own.lines().zip(libnumas.lines()).filter(differ).collect();
+        assert!(
+            differences.is_empty() && own.lines().count() == libnumas.lines().count(),
+            "{machine}: {differences:#?}"
+        );
+    }
+}
