@@ -1,0 +1,97 @@
+//! Objects with a mapping of their own. No heap owns them: any thread unmaps them.
+
+use crate::place;
+use crate::segment::{Head, Kind, SEGMENT_BYTES, set_begin};
+use crate::system;
+
+const PAGE: usize = 4096;
+
+/// Objects larger than this, in bytes, get a mapping of their own.
+pub const LARGER_THAN: usize = 1 << 20;
+
+/// A zeroed object of its own mapping, on a place.
+pub fn allocate(bytes: usize, alignment: usize, place: usize) -> Option<*mut u8> {
+    if bytes > isize::MAX as usize || alignment > isize::MAX as usize {
+        return None;
+    }
+    // The object begins at a multiple of its alignment behind the header. With alignments above a segment's, the header is
+    // exactly a segment below, where `head_of` looks for it.
+    let start = alignment.clamp(PAGE, SEGMENT_BYTES);
+    let all = start.checked_add(bytes.max(1).checked_next_multiple_of(PAGE)?)?;
+    let head = if alignment <= SEGMENT_BYTES {
+        system::map_aligned(all, SEGMENT_BYTES)?
+    } else {
+        let before = alignment - SEGMENT_BYTES;
+        let mapping = system::map_aligned(before.checked_add(all)?, alignment)?;
+        // SAFETY: the part before the header is of this mapping and not used.
+        unsafe {
+            system::unmap(mapping, before);
+            mapping.add(before)
+        }
+    };
+    place::place(head, all, place);
+    // SAFETY: a new mapping with room for the header before the object.
+    unsafe {
+        head.cast::<Head>().write(Head { kind: Kind::Huge, place, bytes: all, start });
+        set_begin(head.cast(), all, true);
+        Some(head.add(start))
+    }
+}
+
+/// Bytes of an object.
+///
+/// # Safety
+///
+/// The header is of a huge object.
+pub unsafe fn usable_size(head: *mut Head) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { (*head).bytes - (*head).start }
+}
+
+/// # Safety
+///
+/// The header is of a huge object that nothing uses any more.
+pub unsafe fn free(head: *mut Head) {
+    // SAFETY: the caller's promise. The bit goes first: another thread may map the same addresses at once.
+    unsafe {
+        let bytes = (*head).bytes;
+        set_begin(head, bytes, false);
+        system::unmap(head.cast(), bytes);
+    }
+}
+
+/// Resizes an object without copying: in place, or by moving its pages to other addresses. `None` if it stays as it is.
+///
+/// # Safety
+///
+/// As for `realloc`; `bytes` is more than [`LARGER_THAN`].
+pub unsafe fn resize(head: *mut Head, bytes: usize) -> Option<*mut u8> {
+    // SAFETY: the header is there until the pages move, and then at the new address.
+    unsafe {
+        let (old, start, place) = ((*head).bytes, (*head).start, (*head).place);
+        let new = start.checked_add(bytes.checked_next_multiple_of(PAGE)?)?;
+        if bytes > isize::MAX as usize {
+            return None;
+        }
+        if old == new || system::resize(head.cast(), old, new) {
+            set_begin(head, old, false);
+            (*head).bytes = new;
+            set_begin(head, new, true);
+            return Some(head.cast::<u8>().add(start));
+        }
+        if start == SEGMENT_BYTES {
+            return None; // May have a larger alignment, which moving would lose.
+        }
+        let target = system::map_aligned(new, SEGMENT_BYTES)?;
+        place::place(target, new, place);
+        set_begin(head, old, false);
+        if !system::move_pages(head.cast(), old, new, target) {
+            set_begin(head, old, true);
+            system::unmap(target, new);
+            return None;
+        }
+        (*target.cast::<Head>()).bytes = new;
+        set_begin(target.cast(), new, true);
+        Some(target.add(start))
+    }
+}

@@ -1,0 +1,101 @@
+//! Where memory should be, and on which node the calling thread runs.
+
+use crate::system::{self, DEFAULT, INTERLEAVE, Nodes, PREFERRED};
+use core::sync::atomic::{AtomicU8, AtomicU16, Ordering::Relaxed};
+
+/// Nodes that the kernel can have on x86-64: `1 << CONFIG_NODES_SHIFT`, at most.
+pub const MAX_NODES: usize = 1024;
+/// Places: each node, and all nodes interleaved.
+pub const PLACES: usize = MAX_NODES + 1;
+/// The index of interleaved memory.
+const INTERLEAVED: usize = MAX_NODES;
+
+/// Where an object's memory should be. The kernel takes the nearest node with room if that one is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// On the node where the calling thread runs.
+    Local,
+    /// On this node; on [`Place::Local`] if there is no such node.
+    On(usize),
+    /// Page by page on each node that the thread may use.
+    Interleaved,
+}
+
+impl Place {
+    /// The index of this place among [`PLACES`].
+    pub(crate) fn index(self) -> usize {
+        match self {
+            Self::On(node) if node < MAX_NODES => node,
+            Self::Local | Self::On(_) => current_node(),
+            Self::Interleaved => INTERLEAVED,
+        }
+    }
+}
+
+const UNKNOWN: u8 = 0;
+const OFF: u8 = 1;
+const ON: u8 = 2;
+static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
+
+/// Whether memory is placed: whether there are two nodes to choose from, and the program has no policy of its own, as
+/// `numactl` sets it, which goes first. Both are asked once.
+pub fn is_placing() -> bool {
+    match STATE.load(Relaxed) {
+        UNKNOWN => {
+            let several = system::allowed_nodes().is_some_and(|nodes| count(&nodes) > 1);
+            let placing = several && system::thread_policy() == Some(DEFAULT);
+            STATE.store(if placing { ON } else { OFF }, Relaxed);
+            placing
+        }
+        state => state == ON,
+    }
+}
+
+fn count(nodes: &Nodes) -> u32 {
+    nodes.iter().map(|word| word.count_ones()).sum()
+}
+
+/// CPUs whose node is kept. The others ask the kernel each time.
+const CPUS: usize = 8192;
+/// The node of each CPU plus one; 0 if it is not known yet.
+static NODE_OF_CPU: [AtomicU16; CPUS] = [const { AtomicU16::new(0) }; CPUS];
+
+/// The node on which the calling thread runs; 0 if memory is not placed.
+pub fn current_node() -> usize {
+    if !is_placing() {
+        return 0;
+    }
+    // SAFETY: it has no precondition. The C library reads it from the thread's rseq area where the kernel has that.
+    let cpu = usize::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(CPUS);
+    match NODE_OF_CPU.get(cpu).map_or(0, |node| node.load(Relaxed)) {
+        0 => {
+            let Some((cpu, node)) = system::cpu_and_node().filter(|(_, node)| *node < MAX_NODES) else { return 0 };
+            if let Some(known) = NODE_OF_CPU.get(cpu) {
+                known.store(node as u16 + 1, Relaxed);
+            }
+            node
+        }
+        known => usize::from(known) - 1,
+    }
+}
+
+/// Asks the kernel to place the pages of a new mapping.
+pub fn place(start: *mut u8, bytes: usize, place: usize) {
+    if !is_placing() {
+        return;
+    }
+    if place == INTERLEAVED {
+        if let Some(nodes) = system::allowed_nodes() {
+            system::set_policy(start, bytes, INTERLEAVE, &nodes);
+        }
+        return;
+    }
+    let mut nodes = Nodes::default();
+    nodes[place / 64] = 1 << (place % 64);
+    system::set_policy(start, bytes, PREFERRED, &nodes);
+}
+
+/// Whether a present page is on another node than its place says: borrowed, as the node was full.
+pub fn is_elsewhere(page: *mut u8, place: usize) -> bool {
+    is_placing() && place != INTERLEAVED && system::node_of_page(page).is_some_and(|node| node != place)
+}

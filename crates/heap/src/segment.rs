@@ -1,0 +1,241 @@
+//! Segments: 4 MiB of memory on one node, owned by one heap.
+
+use crate::fault::Fault;
+use crate::heap::Heap;
+use crate::place::{self, PLACES};
+use crate::slices::{self, SLICES};
+use crate::span::Span;
+use crate::stack::{Linked, Stack};
+use crate::system;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+/// Size and alignment of a segment, in bytes.
+pub const SEGMENT_BYTES: usize = 4 << 20;
+/// Size of a slice, in bytes. The first slice has the header.
+pub const SLICE_BYTES: usize = SEGMENT_BYTES / SLICES;
+
+/// What the 4 MiB at an address begin with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Spans of a heap.
+    Spans,
+    /// One object with a mapping of its own.
+    Huge,
+}
+
+/// The header of a mapping.
+#[repr(C)]
+pub struct Head {
+    pub kind: Kind,
+    /// Index of the node on which it should be.
+    pub place: usize,
+    /// Size of the mapping in bytes, and where its object begins, if it is of one object.
+    pub bytes: usize,
+    pub start: usize,
+}
+
+/// The header of a segment with spans. Only the thread that runs the owner uses it, except for `owner`.
+#[repr(C)]
+pub struct Segment {
+    pub head: Head,
+    /// The heap that owns it. Constant for as long as an object is in it.
+    pub owner: *mut Heap,
+    /// Slices in use.
+    used: u64,
+    /// Slices that may have other bytes than zeros.
+    dirty: u64,
+    /// Whether its pages came from another node, as its own was full.
+    pub is_borrowed: bool,
+    /// Whether it is in its heap's list of segments with a free slice, and the links of that list.
+    pub is_listed: bool,
+    pub next: *mut Segment,
+    pub previous: *mut Segment,
+    /// The next free segment of this place.
+    link: AtomicPtr<Segment>,
+    /// The first slice of the span that has each slice.
+    first: [u8; SLICES],
+    spans: [Span; SLICES],
+}
+
+const HEAD_SLICE: u64 = 1;
+const _: () = assert!(size_of::<Segment>() <= SLICE_BYTES);
+
+// SAFETY: segments are aligned to their size, and are never unmapped.
+unsafe impl Linked for Segment {
+    fn link(&self) -> &AtomicPtr<Self> {
+        &self.link
+    }
+}
+
+/// A bit for each 4 MiB of the address space: whether a mapping of ours begins there.
+static BEGINS: [AtomicU64; 1 << (47 - 22 - 6)] = [const { AtomicU64::new(0) }; 1 << (47 - 22 - 6)];
+static MAPPED: AtomicUsize = AtomicUsize::new(0);
+static BORROWED: AtomicUsize = AtomicUsize::new(0);
+/// Free segments of each place.
+static FREE: [Stack<Segment>; PLACES] = [const { Stack::new() }; PLACES];
+
+/// Bytes of address space that the heap has mapped.
+pub fn mapped_bytes() -> usize {
+    MAPPED.load(Relaxed)
+}
+
+/// Segments in use whose memory the kernel took from another node, as their own was full.
+pub fn borrowed_segments() -> usize {
+    BORROWED.load(Relaxed)
+}
+
+/// The header of the mapping that has this object; `None` if it is not ours. An object at a multiple of 4 MiB has its header
+/// one segment below.
+#[inline]
+pub fn head_of(object: usize) -> Option<*mut Head> {
+    let start = object.wrapping_sub(1) & !(SEGMENT_BYTES - 1);
+    let number = start / SEGMENT_BYTES;
+    let word = BEGINS.get(number / 64)?;
+    (word.load(Relaxed) >> (number % 64) & 1 == 1).then(|| core::ptr::with_exposed_provenance_mut(start))
+}
+
+/// Notes that a mapping begins or ends here.
+pub fn set_begin(head: *mut Head, bytes: usize, begins: bool) {
+    let number = head.expose_provenance() / SEGMENT_BYTES;
+    let (word, bit) = (&BEGINS[number / 64], 1 << (number % 64));
+    if begins {
+        word.fetch_or(bit, Relaxed);
+        MAPPED.fetch_add(bytes, Relaxed);
+    } else {
+        word.fetch_and(!bit, Relaxed);
+        MAPPED.fetch_sub(bytes, Relaxed);
+    }
+}
+
+impl Segment {
+    /// A segment without spans: one that was given back, or a new one.
+    pub fn take(place: usize, owner: *mut Heap) -> Option<*mut Self> {
+        let segment = match FREE[place].pop() {
+            Some(segment) => segment,
+            None => Self::map(place)?,
+        };
+        // SAFETY: only this thread uses it; its second slice is its own.
+        unsafe {
+            (*segment).owner = owner;
+            let first = segment.cast::<u8>().add(SLICE_BYTES);
+            first.write_volatile(0); // Touches the page, which shows from where the kernel takes memory now.
+            (*segment).is_borrowed = place::is_elsewhere(first, place);
+            BORROWED.fetch_add((*segment).is_borrowed.into(), Relaxed);
+        }
+        Some(segment)
+    }
+
+    fn map(place: usize) -> Option<*mut Self> {
+        let segment = system::map_aligned(SEGMENT_BYTES, SEGMENT_BYTES)?.cast::<Self>();
+        place::place(segment.cast(), SEGMENT_BYTES, place);
+        let head = Head { kind: Kind::Spans, place, bytes: SEGMENT_BYTES, start: 0 };
+        // SAFETY: a new mapping of this size.
+        unsafe {
+            segment.write(Self {
+                head,
+                owner: null_mut(),
+                used: HEAD_SLICE,
+                dirty: HEAD_SLICE,
+                is_borrowed: false,
+                is_listed: false,
+                next: null_mut(),
+                previous: null_mut(),
+                link: AtomicPtr::new(null_mut()),
+                first: [0; SLICES],
+                spans: [Span::UNUSED; SLICES],
+            });
+        }
+        set_begin(segment.cast(), SEGMENT_BYTES, true);
+        Some(segment)
+    }
+
+    /// Gives a segment without spans to the heaps of its place, and its pages to the kernel.
+    ///
+    /// # Safety
+    ///
+    /// Only the caller uses it, and it is in no list.
+    pub unsafe fn give_back(segment: *mut Self) {
+        // SAFETY: no slice but the header's is in use.
+        unsafe {
+            let slices = segment.cast::<u8>().add(SLICE_BYTES);
+            if system::discard(slices, SEGMENT_BYTES - SLICE_BYTES) {
+                (*segment).dirty = HEAD_SLICE;
+            }
+            BORROWED.fetch_sub((*segment).is_borrowed.into(), Relaxed);
+            FREE[(*segment).head.place].push(&*segment);
+        }
+    }
+
+    /// Whether no span is in use.
+    pub fn is_empty(&self) -> bool {
+        self.used == HEAD_SLICE
+    }
+
+    /// Whether every slice is in use.
+    pub fn is_full(&self) -> bool {
+        self.used == !0
+    }
+
+    /// A new span, and whether its memory is still zeroed.
+    pub fn add_span(&mut self, slices: usize, class: usize, block_bytes: usize) -> Option<(*mut Span, bool)> {
+        let first = slices::find_free(self.used, slices)?;
+        let mask = slices::mask(first, slices);
+        let is_zeroed = self.dirty & mask == 0;
+        self.used |= mask;
+        self.dirty |= mask;
+        self.first[first..first + slices].fill(first as u8);
+        self.spans[first] = Span::new(first, slices, class, block_bytes);
+        Some((&raw mut self.spans[first], is_zeroed))
+    }
+
+    /// Frees a span's slices.
+    ///
+    /// # Safety
+    ///
+    /// The span is of this segment, no block of it is in use, and no list has it.
+    pub unsafe fn remove_span(&mut self, span: *mut Span) {
+        // SAFETY: the caller's promise.
+        let span = unsafe { &mut *span };
+        self.used &= !slices::mask(span.first.into(), span.slices.into());
+        *span = Span::UNUSED;
+    }
+
+    /// The segment that has this span.
+    pub fn of_span(span: *mut Span) -> *mut Self {
+        span.map_addr(|address| address & !(SEGMENT_BYTES - 1)).cast()
+    }
+
+    /// The span of an object's address. Ends the process if no object begins there.
+    ///
+    /// # Safety
+    ///
+    /// The object is in this segment.
+    #[inline]
+    pub unsafe fn span_of(segment: *mut Self, object: usize) -> *mut Span {
+        let offset = object - segment.addr();
+        // SAFETY: in bounds, as the offset is less than a segment. What is read here does not change for as long as an
+        // object is in the span, so that any thread that has the object may read it.
+        unsafe {
+            let first = usize::from((*segment).first[offset / SLICE_BYTES % SLICES]);
+            let span = &raw mut (*segment).spans[first];
+            if (*span).block_bytes == 0 {
+                Fault::Foreign.abort(object);
+            }
+            if !(*span).is_block(offset - first * SLICE_BYTES) {
+                Fault::Inside.abort(object);
+            }
+            span
+        }
+    }
+
+    /// The address of a span's first block.
+    ///
+    /// # Safety
+    ///
+    /// The span is of a segment.
+    pub unsafe fn start_of(span: *mut Span) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        unsafe { Self::of_span(span).cast::<u8>().add(usize::from((*span).first) * SLICE_BYTES) }
+    }
+}

@@ -1,0 +1,167 @@
+//! The calling thread's heaps.
+
+use crate::heap::Heap;
+use crate::place::{self, current_node};
+use crate::span;
+use core::ffi::c_void;
+use core::ptr::null_mut;
+use core::sync::atomic::{
+    AtomicU32,
+    Ordering::{AcqRel, Acquire, Relaxed},
+};
+
+/// Allocations after which a thread asks on which node it runs: that costs as much as some allocations.
+const CHECK_EVERY: u32 = 32;
+
+// A word of each thread, in the static part of its storage: the compiler's would call `__tls_get_addr`, which takes longer
+// than an allocation, and may allocate.
+core::arch::global_asm!(
+    ".pushsection .tbss.nearside_heap_current,\"awT\",@nobits",
+    ".hidden nearside_heap_current",
+    ".globl nearside_heap_current",
+    ".type nearside_heap_current,@object",
+    ".size nearside_heap_current,8",
+    ".balign 8",
+    "nearside_heap_current:",
+    ".zero 8",
+    ".popsection",
+);
+
+/// The heap from which the calling thread allocates; null at first.
+#[inline]
+fn current() -> *mut Heap {
+    let heap;
+    // SAFETY: reads this thread's word, whose offset the loader has entered.
+    unsafe {
+        core::arch::asm!(
+            "mov {heap}, qword ptr [rip + nearside_heap_current@GOTTPOFF]",
+            "mov {heap}, qword ptr fs:[{heap}]",
+            heap = out(reg) heap,
+            options(nostack, readonly, preserves_flags),
+        );
+    }
+    heap
+}
+
+fn set_current(heap: *mut Heap) {
+    // SAFETY: writes this thread's word.
+    unsafe {
+        core::arch::asm!(
+            "mov {offset}, qword ptr [rip + nearside_heap_current@GOTTPOFF]",
+            "mov qword ptr fs:[{offset}], {heap}",
+            offset = out(reg) _,
+            heap = in(reg) heap,
+            options(nostack, preserves_flags),
+        );
+    }
+}
+
+/// The heap of the node on which the calling thread runs. `None` if there is no memory for one.
+#[inline]
+pub fn local() -> Option<&'static mut Heap> {
+    // SAFETY: only this thread runs its heaps, and no caller keeps the reference beyond one allocation.
+    let heap = unsafe { current().as_mut() };
+    match heap {
+        Some(heap) if heap.until_check != 0 => {
+            heap.until_check -= 1;
+            Some(heap)
+        }
+        _ => local_slowly(),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn local_slowly() -> Option<&'static mut Heap> {
+    let heap = on(current_node())?;
+    heap.until_check = if place::is_placing() { CHECK_EVERY } else { u32::MAX };
+    set_current(heap);
+    Some(heap)
+}
+
+/// The calling thread's heap of a place.
+pub fn on(place: usize) -> Option<&'static mut Heap> {
+    let home = home();
+    let mut heap = home;
+    // SAFETY: this thread runs the heaps of the list.
+    unsafe {
+        while !heap.is_null() {
+            if (*heap).place == place {
+                return heap.as_mut();
+            }
+            heap = (*heap).next_of_thread;
+        }
+        let heap = Heap::adopt_or_create(place)?;
+        let home = if home.is_null() { heap } else { home };
+        (*heap).runner.store(home, Relaxed);
+        if heap == home {
+            set_current(heap);
+            at_exit(heap);
+        } else {
+            (*heap).next_of_thread = (*home).next_of_thread;
+            (*home).next_of_thread = heap;
+        }
+        heap.as_mut()
+    }
+}
+
+/// The thread's first heap.
+fn home() -> *mut Heap {
+    // SAFETY: this thread runs it.
+    unsafe { current().as_ref() }.map_or(null_mut(), |heap| heap.runner.load(Relaxed))
+}
+
+/// The heap if the calling thread runs it.
+///
+/// # Safety
+///
+/// The pointer is of a heap.
+#[inline]
+pub unsafe fn own(heap: *mut Heap) -> Option<&'static mut Heap> {
+    let current = current();
+    // SAFETY: heaps are never unmapped. Only this thread runs heaps with its own home; others' may change at any time.
+    unsafe {
+        let is_own = heap == current || (!current.is_null() && (*heap).runner.load(Relaxed) == home());
+        if is_own { heap.as_mut() } else { None }
+    }
+}
+
+/// The key whose destructor runs when a thread ends, plus one; 0 before there is one.
+static KEY: AtomicU32 = AtomicU32::new(0);
+
+/// Has the thread's heaps left to others when it ends.
+fn at_exit(home: *mut Heap) {
+    let mut key = KEY.load(Acquire);
+    if key == 0 {
+        span::choose_secret();
+        let mut new = 0;
+        // SAFETY: the destructor is of this library, which is never unloaded while a thread has a heap.
+        if unsafe { libc::pthread_key_create(&raw mut new, Some(ended)) } != 0 {
+            return; // The heaps of ended threads are lost.
+        }
+        match KEY.compare_exchange(0, new + 1, AcqRel, Acquire) {
+            Ok(_) => key = new + 1,
+            Err(other) => {
+                // SAFETY: no thread has used it.
+                unsafe { libc::pthread_key_delete(new) };
+                key = other;
+            }
+        }
+    }
+    // SAFETY: a key of this process. The C library may allocate, which works, as this thread has its heap.
+    unsafe { libc::pthread_setspecific(key - 1, home.cast::<c_void>()) };
+}
+
+/// A later destructor of the thread that allocates gets a new heap, and is followed by another call of this.
+unsafe extern "C" fn ended(home: *mut c_void) {
+    let mut heap = home.cast::<Heap>();
+    set_current(null_mut());
+    while !heap.is_null() {
+        // SAFETY: this thread ran the heaps of the list and has forgotten them.
+        unsafe {
+            let next = (*heap).next_of_thread;
+            Heap::abandon(heap);
+            heap = next;
+        }
+    }
+}
