@@ -1,0 +1,90 @@
+# Runs in the virtual machine of ../reserve_agent.rs: grants that the agent makes on four nodes of two CPUs.
+PATH=$(realpath ..):$PATH
+G=/sys/fs/cgroup
+mkdir $G/batch; echo +cpuset +cpu +memory > $G/cgroup.subtree_control
+cat > /tmp/agent.toml <<END
+policy = "first-touch"
+round_s = 3600
+[reserve]
+enabled = true
+limit = ["/batch"]
+[reserve.users.65534]
+grants = 2
+cores = 3
+[reserve.users.65533]
+grants = 0
+cores = 0
+END
+state() { ls -d $G/nearside-grant-*; cat $G/cpuset.cpus.isolated $G/batch/cpu.max; ls /run/nearside/grants | grep -v lock; ls /run/nearside | grep grant-; cat /proc/irq/*/smp_affinity_list; } 2> /dev/null
+wait_for() { for look in $(seq 100); do "$@" > /dev/null 2>&1 && return; sleep 0.02; done; echo "never: $*"; }
+answers() { nearside reserve enter none --pid $$ 2> /dev/null; [ $? = 1 ]; }
+start() { nearside agent --config /tmp/agent.toml 2>> /tmp/said & service=$!; wait_for answers; }
+as() { user=$1; shift; setpriv --reuid $user --regid $user --clear-groups "$@"; }
+listed() { nearside reserve list | grep -q "$1"; }
+gone() { ! ls -d $G/nearside-grant-*; }
+is_same() { state > /tmp/now; cmp -s /tmp/before /tmp/now; }
+same() { wait_for is_same; diff /tmp/before /tmp/now && echo same; }
+allowed() { grep -E '^(Cpus|Mems)_allowed_list' /proc/$1/status; }
+echo "[none]"; nearside reserve create --name db 2>&1; echo "status $?"; as 65534 nearside reserve run -- true 2>&1; echo "status $?"
+state > /tmp/before; start
+echo "[run]"
+nearside reserve run --isolate core,cache,controller --node 1 -- sh -c '
+    grep -E "^(Cpus|Mems)_allowed_list" /proc/self/status; cat /proc/self/cgroup
+    echo "grant $NEARSIDE_GRANT"; cat /sys/fs/cgroup/batch/cpu.max /sys/fs/cgroup/cpuset.cpus.isolated
+    taskset -c 0 true 2> /dev/null && echo elsewhere; exit 7' 2> /tmp/error; echo "status $?"; same
+echo "[not started]"; nearside reserve run --isolate core -- /nowhere/program 2>&1 | tail -1; same
+echo "[options]"; nearside reserve run --limit /batch --isolate controller -- true 2>&1; echo "status $?"
+echo "[user]"
+as 65534 nearside reserve run --isolate core -- sh -c 'id -u; cat /proc/self/cgroup; grep Cpus_allowed_list /proc/self/status' 2> /dev/null; echo "status $?"; same
+echo "[quota]"
+for user in 65533 65532; do as $user nearside reserve run -- true 2>&1; echo "status $?"; done
+(exec setpriv --reuid 65534 --regid 65534 --clear-groups nearside reserve run --cores 2 --isolate core --node 1 -- sleep 1000 2> /dev/null) & holder=$!; wait_for listed 65534
+as 65534 nearside reserve run --cores 2 -- true 2>&1; echo "status $?"; kill $holder; same
+echo "[killed]"
+nearside reserve run --isolate core,cache,controller --node 1 -- sleep 1000 2> /dev/null & holder=$!; wait_for listed yes
+grant=$(ls -d $G/nearside-grant-*[0-9]); begin=$(date +%s%N); kill -9 $holder; while [ -d $grant ] || [ -d $grant-idle ]; do :; done
+echo $((($(date +%s%N) - begin) / 1000000)); same
+echo "[named]"
+nearside reserve create --name db --cores 2 --isolate core,controller --node 2 --json | grep '"granted"'
+nearside reserve create --name db 2>&1; echo "status $?"
+nearside reserve enter db -- sh -c 'grep -E "^(Cpus|Mems)_allowed_list" /proc/self/status; exit 5'; echo "status $?"
+nearside reserve upgrade db --add-node 3 | head -1
+sleep 1000 & member=$!; nearside reserve enter db --pid $member; echo "status $?"; allowed $member
+nearside reserve upgrade db --share controller > /dev/null; cat $G/batch/cpu.max
+nearside reserve explain db; nearside reserve list
+echo "[strangers]"
+as 65534 nearside reserve enter db -- true 2>&1; echo "status $?"
+as 65534 nearside reserve release db 2>&1; echo "status $?"
+as 65534 nearside reserve upgrade db --add-node 0 2>&1; echo "status $?"
+as 65534 nearside reserve create --name own > /dev/null; as 65534 nearside reserve enter own --pid $$ 2>&1; echo "status $?"
+as 65534 nearside reserve release own; echo "status $?"
+sh -c 'true & exec sleep 1000' & parent=$!
+zombie() { zombie=$(cat /proc/$parent/task/$parent/children); grep -q Z.*zombie /proc/${zombie% }/status; }; wait_for zombie
+for pid in 1 2 $service $member ${zombie% } 999999 -3; do nearside reserve enter db --pid=$pid 2>&1; echo "status $?"; done | sed 's/process [0-9]*/process N/'
+kill $parent; nearside reserve release db --json; nearside reserve release db 2>&1; echo "status $?"; allowed $member; kill $member; same
+echo "[holder]"
+nearside reserve run --isolate core --node 1 -- sh -c '
+    for by in "env -u NEARSIDE_GRANT_HANDLE" env; do
+        setpriv --reuid 65534 --clear-groups $by nearside reserve release $NEARSIDE_GRANT 2>&1; echo "status $?"
+    done; grep Cpus_allowed_list /proc/self/status' 2> /dev/null; same
+echo "[moved]"
+nearside reserve run -- sleep 1000 2> /dev/null & tenant=$!; wait_for listed CPU; wait_for grep -q sleep /proc/$tenant/comm; allowed $tenant
+nearside reserve run --isolate core,cache --node 0 --local -- true 2>&1 | grep moves; allowed $tenant; kill $tenant; same
+echo "[lease]"
+nearside reserve create --name short --lease 1 --isolate core > /dev/null; wait_for listed short; wait_for gone; same
+echo "[hundred]"
+for i in $(seq 100); do nearside reserve run --isolate core,controller -- true > /dev/null 2>&1 || echo "failed $?"; done; same
+echo "[second]"; nearside agent --config /tmp/agent.toml 2>&1 | tail -1 | sed 's/process [0-9]*/process N/'
+echo "[kills]"
+seed=$(od -An -N2 -tu2 /dev/urandom | tr -d ' '); echo "seed $seed" >> /tmp/said
+for moment in $(awk -v seed=$seed 'BEGIN { srand(seed); for (i = 0; i < 24; i++) printf "%.4f\n", 0.002 + rand() * 0.15 }'); do
+    while :; do nearside reserve create --name a --isolate core,cache,controller --node 1; nearside reserve run --isolate core --node 2 -- true; nearside reserve release a; done > /dev/null 2>&1 & clients=$!
+    sleep $moment; kill -9 $service; kill $clients; wait $service $clients 2> /dev/null
+    gone > /dev/null 2>&1 || echo left >> /tmp/left
+    start; same
+done | uniq -c
+grep -c left /tmp/left
+echo "[end]"
+nearside reserve create --name db --isolate core,controller > /dev/null
+kill -TERM $service; wait $service; echo "status $?"; same; ls -A /run/nearside
+grep -v -E '^nearside agent: (policy|grants are made|an agent was killed|the control group|/|seed|restored)' /tmp/said | head
