@@ -1,6 +1,6 @@
 //! The grants that this process carries out, and what is done with them.
 
-use crate::broker::caller::{Quotas, may_enter};
+use crate::broker::caller::{Quotas, may_adopt, may_enter};
 use crate::broker::protocol::{Answer, Call};
 use crate::broker::shared_settings::SharedSettings;
 use crate::broker::{BrokerError, Settings};
@@ -32,8 +32,20 @@ struct Held {
     /// Its groups; what it shares with other grants has a journal of its own.
     journal: Journal,
     group: CgroupGroup,
+    /// Whether the group was there before, so that changes of its settings are journalled.
+    is_adopted: bool,
     /// None for a grant that stays.
     handle: Option<Handle>,
+}
+
+/// What a new grant's programs are in, and how it ends.
+enum Form {
+    /// A group of its own, until the last holder is gone.
+    Held,
+    /// A group of its own, until it is released.
+    Named,
+    /// A group that is there already, until it is released.
+    Adopted(CgroupGroup),
 }
 
 /// This process's end of a pair of sockets. The other is the grant's handle: only this process makes such sockets, the
@@ -79,7 +91,9 @@ impl Book {
     /// Answers a call.
     pub fn answer(&mut self, call: &Call, files: &[OwnedFd], peer: &Peer) -> Answered {
         let answered = match call {
-            Call::Create { request, stays } => self.create(request, *stays, peer),
+            Call::Create { request, stays: false } => self.create(request, &Form::Held, peer),
+            Call::Create { request, stays: true } => self.create(request, &Form::Named, peer),
+            Call::Adopt { request, cgroup } => self.adopt(request, cgroup, peer),
             Call::Enter { grant } => self.enter(grant.as_deref(), files, peer),
             Call::Upgrade { grant, memory, controller } => {
                 self.whose(grant.as_deref(), files, peer).and_then(|(id, uid)| {
@@ -119,13 +133,25 @@ impl Book {
         self.shared.restore().iter().for_each(|text| (self.settings.note)(text));
     }
 
-    fn create(&mut self, request: &Request, stays: bool, peer: &Peer) -> Result<Answered, BrokerError> {
+    fn adopt(&mut self, request: &Request, cgroup: &str, peer: &Peer) -> Result<Answered, BrokerError> {
+        if peer.uid != 0 {
+            return Err(BrokerError::Process("only root may make a control group a grant".to_owned()));
+        }
+        let isolates = request.clone().complete().isolate.core;
+        let group = may_adopt(cgroup, isolates, &Cgroups::find()?).map_err(BrokerError::Process)?;
+        if self.held.values().any(|held| held.group == group) {
+            return Err(BrokerError::Process(format!("control group {cgroup} is a grant already")));
+        }
+        self.create(request, &Form::Adopted(group), peer)
+    }
+
+    fn create(&mut self, request: &Request, form: &Form, peer: &Peer) -> Result<Answered, BrokerError> {
         let request = request.clone().complete();
         let broken: Vec<String> = request.violations().into_iter().map(|broken| broken.rule).collect();
         if !broken.is_empty() {
             return Err(BrokerError::Wrong(broken.join("; ")));
         }
-        if stays && request.name.is_none() {
+        if matches!(form, Form::Named) && request.name.is_none() {
             return Err(BrokerError::Wrong("a grant that stays needs a name".to_owned()));
         }
         let records = Records::lock(&self.settings.records)?;
@@ -136,8 +162,8 @@ impl Book {
             return Ok((Answer::Decided { grant: None, text, document }, None));
         };
         let [grant] = &admitted.grants[..] else { return Err(BrokerError::Wrong("one request, one grant".to_owned())) };
-        let mut held = self.carry_out(&admitted, grant, peer)?;
-        let handle = if stays { None } else { Some(handle()?) };
+        let mut held = self.carry_out(&admitted, grant, form, peer)?;
+        let handle = if matches!(form, Form::Held) { Some(handle()?) } else { None };
         for changed in admitted.moved.iter().filter_map(|moved| admitted.after.grant(moved.id)).chain([grant]) {
             records.add(changed, None)?;
         }
@@ -180,7 +206,7 @@ impl Book {
     }
 
     /// Carries out a new grant, or changes nothing.
-    fn carry_out(&mut self, admitted: &Admitted, grant: &Grant, peer: &Peer) -> Result<Held, BrokerError> {
+    fn carry_out(&mut self, admitted: &Admitted, grant: &Grant, form: &Form, peer: &Peer) -> Result<Held, BrokerError> {
         let (mut journal, put_back) = Journal::open(&self.settings.folder, &format!("grant-{}", grant.id))?;
         if !put_back.is_nothing() {
             (self.settings.note)(&format!("{}:\n{put_back}", put_back.heading()));
@@ -188,15 +214,16 @@ impl Book {
         let cgroups = Cgroups::find()?;
         let back = group_of(peer, &cgroups);
         let facts = &admitted.after.facts;
+        let adopted = if let Form::Adopted(group) = form { Some(group) } else { None };
         let moved = self.move_tenants(&admitted.moved);
-        let group = moved.and_then(|()| Ok(make_groups(&mut journal, &cgroups, grant, facts, &back)?));
+        let group = moved.and_then(|()| Ok(make_groups(&mut journal, &cgroups, grant, facts, &back, adopted)?));
         let done = group.and_then(|group| {
             let own = self.own(&admitted.after).chain([grant.clone()]).collect::<Vec<_>>();
             self.shared.follow(&admitted.after, own.into_iter())?;
             Ok(group)
         });
         match done {
-            Ok(group) => Ok(Held { journal, group, handle: None }),
+            Ok(group) => Ok(Held { journal, group, is_adopted: adopted.is_some(), handle: None }),
             Err(error) => {
                 let _ = self.follow(&self.ledger.clone());
                 let mut failed = journal.restore().failed;
@@ -208,21 +235,22 @@ impl Book {
     }
 
     /// Moves programs without isolation out of the way: the kernel moves their pages as well.
-    fn move_tenants(&self, moved: &[Moved]) -> Result<(), BrokerError> {
+    fn move_tenants(&mut self, moved: &[Moved]) -> Result<(), BrokerError> {
         for Moved { id, to, memory, .. } in moved {
-            let Some(held) = self.held.get(id) else { continue };
-            held.group.set("cpuset.cpus", &to.to_string())?;
-            held.group.set("cpuset.mems", &memory.to_string())?;
+            let Some(held) = self.held.get_mut(id) else { continue };
+            held.set("cpuset.cpus", &to.to_string())?;
+            held.set("cpuset.mems", &memory.to_string())?;
         }
         Ok(())
     }
 
-    fn move_back(&self, moved: &[Moved]) -> Result<(), BrokerError> {
+    fn move_back(&mut self, moved: &[Moved]) -> Result<(), BrokerError> {
         let back = moved.iter().filter_map(|Moved { id, from, to, .. }| {
             let grant = self.ledger.grant(*id)?;
             Some(Moved { id: *id, from: to.clone(), to: from.clone(), memory: grant.memory.clone() })
         });
-        self.move_tenants(&back.collect::<Vec<_>>())
+        let back: Vec<Moved> = back.collect();
+        self.move_tenants(&back)
     }
 
     fn enter(&self, grant: Option<&str>, files: &[OwnedFd], peer: &Peer) -> Result<Answered, BrokerError> {
@@ -249,13 +277,15 @@ impl Book {
         let Ok(Admitted { after, .. }) = decided else {
             return Ok((Answer::Decided { grant: None, text, document }, None));
         };
-        let held = self.held.get(&id).ok_or_else(|| BrokerError::NoGrant(Refusal::UnknownGrant(id).to_string()))?;
+        let held = self.held.get_mut(&id).ok_or_else(|| BrokerError::NoGrant(Refusal::UnknownGrant(id).to_string()))?;
         let nodes = |ledger: &Ledger| ledger.grant(id).map(|grant| grant.memory.to_string()).unwrap_or_default();
-        let (before, group) = (nodes(&self.ledger), held.group.clone());
-        group.set("cpuset.mems", &nodes(&after))?;
+        held.set("cpuset.mems", &nodes(&after))?;
         if let Err(error) = self.follow(&after) {
-            let _ = self.follow(&self.ledger.clone());
-            group.set("cpuset.mems", &before)?;
+            let before = self.ledger.clone();
+            let _ = self.follow(&before);
+            if let Some(held) = self.held.get_mut(&id) {
+                held.set("cpuset.mems", &nodes(&before))?;
+            }
             return Err(error);
         }
         if let Some(grant) = after.grant(id) {
@@ -329,6 +359,16 @@ impl Book {
     fn follow(&mut self, ledger: &Ledger) -> Result<(), BrokerError> {
         let own: Vec<Grant> = self.own(ledger).collect();
         self.shared.follow(ledger, own.into_iter())
+    }
+}
+
+impl Held {
+    /// Sets a value of its group.
+    fn set(&mut self, file: &str, value: &str) -> Result<(), BrokerError> {
+        if self.is_adopted {
+            self.journal.will_write(&self.group.folder().join(file), value)?;
+        }
+        Ok(self.group.set(file, value)?)
     }
 }
 

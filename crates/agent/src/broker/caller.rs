@@ -1,11 +1,12 @@
 //! Who calls, and which processes may join a grant.
 
 use crate::journal::GROUP;
-use linux::{Cgroups, Pid, Process, process_of};
+use linux::{CgroupGroup, Cgroups, Pid, Process, printable, process_of};
 use machine::chain;
 use reserve::Quota;
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
+use std::path::{Component, Path};
 
 /// What users may have, besides root. A user without an entry, and in no group that has one, may have nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -58,6 +59,39 @@ pub(super) fn may_enter(pidfd: impl AsFd, uid: u32) -> Result<Pid, String> {
         return no(&format!("it is in grant {number} already"));
     }
     Ok(pid)
+}
+
+/// The control group of this name, if it may become a grant; `isolates` is whether its CPUs are to be a partition.
+pub(super) fn may_adopt(cgroup: &str, isolates: bool, cgroups: &Cgroups) -> Result<CgroupGroup, String> {
+    let no = |why: &str| Err(format!("control group {} cannot become a grant: {why}", printable(cgroup)));
+    let path = Path::new(cgroup);
+    let parts: Vec<Component<'_>> = path.components().collect();
+    let [Component::RootDir, names @ ..] = &parts[..] else {
+        return no("it is named from the topmost one, such as /batch.slice");
+    };
+    if names.is_empty() || !names.iter().all(|name| matches!(name, Component::Normal(_))) {
+        return no("it is the topmost one, or its name has `..`");
+    }
+    let folder = cgroups.folder().join(path.strip_prefix("/").unwrap_or(path));
+    if !folder.join("cgroup.procs").is_file() {
+        return no("there is no such control group");
+    }
+    if names.iter().any(|name| name.as_os_str().to_string_lossy().starts_with(GROUP)) {
+        return no("it is a grant's own");
+    }
+    if !folder.join("cpuset.cpus").is_file() {
+        return no("it has no cpuset: write +cpuset to cgroup.subtree_control of the one above it");
+    }
+    if isolates && names.len() > 1 {
+        return no("the kernel makes partitions of topmost groups: leave --isolate core and cache out");
+    }
+    for pid in [Pid(1), Pid(std::process::id())] {
+        let of = Process::open(pid).and_then(|process| process.text("cgroup")).unwrap_or_default();
+        if linux::parse_cgroup(&of).is_some_and(|of| Path::new(&of).starts_with(path)) {
+            return no("it has the first process of the system, or the agent");
+        }
+    }
+    Ok(CgroupGroup::at(folder))
 }
 
 #[cfg(test)]

@@ -20,6 +20,13 @@ pub enum Call {
         #[serde(default)]
         stays: bool,
     },
+    /// A control group that is there already becomes a grant, which stays until it is released. Only root may.
+    Adopt {
+        /// What is asked for.
+        request: Box<Request>,
+        /// The group, named from the topmost one.
+        cgroup: String,
+    },
     /// A process joins a grant. Its pidfd comes first, then perhaps the handle.
     Enter {
         /// The grant.

@@ -1,16 +1,28 @@
 //! Grants that the agent makes for its callers, as root and other users of a virtual machine.
 
-use crate::support::{FAST, Lab};
+use crate::support::{FAST, Lab, RunOutput};
 use test_tools::Checks;
 
-const SCRIPT: &str = include_str!("programs/reserve_agent.sh");
+/// An agent that makes grants, and how to see what is left of them.
+const BEGIN: &str = include_str!("programs/reserve_agent_begin.sh");
+
+const CALLS: &str = include_str!("programs/reserve_agent_calls.sh");
+
+const KILL: &str = include_str!("programs/reserve_agent_kill.sh");
+
+const END: &str = include_str!("programs/reserve_agent_end.sh");
+
+fn run(part: &str) -> RunOutput {
+    let options = [&["--quiet", "--as-root"][..], &FAST].concat();
+    let ran = Lab::new().script("small-4x2", &options, &[BEGIN, part, END].concat()).succeeded();
+    assert!(!ran.text().contains("never: "), "{}", ran.text());
+    assert_eq!(ran.section("end"), "status 0\nsame\ngrants\n", "{}", ran.text());
+    ran
+}
 
 #[test]
 fn the_agent_makes_grants_and_nothing_is_left_of_them() {
-    let lab = Lab::new();
-    let ran = lab.script("small-4x2", &["--quiet", "--as-root", FAST[0], FAST[1]], SCRIPT).succeeded();
-    let text = ran.text();
-    assert!(!text.contains("never: "), "{text}");
+    let ran = run(CALLS);
     let checks = Checks::new();
     let part = |name: &'static str, check: &dyn Fn(&str)| checks.part(name, || check(ran.section(name)));
     part("none", &|none| {
@@ -58,18 +70,35 @@ fn the_agent_makes_grants_and_nothing_is_left_of_them() {
         assert!(lines[2].contains("moves from CPUs 0 to CPUs 2"), "{moved}");
         assert_eq!(lines[3..], ["Cpus_allowed_list:\t2", "Mems_allowed_list:\t1", "same"], "{moved}");
     });
+    part("adopt", &|adopt| {
+        for said in [
+            "/ cannot become a grant: it is the topmost one, or its name has `..`\nstatus 1\n",
+            "outer cannot become a grant: it is named from the topmost one, such as /batch.slice\nstatus 1\n",
+            "/../outer cannot become a grant: it is the topmost one, or its name has `..`\nstatus 1\n",
+            "/nowhere cannot become a grant: there is no such control group\nstatus 1\n",
+            "the kernel makes partitions of topmost groups: leave --isolate core and cache out\nstatus 1\n",
+            "only root may make a control group a grant\nstatus 1\nCpus_allowed_list:\t6\nMems_allowed_list:\t3\n67108864\n",
+            "/outer/inner is a grant already\nCpus_allowed_list:\t6\nMems_allowed_list:\t2-3\n",
+            "Cpus_allowed_list:\t2-3\nMems_allowed_list:\t1\n\nroot\ntaskset 1\nrestored\nsame\n",
+        ] {
+            assert!(adopt.contains(said), "{said}: {adopt}");
+        }
+    });
     part("lease", &|lease| assert_eq!(lease, "same\n"));
     part("hundred", &|hundred| assert_eq!(hundred, "same\n"));
     part("second", &|second| assert!(second.contains("an agent is running already (process N)"), "{second}"));
-    part("kills", &|kills| {
-        let (each, left) = kills.split_once('\n').unwrap();
-        assert_eq!(each.trim(), "24 same", "{kills}");
-        assert!(left.trim().parse::<u32>().unwrap() >= 5, "too few kills hit a grant: {kills}");
-    });
-    part("end", &|end| assert_eq!(end, "status 0\nsame\ngrants\n", "{end}"));
 }
 
-/// What users without the right to a grant are told, and which processes no grant takes.
+#[test]
+fn an_agent_that_is_killed_while_it_makes_grants_leaves_none() {
+    let ran = run(KILL);
+    let kills = ran.section("kills");
+    let (each, left) = kills.split_once('\n').unwrap();
+    assert_eq!(each.trim(), "12 same", "{}", ran.text());
+    assert!(left.trim().parse::<u32>().unwrap() >= 3, "too few kills hit a grant: {kills}");
+}
+
+/// What the agent answers users without the right to a grant, and which processes no grant takes.
 fn strangers(section: &str) {
     let (others, own) = section.split_once("process N").unwrap();
     assert_eq!(others.matches("is another user's\nstatus 1\n").count(), 3, "{section}");

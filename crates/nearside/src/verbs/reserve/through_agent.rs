@@ -1,4 +1,4 @@
-//! `nearside reserve create`, `enter`, `upgrade`, and what else the agent does for its callers.
+//! `nearside reserve create`, `adopt`, `enter`, `upgrade`, and what else the agent does for its callers.
 
 use super::REFUSED;
 use super::request_options::RequestOptions;
@@ -39,6 +39,29 @@ Examples:
 
 Exit codes: 0 granted, 1 failed, 2 wrong command line, 3 not admitted, 4 no agent.")]
 pub struct Create {
+    #[command(flatten)]
+    request: RequestOptions,
+    /// Print the answer as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Make a control group that is there already a grant, as root
+///
+/// For containers, Slurm steps and units. Its processes stay where they are, and get the grant's CPUs and memory. Its
+/// settings come back when the grant is released. The kernel makes partitions (--isolate core, cache) of topmost groups
+/// only.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  sudo nearside reserve adopt --cgroup /system.slice/postgresql.service --cores 4 --isolate controller
+  sudo nearside reserve adopt --cgroup /batch.slice --name batch --cores 8 --isolate core
+
+Exit codes: 0 granted, 1 failed, 2 wrong command line, 3 not admitted, 4 no agent.")]
+pub struct Adopt {
+    /// The control group, named from the topmost one
+    #[arg(long, value_name = "CGROUP")]
+    cgroup: String,
     #[command(flatten)]
     request: RequestOptions,
     /// Print the answer as JSON
@@ -119,6 +142,12 @@ pub fn create(arguments: &Create) -> Result<ExitCode, Box<dyn Error>> {
         return Err(UsageError::boxed("a grant that stays needs a name: --name NAME"));
     }
     let (answer, _) = call(&connect()?, &Call::Create { request: Box::new(request), stays: true }, &[])?;
+    decided(answer, arguments.json)
+}
+
+pub fn adopt(arguments: &Adopt) -> Result<ExitCode, Box<dyn Error>> {
+    let request = Box::new(arguments.request.request()?);
+    let (answer, _) = call(&connect()?, &Call::Adopt { request, cgroup: arguments.cgroup.clone() }, &[])?;
     decided(answer, arguments.json)
 }
 

@@ -1,30 +1,4 @@
-# Runs in the virtual machine of ../reserve_agent.rs: grants that the agent makes on four nodes of two CPUs.
-PATH=$(realpath ..):$PATH
-G=/sys/fs/cgroup
-mkdir $G/batch; echo +cpuset +cpu +memory > $G/cgroup.subtree_control
-cat > /tmp/agent.toml <<END
-policy = "first-touch"
-round_s = 3600
-[reserve]
-enabled = true
-limit = ["/batch"]
-[reserve.users.65534]
-grants = 2
-cores = 3
-[reserve.users.65533]
-grants = 0
-cores = 0
-END
-state() { ls -d $G/nearside-grant-*; cat $G/cpuset.cpus.isolated $G/batch/cpu.max; ls /run/nearside/grants | grep -v lock; ls /run/nearside | grep grant-; cat /proc/irq/*/smp_affinity_list; } 2> /dev/null
-wait_for() { for look in $(seq 100); do "$@" > /dev/null 2>&1 && return; sleep 0.02; done; echo "never: $*"; }
-answers() { nearside reserve enter none --pid $$ 2> /dev/null; [ $? = 1 ]; }
-start() { nearside agent --config /tmp/agent.toml 2>> /tmp/said & service=$!; wait_for answers; }
-as() { user=$1; shift; setpriv --reuid $user --regid $user --clear-groups "$@"; }
-listed() { nearside reserve list | grep -q "$1"; }
-gone() { ! ls -d $G/nearside-grant-*; }
-is_same() { state > /tmp/now; cmp -s /tmp/before /tmp/now; }
-same() { wait_for is_same; diff /tmp/before /tmp/now && echo same; }
-allowed() { grep -E '^(Cpus|Mems)_allowed_list' /proc/$1/status; }
+# Runs in the virtual machine of ../reserve_agent.rs: what users ask of the agent.
 echo "[none]"; nearside reserve create --name db 2>&1; echo "status $?"; as 65534 nearside reserve run -- true 2>&1; echo "status $?"
 state > /tmp/before; start
 echo "[run]"
@@ -69,22 +43,20 @@ nearside reserve run --isolate core --node 1 -- sh -c '
     done; grep Cpus_allowed_list /proc/self/status' 2> /dev/null; same
 echo "[moved]"
 nearside reserve run -- sleep 1000 2> /dev/null & tenant=$!; wait_for listed CPU; wait_for grep -q sleep /proc/$tenant/comm; allowed $tenant
-nearside reserve run --isolate core,cache --node 0 --local -- true 2>&1 | grep moves; allowed $tenant; kill $tenant; same
+nearside reserve run --isolate core,cache --cpus 0 -- true 2>&1 | grep moves; allowed $tenant; kill $tenant; same
+echo "[adopt]"
+mkdir -p $G/outer/inner $G/none; echo +cpuset +memory > $G/outer/cgroup.subtree_control
+sleep 1000 & member=$!; echo $member > $G/outer/inner/cgroup.procs
+for group in / outer /../outer /nowhere /outer/inner; do nearside reserve adopt --cgroup $group --isolate core 2>&1; echo "status $?"; done
+as 65534 nearside reserve adopt --cgroup /outer 2>&1; echo "status $?"
+settings() { cat $G/outer/inner/cpuset.cpus $G/outer/inner/cpuset.mems $G/outer/inner/memory.max $G/outer/cpuset.cpus $G/outer/cpuset.cpus.partition; }
+settings > /tmp/settings
+nearside reserve adopt --cgroup /outer/inner --cpus 6 --node 3 --bytes 64M --name inner > /dev/null; allowed $member; cat $G/outer/inner/memory.max
+nearside reserve upgrade inner --add-node 2 > /dev/null; nearside reserve adopt --cgroup /outer/inner 2>&1; allowed $member; nearside reserve release inner
+nearside reserve adopt --cgroup /outer --cpus 2-3 --isolate core --name outer > /dev/null; allowed $member; cat $G/cpuset.cpus.isolated $G/outer/cpuset.cpus.partition; taskset -c 2 true 2> /dev/null; echo "taskset $?"
+nearside reserve release outer; settings | cmp - /tmp/settings && echo restored; kill $member; same
 echo "[lease]"
 nearside reserve create --name short --lease 1 --isolate core > /dev/null; wait_for listed short; wait_for gone; same
 echo "[hundred]"
 for i in $(seq 100); do nearside reserve run --isolate core,controller -- true > /dev/null 2>&1 || echo "failed $?"; done; same
 echo "[second]"; nearside agent --config /tmp/agent.toml 2>&1 | tail -1 | sed 's/process [0-9]*/process N/'
-echo "[kills]"
-seed=$(od -An -N2 -tu2 /dev/urandom | tr -d ' '); echo "seed $seed" >> /tmp/said
-for moment in $(awk -v seed=$seed 'BEGIN { srand(seed); for (i = 0; i < 24; i++) printf "%.4f\n", 0.002 + rand() * 0.15 }'); do
-    while :; do nearside reserve create --name a --isolate core,cache,controller --node 1; nearside reserve run --isolate core --node 2 -- true; nearside reserve release a; done > /dev/null 2>&1 & clients=$!
-    sleep $moment; kill -9 $service; kill $clients; wait $service $clients 2> /dev/null
-    gone > /dev/null 2>&1 || echo left >> /tmp/left
-    start; same
-done | uniq -c
-grep -c left /tmp/left
-echo "[end]"
-nearside reserve create --name db --isolate core,controller > /dev/null
-kill -TERM $service; wait $service; echo "status $?"; same; ls -A /run/nearside
-grep -v -E '^nearside agent: (policy|grants are made|an agent was killed|the control group|/|seed|restored)' /tmp/said | head
