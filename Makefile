@@ -157,7 +157,7 @@ install: $(nearside) $(library)/libnearside.so.1
 	install -d $(root)/lib/systemd/system $(DESTDIR)$(SYSCONFDIR)
 	sed 's#@bindir@#$(PREFIX)/bin#; s#@sysconfdir@#$(SYSCONFDIR)#' packaging/nearside.service > $(unit)
 	chmod 644 $(unit)
-	install -m 644 packaging/keep-balancing.conf packaging/socket-group.conf $(root)/lib/nearside
+	install -m 644 packaging/keep-balancing.conf packaging/reserve.conf packaging/socket-group.conf $(root)/lib/nearside
 	test -e $(configuration) || install -m 644 packaging/nearside.toml $(configuration)
 
 # From what was built, so that a package has the tested programs.

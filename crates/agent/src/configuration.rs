@@ -2,10 +2,12 @@
 
 use crate::scope::ProcessSelection;
 use linux::{PrivateFolder, PrivateFolderError, Trust};
-use machine::{Mistake, Violation, bounded, read_checked, size};
+use machine::{CpuSet, Mistake, Violation, bounded, read_checked, size};
 use placement::{PolicyName, Thresholds};
+use reserve::{Quota, Rule};
 use rustix::process::geteuid;
 use serde::{Deserialize, Deserializer, Serialize};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::string::FromUtf8Error;
@@ -42,6 +44,8 @@ pub struct Configuration {
     pub metrics: MetricsSettings,
     /// The decision log.
     pub log: LogSettings,
+    /// Grants: cores, caches, memory and bandwidth for single programs.
+    pub reserve: ReserveSettings,
     /// The policies' thresholds; `docs/place.md` lists them.
     pub thresholds: Thresholds,
 }
@@ -67,6 +71,30 @@ pub struct SocketSettings {
     pub owner: Option<String>,
     /// The group whose members may use it, by name or number; default: the group that runs the service.
     pub group: Option<String>,
+}
+
+/// Grants, which the agent carries out for users of this machine. Needs root.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ReserveSettings {
+    /// Whether the agent makes grants.
+    pub enabled: bool,
+    /// The CPUs that grants are made of; default: all.
+    pub zone: Option<CpuSet>,
+    /// CPUs that no grant gets.
+    pub keep_back: CpuSet,
+    /// The test of guarded controllers.
+    pub rule: Rule,
+    /// Leave programs without isolation where they are, also in the way of a request.
+    pub keep_tenants: bool,
+    /// Guard controllers and routes also on machines without a cache directory.
+    pub without_directory: bool,
+    /// Control groups whose CPU time is limited while a controller is guarded, named from the topmost one.
+    pub limit: Vec<String>,
+    /// What users may have, by name or number.
+    pub users: BTreeMap<String, Quota>,
+    /// What members of groups may have, by name or number.
+    pub groups: BTreeMap<String, Quota>,
 }
 
 /// Metrics as a file, for `node_exporter`'s textfile collector.
@@ -107,6 +135,7 @@ impl Default for Configuration {
             socket: SocketSettings::default(),
             metrics: MetricsSettings::default(),
             log: LogSettings::default(),
+            reserve: ReserveSettings::default(),
             thresholds: Thresholds::default(),
         }
     }
@@ -213,13 +242,14 @@ impl Configuration {
             let is_absolute = path.as_ref().is_none_or(|path| path.is_absolute());
             must(field, is_absolute, "must be an absolute path");
         }
-        for (table, chosen) in [("managed", &self.managed), ("not_managed", &self.not_managed)] {
-            let absolute = chosen.cgroups.iter().all(|group| group.starts_with('/'));
-            must(
-                &format!("{table}.cgroups"),
-                absolute,
-                "must be a path from the root of the hierarchy, such as /batch",
-            );
+        let groups = [
+            ("managed.cgroups", &self.managed.cgroups),
+            ("not_managed.cgroups", &self.not_managed.cgroups),
+            ("reserve.limit", &self.reserve.limit),
+        ];
+        for (field, groups) in groups {
+            let absolute = groups.iter().all(|group| group.starts_with('/'));
+            must(field, absolute, "must be a path from the root of the hierarchy, such as /batch");
         }
         found
     }
@@ -316,6 +346,9 @@ mod tests {
             ]
         );
         assert!(wrong("[managed]\ncgroups = [\"batch\"]\n").contains(":2: managed.cgroups: must be a path"));
+        assert!(wrong("[reserve]\nlimit = [\"batch\"]\n").contains(":2: reserve.limit: must be a path"));
+        assert!(wrong("[reserve]\nzone = \"4-\"\n").contains(":2: reserve.zone: "));
+        assert!(wrong("[reserve.users.a]\ngrants = -1\ncores = 1\n").contains("reserve.users.a"));
         assert!(wrong("round_s = nan\n").contains("must be from"));
         assert!(wrong("= 7").starts_with("/etc/nearside.toml:1: "));
         assert_eq!(wrong("round_s = 1.0\nround_s = 2.0\n"), "/etc/nearside.toml:2: round_s: duplicate key");

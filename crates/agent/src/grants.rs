@@ -5,4 +5,5 @@ mod carry_out;
 mod records;
 
 pub use carry_out::{CarryOutError, Limit, carry_out};
+pub(crate) use carry_out::{idle_cpus, make_groups};
 pub use records::{GrantRecord, Records, RecordsError, has_record, read_records};

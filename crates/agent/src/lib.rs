@@ -5,6 +5,7 @@
 //! - [`Agent`] is the loop, with [`Options`].
 //! - [`control`] is the socket through which clients query and pause it.
 //! - [`Configuration`] is the service's configuration; [`Scope`] selects the processes that it manages.
+//! - [`broker`] carries grants out for users of the machine.
 //! - [`Status`] is its live status, for clients.
 //!
 //! ```no_run
@@ -32,6 +33,7 @@
 
 mod actor;
 mod agent;
+pub mod broker;
 mod configuration;
 pub mod control;
 mod copies;
@@ -68,7 +70,7 @@ mod work_time;
 
 pub use agent::{Agent, ONE_NODE, ProgramStart};
 pub use configuration::{
-    Configuration, ConfigurationError, KernelBalancing, LogSettings, MetricsSettings, SocketSettings,
+    Configuration, ConfigurationError, KernelBalancing, LogSettings, MetricsSettings, ReserveSettings, SocketSettings,
 };
 pub use decision_log::LogError;
 pub use error::AgentError;

@@ -1,5 +1,6 @@
 //! Which processes are managed: by user, program name or control group.
 
+use crate::journal::GROUP;
 use linux::{Cgroups, Pid, Process};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -37,6 +38,8 @@ pub struct Scope {
     not_managed: Resolved,
     /// If set, only this user's processes may be placed.
     only_of: Option<u32>,
+    /// Whether programs with grants are left alone.
+    leaves_grants: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -71,13 +74,19 @@ impl Scope {
         user: impl Fn(&str) -> Option<u32>,
     ) -> Result<Self, NoSuchUser> {
         let (managed, not_managed) = (Resolved::new(managed, &user)?, Resolved::new(not_managed, &user)?);
-        Ok(Self { managed, not_managed, only_of: None })
+        Ok(Self { managed, not_managed, ..Self::default() })
     }
 
     /// Restricts the selection to one user's processes, for users who may not place those of others.
     #[must_use]
     pub fn of_user(self, uid: u32) -> Self {
         Self { only_of: Some(uid), ..self }
+    }
+
+    /// Excludes programs with grants.
+    #[must_use]
+    pub fn without_grants(self) -> Self {
+        Self { leaves_grants: true, ..self }
     }
 
     /// Whether a process is managed; false once it has ended.
@@ -90,6 +99,11 @@ impl Scope {
     pub fn why_not(&self, process: &ProcessAttributes) -> Option<String> {
         if self.only_of.is_some_and(|uid| process.uid != uid) {
             return Some(format!("it belongs to user {}, and only root may place other users' processes", process.uid));
+        }
+        if self.leaves_grants
+            && process.cgroup.as_deref().is_some_and(|group| group.trim_start_matches('/').starts_with(GROUP))
+        {
+            return Some("it has a grant, whose CPUs and memory are its own".to_owned());
         }
         if let Some(why) = self.not_managed.matches(process) {
             return Some(format!("the configuration leaves {why} alone"));
@@ -153,6 +167,15 @@ mod tests {
         assert_eq!(scope.why_not(&process(0, "sh", "/")), None);
         let why = scope.why_not(&process(70, "sh", "/")).unwrap();
         assert_eq!(why, "the configuration leaves processes of user 70 alone");
+    }
+
+    #[test]
+    fn programs_with_grants_are_left_alone_where_grants_are_made() {
+        let with_grant = process(70, "sh", "/nearside-grant-7");
+        assert_eq!(Scope::default().why_not(&with_grant), None);
+        let why = Scope::default().without_grants().why_not(&with_grant).unwrap();
+        assert_eq!(why, "it has a grant, whose CPUs and memory are its own");
+        assert_eq!(Scope::default().without_grants().why_not(&process(70, "sh", "/batch")), None);
     }
 
     #[test]

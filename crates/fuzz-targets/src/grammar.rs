@@ -1,6 +1,7 @@
 //! Files and words of users.
 
 use agent::Configuration;
+use agent::broker::read_call;
 use explore::Campaign;
 use machine::{CpuSet, Machine, NodeId, NodeSet, Selection};
 use reserve::{Asker, Control, Facts, Ledger, Plan, Rules, read_calls};
@@ -65,6 +66,14 @@ pub(crate) fn calls(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     if let Ok(actions) = read_calls(text) {
         let _ = small_ledger().apply(&actions, &Asker::default());
+    }
+}
+
+/// Calls of the broker: writing a call and reading it back gives the same call.
+pub(crate) fn broker_call(bytes: &[u8]) {
+    if let Ok(call) = read_call(bytes) {
+        let written = serde_json::to_vec(&call).expect("a call has JSON");
+        assert_eq!(read_call(&written), Ok(call));
     }
 }
 

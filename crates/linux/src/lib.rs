@@ -116,7 +116,9 @@ pub use processes::child::{ChildSetup, Credentials, wait_with_peak};
 pub use processes::cpu_time::{ThreadTimes, process_cpu_time, thread_times};
 pub use processes::current_node::CurrentNode;
 pub use processes::lease::is_open_for_writing;
+pub use processes::messages::{MOST_FILES, Message, message_pair, receive, send};
 pub use processes::peer::{Peer, peer};
+pub use processes::pidfd::{PidfdError, process_of};
 pub use processes::process::{
     MalformedLine, Mapping, Pid, Process, ProcessError, Status, Tid, parse_maps, parse_status, printable,
 };

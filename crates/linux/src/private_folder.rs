@@ -248,13 +248,32 @@ impl PrivateFolder {
     /// Makes a socket that listens, with exactly this mode, owner and group; other owners need `CAP_CHOWN`. The mode is
     /// set on the socket's own descriptor before it has a name, and the rest on a descriptor of what has got the name.
     pub fn listen(&self, name: &str, mode: u32, owner: (u32, u32)) -> Result<UnixListener, PrivateFolderError> {
+        self.listen_as(SocketType::STREAM, name, mode, owner)
+    }
+
+    /// Like [`listen`](Self::listen), for messages instead of streams (`SOCK_SEQPACKET`).
+    pub fn listen_for_messages(
+        &self,
+        name: &str,
+        mode: u32,
+        owner: (u32, u32),
+    ) -> Result<UnixListener, PrivateFolderError> {
+        self.listen_as(SocketType::SEQPACKET, name, mode, owner)
+    }
+
+    fn listen_as(
+        &self,
+        kind: SocketType,
+        name: &str,
+        mode: u32,
+        owner: (u32, u32),
+    ) -> Result<UnixListener, PrivateFolderError> {
         let path = self.path.join(name);
         let failed = |what| PrivateFolderError::system::<Errno>(what, &path);
         let name = one_name(name, &path)?;
         let address = SocketAddrUnix::new(&path).map_err(failed("make the socket"))?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket =
-            socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(failed("make a socket for"))?;
+        let socket = socket_with(AddressFamily::UNIX, kind, flags, None).map_err(failed("make a socket for"))?;
         // Linux gives this mode, less the umask, to the file that `bind` makes.
         fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(failed("restrict"))?;
         bind(&socket, &address).map_err(failed("make the socket"))?;

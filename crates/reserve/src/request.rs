@@ -16,6 +16,7 @@ const MOST_CORES: u32 = 8192;
 
 /// A request for cores and memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Request {
     /// What others call the grant.
     pub name: Option<String>,
@@ -68,6 +69,7 @@ pub enum Memory {
 
 /// What a grant does not share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Isolation {
     /// Its cores: no other grant has them, and their SMT siblings idle.
     pub core: bool,

@@ -231,7 +231,7 @@ impl Serving {
 }
 
 /// Why a further client of a user is refused; `connected` has the user of each client.
-fn no_slot(connected: impl Iterator<Item = u32>, uid: u32) -> Option<String> {
+pub(crate) fn no_slot(connected: impl Iterator<Item = u32>, uid: u32) -> Option<String> {
     let has_own_slots = |uid: u32| uid == 0 || uid == geteuid().as_raw();
     let (mut of_user, mut of_others) = (0, 0);
     for other in connected {

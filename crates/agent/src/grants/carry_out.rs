@@ -56,8 +56,13 @@ impl Limit {
         cgroups.iter().map(|cgroup| Self { cgroup: cgroup.clone(), cpus }).collect()
     }
 
+    /// Its file.
+    pub(crate) fn file(&self, cgroups: &Cgroups) -> PathBuf {
+        cgroups.folder().join(self.cgroup.trim_start_matches('/')).join("cpu.max")
+    }
+
     /// The text of `cpu.max`.
-    fn cpu_max(&self) -> String {
+    pub(crate) fn cpu_max(&self) -> String {
         let quota = (self.cpus * PERIOD_US).max(LEAST_US);
         format!("{quota:.0} {PERIOD_US:.0}")
     }
@@ -72,29 +77,63 @@ pub fn carry_out(
     limits: &[Limit],
 ) -> Result<CgroupGroup, CarryOutError> {
     let cgroups = Cgroups::find()?;
-    let back = own_group(&cgroups)?;
-    let idle = idle_cpus(grant, facts);
-    if !idle.is_empty() {
-        let group = CgroupGroup::below(&cgroups, &format!("{GROUP}{}-idle", grant.id));
-        make(journal, &group, &back)?;
-        group.set("cpuset.cpus", &idle.to_string())?;
-        group.make_partition(Partition::Isolated)?;
-    }
-    let group = CgroupGroup::below(&cgroups, &format!("{GROUP}{}", grant.id));
-    make(journal, &group, &back)?;
-    group.set("cpuset.cpus", &grant.cpus.to_string())?;
-    group.set("cpuset.mems", &grant.memory.to_string())?;
-    if let Some(bytes) = grant.request.bytes {
-        group.set("memory.max", &bytes.to_string())?;
-    }
+    let group = make_groups(journal, &cgroups, grant, facts, &own_group(&cgroups)?, None)?;
     if grant.request.isolate.core {
-        // Load is balanced within a partition of several CPUs only if it is not isolated.
-        group.make_partition(if grant.cpus.len() == 1 { Partition::Isolated } else { Partition::Root })?;
-        let all: CpuSet = grant.cpus.iter().chain(idle.iter()).collect();
+        let all: CpuSet = grant.cpus.iter().chain(idle_cpus(grant, facts).iter()).collect();
         move_interrupts(journal, &all, facts)?;
     }
     limits.iter().try_for_each(|limit| set_limit(journal, &cgroups, limit))?;
     Ok(group)
+}
+
+/// Makes the groups of a grant: that of its programs, which is returned, and that of CPUs that idle. Their processes go
+/// to the group `back` in the end. An adopted group exists already, and keeps its processes.
+pub(crate) fn make_groups(
+    journal: &mut Journal,
+    cgroups: &Cgroups,
+    grant: &Grant,
+    facts: &Facts,
+    back: &Path,
+    adopted: Option<&CgroupGroup>,
+) -> Result<CgroupGroup, CarryOutError> {
+    let idle = idle_cpus(grant, facts);
+    if !idle.is_empty() {
+        let group = CgroupGroup::below(cgroups, &format!("{GROUP}{}-idle", grant.id));
+        make(journal, &group, back)?;
+        group.set("cpuset.cpus", &idle.to_string())?;
+        group.make_partition(Partition::Isolated)?;
+    }
+    let new = || CgroupGroup::below(cgroups, &format!("{GROUP}{}", grant.id));
+    let group = adopted.cloned().unwrap_or_else(new);
+    if adopted.is_none() {
+        make(journal, &group, back)?;
+    }
+    let mut will_set = |file: &str, value: &str| match adopted {
+        Some(group) => journal.will_write(&group.folder().join(file), value),
+        // A group of the grant's own is removed in the end.
+        None => Ok(()),
+    };
+    let memory_max = grant.request.bytes.map(|bytes| whole_pages(bytes).to_string());
+    let settings = [("cpuset.cpus", Some(grant.cpus.to_string())), ("cpuset.mems", Some(grant.memory.to_string()))];
+    for (file, value) in settings.into_iter().chain([("memory.max", memory_max)]) {
+        if let Some(value) = value {
+            will_set(file, &value)?;
+            group.set(file, &value)?;
+        }
+    }
+    if grant.request.isolate.core {
+        // Load is balanced within a partition of several CPUs only if it is not isolated.
+        let kind = if grant.cpus.len() == 1 { Partition::Isolated } else { Partition::Root };
+        will_set("cpuset.cpus.partition", kind.name())?;
+        group.make_partition(kind)?;
+    }
+    Ok(group)
+}
+
+/// A limit of memory as the kernel reports it back.
+fn whole_pages(bytes: u64) -> u64 {
+    let page = rustix::param::page_size() as u64;
+    bytes / page * page
 }
 
 /// The folder of this process's group.
@@ -109,7 +148,7 @@ fn make(journal: &mut Journal, group: &CgroupGroup, back: &Path) -> Result<(), C
 }
 
 /// CPUs that no program may have beside the grant: siblings of its cores, and other cores of its exclusive cache.
-fn idle_cpus(grant: &Grant, facts: &Facts) -> CpuSet {
+pub(crate) fn idle_cpus(grant: &Grant, facts: &Facts) -> CpuSet {
     let is_exclusive = grant.request.isolate.cache == CacheIsolation::Exclusive;
     let cache = grant.cache.filter(|_| is_exclusive).map(|cache| &facts.caches[cache]);
     let others = cache.into_iter().flat_map(CpuSet::iter).filter(|&cpu| !grant.cpus.contains(cpu));
@@ -131,8 +170,7 @@ fn move_interrupts(journal: &mut Journal, away: &CpuSet, facts: &Facts) -> Resul
 }
 
 fn set_limit(journal: &mut Journal, cgroups: &Cgroups, limit: &Limit) -> Result<(), CarryOutError> {
-    let folder = cgroups.folder().join(limit.cgroup.trim_start_matches('/'));
-    let file = folder.join("cpu.max");
+    let file = limit.file(cgroups);
     if !file.is_file() {
         return Err(CarryOutError::NoSuchGroup(limit.cgroup.clone()));
     }

@@ -21,8 +21,11 @@ pub struct GrantRecord {
     pub pid: Pid,
     /// Start time of that process, in clock ticks since boot.
     pub started: u64,
-    /// The program.
+    /// The program; empty where the agent carries the grant out.
     pub command: String,
+    /// Whether the agent carries it out, which then is the one to release it.
+    #[serde(default)]
+    pub by_agent: bool,
 }
 
 /// Why the records cannot be used.
@@ -70,18 +73,27 @@ impl Records {
         Ok(Self { folder, _lock: lock })
     }
 
-    /// Adds a record of this process.
-    pub fn add(&self, grant: &Grant, command: &str) -> Result<(), RecordsError> {
+    /// Adds or replaces a record of this process. Without a command, the agent carries the grant out.
+    pub fn add(&self, grant: &Grant, command: Option<&str>) -> Result<(), RecordsError> {
         let pid = Pid(std::process::id());
         let start = Process::open(pid).and_then(|process| process.start_time());
         let started = start.map_err(|error| RecordsError::Write(io::Error::other(error)))?.ticks;
-        let record = GrantRecord { grant: grant.clone(), pid, started, command: command.to_owned() };
+        let by_agent = command.is_none();
+        let command = command.unwrap_or_default().to_owned();
+        let record = GrantRecord { grant: grant.clone(), pid, started, command, by_agent };
         let name = name(grant.id);
         // One that is left of a killed process is replaced.
         let _ = self.folder.remove(&name);
         let mut file = self.folder.file(&name, 0o644)?;
         let text = serde_json::to_vec(&record).map_err(|error| RecordsError::Write(error.into()))?;
         file.write_all(&text).map_err(RecordsError::Write)
+    }
+
+    /// Removes what processes left that were killed.
+    pub fn sweep(&self) -> io::Result<()> {
+        let living: Vec<String> = read_records(self.folder.path()).iter().map(|record| name(record.grant.id)).collect();
+        let left = self.folder.names()?.into_iter().filter(|name| name.ends_with(".json") && !living.contains(name));
+        left.into_iter().try_for_each(|name| self.folder.remove(&name))
     }
 
     /// Removes a record. The process that carries the grant out then undoes it.

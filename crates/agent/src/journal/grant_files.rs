@@ -24,10 +24,17 @@ pub(super) fn is_setting(path: &Path, before: &str) -> bool {
         return before.parse::<CpuSet>().is_ok();
     }
     let stays_below = path.components().all(|part| part != Component::ParentDir);
-    let is_limit = text.starts_with(CGROUPS) && stays_below && path.ends_with("cpu.max");
-    let quota =
-        before.split_once(' ').is_some_and(|(quota, period)| (quota == "max" || is_number(quota)) && is_number(period));
-    is_limit && quota
+    let is_size = |text: &str| text == "max" || is_number(text);
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    text.starts_with(CGROUPS)
+        && stays_below
+        && match name {
+            "cpu.max" => before.split_once(' ').is_some_and(|(quota, period)| is_size(quota) && is_number(period)),
+            "cpuset.cpus" | "cpuset.mems" => before.parse::<CpuSet>().is_ok(),
+            "cpuset.cpus.partition" => before == "member",
+            "memory.max" => is_size(before),
+            _ => false,
+        }
 }
 
 #[cfg(test)]
@@ -47,6 +54,10 @@ mod tests {
             ("/proc/irq/9/smp_affinity_list", "0-47"),
             ("/sys/fs/cgroup/batch/cpu.max", "max 100000"),
             ("/sys/fs/cgroup/a/b/cpu.max", "5000 10000"),
+            ("/sys/fs/cgroup/a/cpuset.cpus", ""),
+            ("/sys/fs/cgroup/a/b/cpuset.mems", "0-1"),
+            ("/sys/fs/cgroup/a/cpuset.cpus.partition", "member"),
+            ("/sys/fs/cgroup/a/memory.max", "max"),
         ] {
             assert!(is_setting(Path::new(path), before), "{path}");
         }
@@ -56,6 +67,10 @@ mod tests {
             ("/sys/fs/cgroup/../../etc/cpu.max", "max 1"),
             ("/sys/fs/cgroup/a/cgroup.procs", "1 1"),
             ("/sys/fs/cgroup/a/cpu.max", "max"),
+            ("/sys/fs/cgroup/a/cpuset.cpus", "x"),
+            ("/sys/fs/cgroup/a/cpuset.cpus.partition", "root"),
+            ("/sys/fs/cgroup/a/memory.max", ""),
+            ("/sys/fs/cgroup/a/cgroup.kill", "1"),
             ("/etc/passwd", "max 1"),
         ] {
             assert!(!is_setting(Path::new(path), before), "{path}");

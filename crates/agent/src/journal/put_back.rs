@@ -87,7 +87,11 @@ impl System {
 
     /// What was changed for grants, in reverse: limits and interrupts, then the groups.
     fn put_back_grants(&self, record: &JournalRecord, done: &mut PutBack) {
-        for (path, replaced) in &record.settings {
+        // CPUs of a partition change only once it is an ordinary group again.
+        let is_partition = |path: &Path| path.ends_with("cpuset.cpus.partition");
+        let mut settings: Vec<_> = record.settings.iter().collect();
+        settings.sort_by_key(|(path, _)| !is_partition(path));
+        for (path, replaced) in settings {
             if !grant_files::is_setting(path, &replaced.before) {
                 done.failed.push(format!("{} is not a setting that grants change", path.display()));
                 continue;
@@ -96,11 +100,12 @@ impl System {
             match switch.value().map(|now| replaced.verdict(&now, Clone::clone)) {
                 Ok(Verdict::AsBefore) => {}
                 Ok(Verdict::Theirs) => done.theirs += 1,
-                Ok(Verdict::Ours) => match switch.set(&replaced.before) {
-                    Ok(()) => done.switches.push(path.to_owned()),
+                // The kernel takes an empty list only with its line's end.
+                Ok(Verdict::Ours) => match switch.set(&format!("{}\n", replaced.before)) {
+                    Ok(()) => done.switches.push(path.clone()),
                     Err(error) => done.failed.push(chain(&error)),
                 },
-                // A limited group that its owner has removed needs no restoring.
+                // A limited or adopted group that its owner has removed needs no restoring.
                 Err(error) if error.source.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => done.failed.push(chain(&error)),
             }

@@ -56,7 +56,8 @@ pub enum CgroupGroupError {
 }
 
 impl Partition {
-    fn name(self) -> &'static str {
+    /// The kernel's word for it.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Root => "root",
             Self::Isolated => "isolated",

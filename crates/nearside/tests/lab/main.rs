@@ -20,6 +20,7 @@ mod place;
 mod policies;
 mod record;
 mod reserve;
+mod reserve_agent;
 mod run;
 mod streams;
 #[path = "../support/mod.rs"]

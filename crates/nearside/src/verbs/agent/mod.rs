@@ -1,6 +1,7 @@
 //! `nearside agent`: the service that places the programs of a machine, and the verbs that query it.
 
 mod client_commands;
+mod grants;
 mod heartbeat;
 mod name;
 mod service;

@@ -1,6 +1,7 @@
 //! The service: restores what a killed agent has left, serves its socket, and runs rounds until a signal ends it.
 
 use super::SOCKET;
+use super::grants;
 use super::heartbeat::Heartbeat;
 use super::settings::{self, Settings};
 use super::sleep::Sleeper;
@@ -32,6 +33,7 @@ pub fn run(file: Option<&Path>, time_scale: Option<u32>) -> Result<ExitCode, Box
     }
     let socket = configuration.socket.path.clone().unwrap_or_else(|| folder.join(SOCKET));
     let listener = Listener::bind(&socket, access)?;
+    let broker = grants::begin(&configuration.reserve, &machine)?;
     let job = Job::begin(&machine, &configuration, &scope, journal, &sleeper, time_scale)?;
     let (status, metrics) = (job.status(), MetricsFile::new(&configuration));
     let told = status.clone();
@@ -55,7 +57,7 @@ pub fn run(file: Option<&Path>, time_scale: Option<u32>) -> Result<ExitCode, Box
     let heartbeat = Heartbeat::begin(Duration::from_secs_f64(configuration.round_s));
     let done = job.until_signalled(&sleeper, &status, metrics, heartbeat);
     let _ = sd_notify::notify(&[NotifyState::Stopping]);
-    drop(server);
+    drop((server, broker));
     done?;
     Ok(ExitCode::SUCCESS)
 }
@@ -207,7 +209,7 @@ fn own_cpu_time_s() -> f64 {
 }
 
 /// Writes to the service's standard error, usually systemd's journal.
-fn note(text: &str) {
+pub fn note(text: &str) {
     for line in text.lines() {
         // With standard error closed there is nowhere to report this.
         let _ = writeln!(std::io::stderr(), "nearside agent: {line}");

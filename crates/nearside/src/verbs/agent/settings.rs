@@ -29,6 +29,7 @@ pub fn read(file: Option<&Path>) -> Result<Settings, Box<dyn Error>> {
     let scope =
         Scope::new(&configuration.managed, &configuration.not_managed, name::user).map_err(UsageError::boxed)?;
     let scope = own_processes(scope);
+    let scope = if configuration.reserve.enabled { scope.without_grants() } else { scope };
     let socket = &configuration.socket;
     let access = Access {
         owner: socket.owner.as_deref().and_then(name::user).unwrap_or(geteuid().as_raw()),
@@ -67,8 +68,14 @@ fn missing_users(configuration: &Configuration) -> Vec<Violation> {
     let socket = &configuration.socket;
     let owner = socket.owner.as_ref().filter(|owner| name::user(owner).is_none());
     found.extend(owner.map(|owner| wrong("socket.owner", no_user(owner))));
+    let no_group = |name: &str| format!("there is no group `{name}`");
     let group = socket.group.as_ref().filter(|group| name::group(group).is_none());
-    found.extend(group.map(|group| wrong("socket.group", format!("there is no group `{group}`"))));
+    found.extend(group.map(|group| wrong("socket.group", no_group(group))));
+    let reserve = &configuration.reserve;
+    let users = reserve.users.keys().filter(|user| name::user(user).is_none());
+    found.extend(users.map(|user| wrong(format!("reserve.users.{user}"), no_user(user))));
+    let groups = reserve.groups.keys().filter(|group| name::group(group).is_none());
+    found.extend(groups.map(|group| wrong(format!("reserve.groups.{group}"), no_group(group))));
     found
 }
 

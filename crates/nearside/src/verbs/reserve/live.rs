@@ -1,9 +1,10 @@
-//! `nearside reserve list`, `explain` and `release`: grants that are carried out on this machine.
+//! `nearside reserve list` and `explain`: grants that are carried out on this machine.
 
 use super::machine_options::MachineOptions;
 use super::run::{records_folder, with_grants};
+use super::through_agent::find;
 use crate::output::{self, json};
-use agent::grants::{GrantRecord, Records, read_records};
+use agent::grants::{GrantRecord, read_records};
 use clap::Args;
 use report::{GrantReport, Table};
 use reserve::{Asker, GrantId, Refusal};
@@ -22,19 +23,14 @@ pub struct List {
 /// Show a grant, and what it is forecast to suffer
 #[derive(Debug, Args)]
 pub struct Explain {
-    /// Its number
+    /// Its number or name
     #[arg(value_name = "GRANT")]
-    grant: u32,
+    grant: String,
+    /// Print it as JSON
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     machine: MachineOptions,
-}
-
-/// End a grant, as root; its program goes on among the others
-#[derive(Debug, Args)]
-pub struct Release {
-    /// Its number
-    #[arg(value_name = "GRANT")]
-    grant: u32,
 }
 
 pub fn list(arguments: &List, asker: &Asker) -> Result<ExitCode, Box<dyn Error>> {
@@ -43,8 +39,8 @@ pub fn list(arguments: &List, asker: &Asker) -> Result<ExitCode, Box<dyn Error>>
         output::write(&json::document(&json!({ "grants": records }))?, None)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut table = Table::new(["grant", "owner", "CPUs", "idle", "nodes", "guarded", "since", "program"]);
-    for GrantRecord { grant, command, .. } in &records {
+    let mut table = Table::new(["grant", "owner", "CPUs", "idle", "nodes", "guarded", "since", "program or name"]);
+    for GrantRecord { grant, command, by_agent, .. } in &records {
         let guarded = if grant.request.isolate.controller { "yes" } else { "no" };
         let since = format!("{} s", asker.now_s.saturating_sub(grant.since_s));
         table.row([
@@ -55,7 +51,7 @@ pub fn list(arguments: &List, asker: &Asker) -> Result<ExitCode, Box<dyn Error>>
             grant.memory.to_string(),
             guarded.to_owned(),
             since,
-            linux::printable(command),
+            linux::printable(if *by_agent { grant.request.name.as_deref().unwrap_or("-") } else { command }),
         ]);
     }
     let text = if records.is_empty() { "no grants\n".to_owned() } else { table.to_string() };
@@ -64,22 +60,25 @@ pub fn list(arguments: &List, asker: &Asker) -> Result<ExitCode, Box<dyn Error>>
 }
 
 pub fn explain(arguments: &Explain, asker: &Asker) -> Result<ExitCode, Box<dyn Error>> {
-    let ledger = with_grants(arguments.machine.ledger(asker)?);
-    let id = GrantId(arguments.grant);
+    let mut ledger = arguments.machine.ledger(asker)?;
+    // A plan's grants come first: they are what its numbers mean.
+    let number = arguments.grant.parse().ok().map(GrantId);
+    let planned = number
+        .filter(|id| ledger.grant(*id).is_some())
+        .or_else(|| ledger.named(&arguments.grant).map(|grant| grant.id));
+    if planned.is_none() {
+        ledger = with_grants(ledger);
+    }
+    let id = planned.map_or_else(|| find(&arguments.grant).map(|record| record.grant.id), Ok)?;
     let grant = ledger.grant(id).ok_or_else(|| Refusal::UnknownGrant(id).to_string())?;
     let by = ledger.forecast().slowdown.get(&id).copied();
-    let by = by.map_or_else(String::new, |by| format!("  forecast +{:.1} % at worst\n", 100.0 * by));
-    output::write(&format!("{}\n{by}", GrantReport::new(grant, &ledger.facts)), None)?;
-    Ok(ExitCode::SUCCESS)
-}
-
-pub fn release(arguments: &Release) -> Result<ExitCode, Box<dyn Error>> {
-    let id = GrantId(arguments.grant);
-    let folder = records_folder();
-    if !read_records(&folder).iter().any(|record| record.grant.id == id) {
-        return Err(Refusal::UnknownGrant(id).to_string().into());
-    }
-    let removed = Records::lock(&folder)?.remove(id);
-    removed.map_err(|error| format!("cannot release grant {id}: {error}"))?;
+    let report = GrantReport::new(grant, &ledger.facts);
+    let text = if arguments.json {
+        json::document(&json!({ "grant": report, "forecast_slowdown": by }))?
+    } else {
+        let by = by.map_or_else(String::new, |by| format!("  forecast +{:.1} % at worst\n", 100.0 * by));
+        format!("{report}\n{by}")
+    };
+    output::write(&text, None)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -69,6 +69,13 @@ impl MachineOptions {
         self.machine.is_none() && self.after.is_none()
     }
 
+    /// Whether all is as without options.
+    pub fn is_default(&self) -> bool {
+        let rules = self.rule == RuleName::Forecast && self.throttle == ThrottleName::Duty;
+        let zone = self.zone.is_none() && self.keep_back.is_empty();
+        self.is_this() && rules && zone && !self.keep_tenants && !self.without_directory
+    }
+
     /// The machine with its grants.
     pub fn ledger(&self, asker: &Asker) -> Result<Ledger, Box<dyn Error>> {
         let throttle = match self.throttle {

@@ -4,9 +4,13 @@ mod live;
 mod machine_options;
 mod request_options;
 mod run;
+mod through_agent;
+
+pub use run::{SYSTEM_FOLDER, records_folder, to_carry_out};
 
 use crate::options::usage_error::UsageError;
 use crate::output::{self, json};
+use agent::broker::CallError;
 use clap::{Args, Subcommand, ValueEnum};
 use machine_options::{MachineOptions, read_plan, refused};
 use report::{ReserveReport, facts_to_text};
@@ -21,10 +25,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Not admitted.
 const REFUSED: u8 = 3;
+/// No agent makes grants.
+const NO_AGENT: u8 = 4;
 
 /// Give a program cores, caches, memory and bandwidth for itself, or see what it can have and whom that slows
 ///
-/// A decision needs no privileges and changes nothing; `run` and `release` need root. It is made for this machine, or for a preset or a machine file:
+/// A decision needs no privileges and changes nothing. The agent carries grants out for the users that have a quota in its
+/// configuration; without it, root may `run` programs. A decision is made for this machine, or for a preset or a machine file:
 /// forecasts need latencies and bandwidths, which `nearside measure --output FILE` finds.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -32,7 +39,8 @@ Exit codes:
   0  granted, or shown
   1  it failed; the message says what was tried, why it failed and what to do
   2  the command line is wrong, or names a CPU or node that does not exist
-  3  not admitted; the answer names what is in the way and the nearest request that would be")]
+  3  not admitted; the answer names what is in the way and the nearest request that would be
+  4  no agent makes grants, and the caller is not root")]
 pub struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -45,9 +53,13 @@ enum Command {
     Facts(FactsOf),
     Rcm(Rcm),
     Run(Box<run::Run>),
+    Create(Box<through_agent::Create>),
+    Adopt(Box<through_agent::Adopt>),
+    Enter(through_agent::Enter),
+    Upgrade(through_agent::Upgrade),
     List(live::List),
     Explain(live::Explain),
-    Release(live::Release),
+    Release(through_agent::Release),
 }
 
 /// Decide one request
@@ -131,12 +143,21 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         Command::Run(arguments) => run::run(arguments, &asker()),
         Command::List(arguments) => live::list(arguments, &asker()),
         Command::Explain(arguments) => live::explain(arguments, &asker()),
-        Command::Release(arguments) => live::release(arguments),
+        Command::Create(arguments) => through_agent::create(arguments),
+        Command::Adopt(arguments) => through_agent::adopt(arguments),
+        Command::Enter(arguments) => through_agent::enter(arguments),
+        Command::Upgrade(arguments) => through_agent::upgrade(arguments),
+        Command::Release(arguments) => through_agent::release(arguments),
     };
     done.unwrap_or_else(|error| {
         crate::print_error(error.as_ref());
-        let is_refusal = error.is::<Refusal>();
-        ExitCode::from(if error.is::<UsageError>() { 2 } else { 1 + 2 * u8::from(is_refusal) })
+        let no_agent = matches!(error.downcast_ref(), Some(CallError::NoBroker));
+        ExitCode::from(match () {
+            () if error.is::<UsageError>() => 2,
+            () if error.is::<Refusal>() => REFUSED,
+            () if no_agent => NO_AGENT,
+            () => 1,
+        })
     })
 }
 

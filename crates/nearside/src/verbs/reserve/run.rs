@@ -3,9 +3,11 @@
 use super::REFUSED;
 use super::machine_options::MachineOptions;
 use super::request_options::RequestOptions;
+use super::through_agent::through_agent;
 use crate::interrupt::asked_to_end;
 use crate::options::policy::note;
 use crate::options::usage_error::UsageError;
+use agent::broker::{CallError, Connection};
 use agent::grants::{Limit, Records, carry_out, has_record};
 use agent::{Journal, journal};
 use clap::Args;
@@ -16,7 +18,7 @@ use rustix::process::{Pid, Signal, geteuid, kill_process};
 use std::error::Error;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,24 +28,29 @@ use std::time::Duration;
 /// Between two looks at the program and the grant's record.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Start a program with a grant, as root
+/// Start a program with a grant
 ///
 /// The program gets a control group whose CPUs are a partition of the kernel's: no other program runs there, whatever
 /// its affinity. Its memory comes from the granted nodes; what it brings along moves there. SMT siblings and the other
 /// cores of an exclusive cache are a partition without programs. Interrupts are moved away where the kernel allows it.
 /// With --limit, control groups of the rest of the machine get as much CPU time as the forecast leaves to them.
 ///
+/// With an agent that makes grants, any user may do this whom the agent's configuration gives a quota. The grant then
+/// lasts until the program and all its children have ended or closed the handle, a descriptor whose number is in
+/// NEARSIDE_GRANT_HANDLE. Without such an agent only root may, and the grant lasts as long as this process.
+///
 /// Each change is written to a journal below /run/nearside first, and undone when the program has ended. After a SIGKILL
 /// the next `nearside reserve run` or agent undoes it.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Privileges: root, and control groups of version 2. `nearside reserve check` decides without.
+Privileges: a quota of the agent, or root; and control groups of version 2. `nearside reserve check` decides without.
 
 Examples:
   sudo nearside reserve run --machine host.toml --isolate core,controller --limit /batch.slice -- ./server
   nearside lab run --machine magny-cours-4p --as-root -- nearside reserve run --isolate cache -- ./server
 
-Exit codes: the program's own, or 128 + n when signal n ended it; 1 failed, 2 wrong command line, 3 not admitted.")]
+Exit codes: the program's own, or 128 + n when signal n ended it; 1 failed, 2 wrong command line, 3 not admitted,
+4 there is no agent, and the caller is not root.")]
 pub struct Run {
     #[command(flatten)]
     request: RequestOptions,
@@ -57,9 +64,12 @@ pub struct Run {
     command: Vec<OsString>,
 }
 
+/// The folder of root's journals, records and socket.
+pub const SYSTEM_FOLDER: &str = "/run/nearside";
+
 /// The folder of records.
 pub fn records_folder() -> PathBuf {
-    journal::default_folder().join("grants")
+    Path::new(SYSTEM_FOLDER).join("grants")
 }
 
 pub fn run(arguments: &Run, asker: &Asker) -> Result<ExitCode, Box<dyn Error>> {
@@ -67,8 +77,16 @@ pub fn run(arguments: &Run, asker: &Asker) -> Result<ExitCode, Box<dyn Error>> {
     if !arguments.limit.is_empty() && !request.isolate.controller {
         return Err(UsageError::boxed("--limit keeps a guarded controller: it goes with --isolate controller"));
     }
-    if !geteuid().is_root() {
-        return Err("only root makes control groups: run it with sudo; `nearside reserve check` decides without".into());
+    match Connection::open(Path::new(SYSTEM_FOLDER)) {
+        Ok(connection) if arguments.machine.is_default() && arguments.limit.is_empty() => {
+            return through_agent(&connection, request, &arguments.command);
+        }
+        Ok(_) => {
+            let why = "an agent makes the grants of this machine: machine, rules and limits are in its configuration";
+            return Err(UsageError::boxed(why));
+        }
+        Err(CallError::NoBroker) if geteuid().is_root() => {}
+        Err(error) => return Err(error.into()),
     }
     let ledger = arguments.machine.ledger(asker)?;
     let to_end = asked_to_end()?;
@@ -99,7 +117,7 @@ pub fn run(arguments: &Run, asker: &Asker) -> Result<ExitCode, Box<dyn Error>> {
     let limits = Limit::of(&arguments.limit, &forecast.rest_limit, &ledger.facts);
     let group = carry_out(&mut journal, grant, &ledger.facts, &limits)?;
     let words: Vec<String> = arguments.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    records.add(grant, &words.join(" "))?;
+    records.add(grant, Some(&words.join(" ")))?;
     drop(records);
     let mut command = Command::new(&arguments.command[0]);
     command.args(&arguments.command[1..]).join(group.processes_file()?);
@@ -117,7 +135,7 @@ pub fn run(arguments: &Run, asker: &Asker) -> Result<ExitCode, Box<dyn Error>> {
 
 /// A ledger that grants only what is carried out here: the rest is limited by CPU time, caches are not split, and no
 /// program is moved.
-fn to_carry_out(mut ledger: Ledger) -> Ledger {
+pub fn to_carry_out(mut ledger: Ledger) -> Ledger {
     let facts = Arc::make_mut(&mut ledger.facts);
     facts.control.ways = None;
     facts.control.throttle = facts.control.throttle.min(Throttle::Duty);

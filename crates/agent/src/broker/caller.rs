@@ -1,0 +1,114 @@
+//! Who calls, and which processes may join a grant.
+
+use crate::journal::GROUP;
+use linux::{CgroupGroup, Cgroups, Pid, Process, printable, process_of};
+use machine::chain;
+use reserve::Quota;
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::path::{Component, Path};
+
+/// What users may have, besides root. A user without an entry, and in no group that has one, may have nothing.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Quotas {
+    /// By user.
+    pub users: BTreeMap<u32, Quota>,
+    /// By group: the largest of a user's groups counts.
+    pub groups: BTreeMap<u32, Quota>,
+}
+
+impl Quotas {
+    /// What a user may have; `None` for no limit.
+    pub fn of(&self, uid: u32, groups: &[u32]) -> Option<Quota> {
+        if uid == 0 {
+            return None;
+        }
+        let of_groups = groups.iter().filter_map(|group| self.groups.get(group));
+        let largest = of_groups.max_by_key(|quota| (quota.grants, quota.cores));
+        Some(self.users.get(&uid).or(largest).copied().unwrap_or(Quota { grants: 0, cores: 0 }))
+    }
+}
+
+/// The process of a pidfd, if this user may let it join a grant.
+pub(super) fn may_enter(pidfd: impl AsFd, uid: u32) -> Result<Pid, String> {
+    let pid = process_of(pidfd).map_err(|error| chain(&error))?;
+    let process = Process::open(pid).map_err(|error| chain(&error))?;
+    let status = process.status().map_err(|error| chain(&error))?;
+    let no = |why: &str| Err(format!("process {pid} cannot join a grant: {why}"));
+    if pid.0 == 1 {
+        return no("it is the first process of the system");
+    }
+    if pid.0 == std::process::id() {
+        return no("it is the agent");
+    }
+    if status.is_kernel_thread {
+        return no("it is a kernel thread");
+    }
+    if status.process != Some(pid) {
+        return no("it is a thread of another process");
+    }
+    if matches!(status.state, Some('Z' | 'X')) {
+        return no("it has ended");
+    }
+    let [real, ..] = status.uids;
+    if uid != 0 && real != uid {
+        return no(&format!("it is of user {real}, and the caller is user {uid}"));
+    }
+    let group = Cgroups::find().and_then(|cgroups| cgroups.of(&process)).map_err(|error| chain(&error))?;
+    if let Some(number) = group.trim_start_matches('/').strip_prefix(GROUP) {
+        return no(&format!("it is in grant {number} already"));
+    }
+    Ok(pid)
+}
+
+/// The control group of this name, if it may become a grant; `isolates` is whether its CPUs are to be a partition.
+pub(super) fn may_adopt(cgroup: &str, isolates: bool, cgroups: &Cgroups) -> Result<CgroupGroup, String> {
+    let no = |why: &str| Err(format!("control group {} cannot become a grant: {why}", printable(cgroup)));
+    let path = Path::new(cgroup);
+    let parts: Vec<Component<'_>> = path.components().collect();
+    let [Component::RootDir, names @ ..] = &parts[..] else {
+        return no("it is named from the topmost one, such as /batch.slice");
+    };
+    if names.is_empty() || !names.iter().all(|name| matches!(name, Component::Normal(_))) {
+        return no("it is the topmost one, or its name has `..`");
+    }
+    let folder = cgroups.folder().join(path.strip_prefix("/").unwrap_or(path));
+    if !folder.join("cgroup.procs").is_file() {
+        return no("there is no such control group");
+    }
+    if names.iter().any(|name| name.as_os_str().to_string_lossy().starts_with(GROUP)) {
+        return no("it is a grant's own");
+    }
+    if !folder.join("cpuset.cpus").is_file() {
+        return no("it has no cpuset: write +cpuset to cgroup.subtree_control of the one above it");
+    }
+    if isolates && names.len() > 1 {
+        return no("the kernel makes partitions of topmost groups: leave --isolate core and cache out");
+    }
+    for pid in [Pid(1), Pid(std::process::id())] {
+        let of = Process::open(pid).and_then(|process| process.text("cgroup")).unwrap_or_default();
+        if linux::parse_cgroup(&of).is_some_and(|of| Path::new(&of).starts_with(path)) {
+            return no("it has the first process of the system, or the agent");
+        }
+    }
+    Ok(CgroupGroup::at(folder))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_have_what_they_or_their_largest_group_have() {
+        let quota = |grants, cores| Quota { grants, cores };
+        let quotas = Quotas {
+            users: BTreeMap::from([(7, quota(1, 1)), (8, quota(0, 0))]),
+            groups: BTreeMap::from([(100, quota(2, 4)), (101, quota(3, 3))]),
+        };
+        assert_eq!(quotas.of(0, &[]), None);
+        assert_eq!(quotas.of(7, &[100]), Some(quota(1, 1)));
+        assert_eq!(quotas.of(8, &[100]), Some(quota(0, 0)));
+        assert_eq!(quotas.of(9, &[100, 101, 5]), Some(quota(3, 3)));
+        assert_eq!(quotas.of(9, &[5]), Some(quota(0, 0)));
+    }
+}

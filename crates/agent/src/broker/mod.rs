@@ -1,0 +1,157 @@
+//! The broker: carries grants out for users of this machine, and undoes them when their last holder is gone.
+//!
+//! Clients connect to a socket that keeps the bounds of messages (`SOCK_SEQPACKET`), which every user may do: the
+//! kernel says who connected, and [`Quotas`] say what this user may have. A [`Call`] is one message of JSON, with open
+//! files: a pidfd for a process that joins a grant, a handle as the right to a grant. The handle of a new grant comes
+//! with the [`Answer`]: one end of a pair of sockets. It cannot be forged, because only the broker makes them; copying
+//! it is delegation; and when its last copy is closed, also by SIGKILL, the other end has hung up and the grant ends.
+
+mod book;
+mod caller;
+mod client;
+mod protocol;
+mod serving;
+mod shared_settings;
+#[cfg(test)]
+mod tests;
+
+pub use caller::Quotas;
+pub use client::{CallError, Connection};
+pub use protocol::{Answer, Call, MOST_CALL_BYTES, read_call};
+
+use crate::grants::{CarryOutError, RecordsError};
+use crate::journal::JournalError;
+use book::Book;
+use linux::{CgroupError, CgroupGroupError, PrivateFolder, PrivateFolderError, Trust};
+use reserve::{Admitted, Facts, Ledger, Refusal};
+use serving::Serving;
+use std::fmt;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::thread::JoinHandle;
+
+/// Name of the broker's socket, in the folder of journals.
+pub const SOCKET: &str = "reserve.sock";
+/// Every user may connect: calls of users without a quota are refused.
+const MODE: u32 = 0o666;
+
+/// Words and values of a decision.
+pub type Report = Box<dyn Fn(&Facts, &Result<Admitted, Refusal>) -> (String, serde_json::Value) + Send>;
+
+/// How grants are made.
+pub struct Settings {
+    /// The folder of journals and of the socket.
+    pub folder: PathBuf,
+    /// The folder of records, in which other processes see the grants.
+    pub records: PathBuf,
+    /// The machine and its rules, without grants.
+    pub ledger: Ledger,
+    /// Control groups of the rest of the machine, whose CPU time is limited for guarded controllers.
+    pub limited: Vec<String>,
+    /// What users may have.
+    pub quotas: Quotas,
+    /// Formats decisions.
+    pub report: Report,
+    /// Notes for the administrator.
+    pub note: Box<dyn Fn(&str) + Send>,
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings").field("folder", &self.folder).field("limited", &self.limited).finish_non_exhaustive()
+    }
+}
+
+/// Why the broker cannot do something. What was begun is undone.
+#[derive(Debug, thiserror::Error)]
+pub enum BrokerError {
+    /// A call that breaks a rule or names what does not exist.
+    #[error("{0}")]
+    Wrong(String),
+    /// There is no such grant, or it is another user's.
+    #[error("{0}")]
+    NoGrant(String),
+    /// A file that is no handle of a living grant, or of another than named.
+    #[error("the descriptor is no handle of this grant: it was released, is of another grant, or never was a handle")]
+    NoHandle,
+    /// A process that cannot join.
+    #[error("{0}")]
+    Process(String),
+    /// No handle can be made.
+    #[error("cannot make a handle (socketpair)")]
+    Handle(#[source] io::Error),
+    /// A setting was refused.
+    #[error("{0}")]
+    Setting(String),
+    /// The groups cannot be made.
+    #[error(transparent)]
+    CarryOut(#[from] CarryOutError),
+    /// A group was refused.
+    #[error(transparent)]
+    Group(#[from] CgroupGroupError),
+    /// There are no control groups.
+    #[error(transparent)]
+    Cgroups(#[from] CgroupError),
+    /// The journal cannot be written, so nothing is changed.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The records cannot be written.
+    #[error(transparent)]
+    Records(#[from] RecordsError),
+    /// The socket cannot be made.
+    #[error(transparent)]
+    Socket(#[from] PrivateFolderError),
+    /// The thread cannot be started.
+    #[error("cannot serve grants")]
+    Start(#[source] io::Error),
+}
+
+impl BrokerError {
+    fn answer(&self) -> Answer {
+        match self {
+            Self::Wrong(text) => Answer::Wrong(text.clone()),
+            other => Answer::Refused(machine::chain(other)),
+        }
+    }
+}
+
+/// A running broker. Ends all grants when dropped.
+#[derive(Debug)]
+pub struct Broker {
+    /// Closing it wakes the thread.
+    stop: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Broker {
+    /// Puts back what a killed broker left, and serves in a thread of its own. Needs root.
+    pub fn start(settings: Settings) -> Result<Self, BrokerError> {
+        let (folder, records) = (settings.folder.clone(), settings.records.clone());
+        // Its journal is locked: no other broker has the socket.
+        let book = Book::open(settings)?;
+        PrivateFolder::create(&records, 0o755)?;
+        let folder = PrivateFolder::open(&folder, Trust::Owners)?;
+        let _ = folder.remove(SOCKET);
+        let root = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let listener = folder.listen_for_messages(SOCKET, MODE, root)?;
+        let (stop, stopped) = UnixStream::pair().map_err(BrokerError::Start)?;
+        let serving = Serving::new(listener, stopped, book);
+        let serve = move || {
+            serving.until_stopped();
+            let _ = folder.remove(SOCKET);
+        };
+        let thread = std::thread::Builder::new().name("reserve".into()).spawn(serve).map_err(BrokerError::Start)?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic has already been reported by the thread.
+            let _ = thread.join();
+        }
+    }
+}

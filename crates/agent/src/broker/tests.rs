@@ -1,0 +1,134 @@
+//! A broker with well-behaved and hostile clients, none of which gets as far as a control group.
+
+use super::*;
+use linux::{Message, receive, send};
+use machine::presets;
+use reserve::{Control, Rules};
+use rustix::cmsg_space;
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    connect, sendmsg, socket_with,
+};
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
+use std::fs::File;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use tempfile::TempDir;
+
+struct Fixture {
+    folder: TempDir,
+    _broker: Broker,
+}
+
+impl Fixture {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let facts = Facts::new(presets::find("small-4x2").unwrap(), Control::default());
+        let broker = Broker::start(Settings {
+            folder: folder.path().to_owned(),
+            records: folder.path().join("grants"),
+            ledger: Ledger::new(Arc::new(facts), Rules::default()),
+            limited: Vec::new(),
+            quotas: Quotas::default(),
+            report: Box::new(|_, decided| {
+                (decided.as_ref().err().map_or_else(String::new, Refusal::to_string), serde_json::Value::Null)
+            }),
+            note: Box::new(|_| {}),
+        });
+        Self { folder, _broker: broker.unwrap() }
+    }
+
+    fn connect(&self) -> OwnedFd {
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        connect(&socket, &SocketAddrUnix::new(self.folder.path().join(SOCKET)).unwrap()).unwrap();
+        socket
+    }
+
+    fn answer(&self, bytes: &[u8], files: &[BorrowedFd<'_>]) -> String {
+        let socket = self.connect();
+        send(&socket, bytes, files).unwrap();
+        heard(&socket)
+    }
+}
+
+fn heard(socket: &OwnedFd) -> String {
+    // A connection that is refused before its call is read is reset, and then has the reason.
+    let Message { bytes, files, .. } = receive(socket, 1 << 16).or_else(|_| receive(socket, 1 << 16)).unwrap();
+    assert!(files.is_empty());
+    String::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn malformed_calls_are_refused_in_a_sentence() {
+    let fixture = Fixture::start();
+    let mut long = br#"{"call":"release","grant":""#.to_vec();
+    long.resize(5000, b'x');
+    for (bytes, said) in [
+        (&b"{"[..], "invalid call: EOF while parsing"),
+        (b"\xff\xfe", "invalid call: "),
+        (b"null", "invalid call: "),
+        (br#"{"call":"mint"}"#, "unknown variant `mint`"),
+        (br#"{"call":"release","grant":"a","force":true}"#, "unknown field `force`"),
+        (br#"{"call":"create","request":{"cores":{"any":"2"}}}"#, "invalid type: string"),
+        (&long, "a call has at most 4096 bytes"),
+        (br#"{"call":"create","request":{"cores":{"any":0}}}"#, "a grant has 1 to 8192 cores, not 0"),
+        (br#"{"call":"create","request":{"name":"a/b"}}"#, "a name begins with a letter"),
+        (br#"{"call":"create","request":{"most_slowdown":10.0}}"#, "a slow-down is above 0 and at most 100 %"),
+        (br#"{"call":"create","request":{"lease_s":0}}"#, "a lease is from 1 s to 10 years"),
+        (br#"{"call":"create","request":{"bandwidth":{"read":-1.0,"write":0.0}}}"#, "bandwidth is a positive number"),
+        (br#"{"call":"create","request":{"cores":{"these":"99"}}}"#, "no CPU 99: this machine has CPUs 0-7"),
+        (br#"{"call":"create","request":{"memory":{"node":9}}}"#, "no node 9"),
+        (br#"{"call":"create","request":{},"stays":true}"#, "a grant that stays needs a name"),
+        (br#"{"call":"enter"}"#, "enter takes a pidfd"),
+        (br#"{"call":"release"}"#, "neither the name of a grant nor a handle"),
+    ] {
+        let told = fixture.answer(bytes, &[]);
+        assert!(told.starts_with(r#"{"wrong":"#) && told.contains(said), "{told}");
+    }
+    // The next client is answered.
+    assert!(fixture.answer(br#"{"call":"release","grant":"7"}"#, &[]).contains(r#"there is no grant \"7\""#));
+}
+
+#[test]
+fn descriptors_that_are_no_handles_give_no_right() {
+    let fixture = Fixture::start();
+    let this = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
+    let (file, (pair, _other)) = (File::open("/dev/null").unwrap(), linux::message_pair().unwrap());
+    let connection = fixture.connect();
+    for other in [file.as_fd(), pair.as_fd(), connection.as_fd(), this.as_fd()] {
+        let told = fixture.answer(br#"{"call":"release"}"#, &[other]);
+        assert!(told.contains("the descriptor is no handle of this grant"), "{told}");
+        let told = fixture.answer(br#"{"call":"enter"}"#, &[this.as_fd(), other]);
+        assert!(told.contains("the descriptor is no handle of this grant"), "{told}");
+    }
+    let two = [pair.as_fd(); 2];
+    assert!(fixture.answer(br#"{"call":"release"}"#, &two).contains("a call has one handle at most"));
+    let nine = [pair.as_fd(); 9];
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(9))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(control.push(SendAncillaryMessage::ScmRights(&nine)));
+    sendmsg(&connection, &[IoSlice::new(br#"{"call":"release"}"#)], &mut control, SendFlags::empty()).unwrap();
+    assert!(heard(&connection).contains("a call has at most 8 descriptors"));
+}
+
+#[test]
+fn a_flood_of_connections_and_calls_keeps_no_other_user_out_and_kills_nothing() {
+    let fixture = Fixture::start();
+    let idle: Vec<OwnedFd> = (0..40).map(|_| fixture.connect()).collect();
+    let refused = idle.iter().rev().take(20).map(heard).filter(|told| told.contains("connected already")).count();
+    assert_eq!(refused, 20);
+    drop(idle);
+    // Calls without reading the answers: the connection is closed when its answers no longer fit.
+    let flood = fixture.connect();
+    let call = br#"{"call":"release","grant":"nowhere"}"#;
+    let sent = (0..100_000).take_while(|_| send(&flood, call, &[]).is_ok()).count();
+    assert!(sent < 100_000, "the flood was never stopped");
+    // A client that is gone before its answer.
+    for _ in 0..100 {
+        send(&fixture.connect(), call, &[]).unwrap();
+    }
+    let told = (0..100).map(|_| fixture.answer(call, &[])).find(|told| told.contains("there is no grant"));
+    assert!(told.is_some());
+}

@@ -1,0 +1,68 @@
+//! Grants that the service makes for users of the machine.
+
+use super::name;
+use super::service::note;
+use crate::options::usage_error::UsageError;
+use crate::verbs::reserve::{SYSTEM_FOLDER, records_folder, to_carry_out};
+use agent::ReserveSettings;
+use agent::broker::{Broker, Quotas, Settings};
+use machine::Machine;
+use report::ReserveReport;
+use reserve::{Control, Facts, Ledger, Quota, Rules, Throttle, Zone};
+use rustix::process::geteuid;
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::sync::Arc;
+
+/// Begins to serve, if the configuration says so.
+pub fn begin(settings: &ReserveSettings, machine: &Machine) -> Result<Option<Broker>, Box<dyn Error>> {
+    if !settings.enabled {
+        return Ok(None);
+    }
+    if !geteuid().is_root() {
+        return Err(UsageError::boxed("reserve.enabled: only root's agent makes grants: it makes control groups"));
+    }
+    let control = Control { throttle: Throttle::Duty, ways: None };
+    let zone = Zone { cpus: settings.zone.clone(), keep_back: settings.keep_back.clone() };
+    let rules = Rules {
+        zone,
+        rule: settings.rule,
+        keep_tenants: settings.keep_tenants,
+        without_directory: settings.without_directory,
+    };
+    let facts = Facts::new(machine.clone(), control);
+    let unknown = rules.zone.unknown(&facts);
+    if !unknown.is_empty() {
+        let all = facts.machine.cpus();
+        return Err(UsageError::boxed(format!("reserve: no CPUs {unknown}: this machine has CPUs {all}")));
+    }
+    let is_limited = !settings.limit.is_empty();
+    let keep_tenants = settings.keep_tenants;
+    let mut ledger = to_carry_out(Ledger::new(Arc::new(facts), rules));
+    ledger.rules.keep_tenants = keep_tenants;
+    let broker = Broker::start(Settings {
+        folder: SYSTEM_FOLDER.into(),
+        records: records_folder(),
+        ledger,
+        limited: settings.limit.clone(),
+        quotas: quotas(settings),
+        report: Box::new(move |facts, decided| {
+            let report = ReserveReport::new(facts, decided);
+            let guards = decided.as_ref().is_ok_and(|admitted| !admitted.forecast.rest_limit.is_empty());
+            let unlimited = "  nothing limits the rest of the machine: `limit` below [reserve] names control groups\n";
+            let more = if guards && !is_limited { unlimited } else { "" };
+            (format!("{report}{more}"), serde_json::to_value(&report).unwrap_or_default())
+        }),
+        note: Box::new(note),
+    })?;
+    note(&format!("grants are made at {SYSTEM_FOLDER}/{}", agent::broker::SOCKET));
+    Ok(Some(broker))
+}
+
+/// The quotas by number. Unknown names are reported with the configuration.
+fn quotas(settings: &ReserveSettings) -> Quotas {
+    let by_number = |names: &BTreeMap<String, Quota>, number: fn(&str) -> Option<u32>| {
+        names.iter().filter_map(|(name, quota)| Some((number(name)?, *quota))).collect()
+    };
+    Quotas { users: by_number(&settings.users, name::user), groups: by_number(&settings.groups, name::group) }
+}

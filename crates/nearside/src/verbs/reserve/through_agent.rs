@@ -1,0 +1,274 @@
+//! `nearside reserve create`, `adopt`, `enter`, `upgrade`, and what else the agent does for its callers.
+
+use super::REFUSED;
+use super::request_options::RequestOptions;
+use super::run::{SYSTEM_FOLDER, records_folder};
+use crate::options::policy::note;
+use crate::options::usage_error::UsageError;
+use crate::output::{self, json};
+use agent::broker::{Answer, Call, CallError, Connection};
+use agent::grants::{GrantRecord, Records, read_records};
+use clap::{Args, ValueEnum};
+use machine::NodeId;
+use reserve::{GrantId, Memory, Refusal, Request};
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+use std::env;
+use std::error::Error;
+use std::ffi::OsString;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+/// Tells a program the number of its grant.
+const GRANT: &str = "NEARSIDE_GRANT";
+/// Tells a program which of its descriptors is the handle of its grant.
+const HANDLE: &str = "NEARSIDE_GRANT_HANDLE";
+
+/// Make a grant that stays until it is released
+///
+/// Its owner and root may let programs join it with `nearside reserve enter`, also one after the other.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Privileges: a quota in the agent's configuration, or root.
+
+Examples:
+  nearside reserve create --name db --cores 4 --isolate core
+  nearside reserve enter db -- ./server
+
+Exit codes: 0 granted, 1 failed, 2 wrong command line, 3 not admitted, 4 no agent.")]
+pub struct Create {
+    #[command(flatten)]
+    request: RequestOptions,
+    /// Print the answer as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Make a control group that is there already a grant, as root
+///
+/// For containers, Slurm steps and units. Its processes stay where they are, and get the grant's CPUs and memory. Its
+/// settings come back when the grant is released. The kernel makes partitions (--isolate core, cache) of topmost groups
+/// only.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  sudo nearside reserve adopt --cgroup /system.slice/postgresql.service --cores 4 --isolate controller
+  sudo nearside reserve adopt --cgroup /batch.slice --name batch --cores 8 --isolate core
+
+Exit codes: 0 granted, 1 failed, 2 wrong command line, 3 not admitted, 4 no agent.")]
+pub struct Adopt {
+    /// The control group, named from the topmost one
+    #[arg(long, value_name = "CGROUP")]
+    cgroup: String,
+    #[command(flatten)]
+    request: RequestOptions,
+    /// Print the answer as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Let a program join a grant
+///
+/// The program gets the grant's CPUs, and its memory moves to the grant's nodes. Only the grant's owner and root may,
+/// for processes of their own.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit codes: the program's own; 0 joined, 1 failed, 2 wrong command line, 4 no agent.")]
+pub struct Enter {
+    /// The number or name of the grant
+    #[arg(value_name = "GRANT")]
+    grant: String,
+    /// A running process, instead of a program to start
+    #[arg(long, value_name = "PID", required_unless_present = "command", conflicts_with = "command")]
+    pid: Option<i32>,
+    /// The program and its arguments
+    #[arg(last = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// Change what a grant has, while its programs run
+#[derive(Debug, Args)]
+#[command(after_help = "Exit codes: 0 granted, 1 failed, 2 wrong command line, 3 not admitted, 4 no agent.")]
+pub struct Upgrade {
+    /// The number or name of the grant
+    #[arg(value_name = "GRANT")]
+    grant: String,
+    /// From now on others do not slow it by more than its bound
+    #[arg(long, value_enum, value_name = "WHAT")]
+    isolate: Option<Guarded>,
+    /// From now on it has no bound
+    #[arg(long, value_enum, value_name = "WHAT", conflicts_with = "isolate")]
+    share: Option<Guarded>,
+    /// It gets memory of this node as well; `any` is the nearest that it has not
+    #[arg(long, value_name = "NODE|any", value_parser = further_memory)]
+    add_node: Option<Memory>,
+    /// Print the answer as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What can be isolated later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Guarded {
+    /// Its memory controllers and the links to them
+    Controller,
+}
+
+/// End a grant; its programs go on among the others
+#[derive(Debug, Args)]
+#[command(after_help = "Exit codes: 0 released, 1 failed, 2 wrong command line.")]
+pub struct Release {
+    /// Its number or name
+    #[arg(value_name = "GRANT")]
+    grant: String,
+    /// Print the answer as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn further_memory(text: &str) -> Result<Memory, String> {
+    let node = || text.parse().map(|node| Memory::Node(NodeId(node)));
+    if text == "any" { Ok(Memory::Any) } else { node().map_err(|_| format!("`{text}` is neither a node nor `any`")) }
+}
+
+fn connect() -> Result<Connection, CallError> {
+    Connection::open(Path::new(SYSTEM_FOLDER))
+}
+
+pub fn create(arguments: &Create) -> Result<ExitCode, Box<dyn Error>> {
+    let request = arguments.request.request()?;
+    if request.name.is_none() {
+        return Err(UsageError::boxed("a grant that stays needs a name: --name NAME"));
+    }
+    let (answer, _) = call(&connect()?, &Call::Create { request: Box::new(request), stays: true }, &[])?;
+    decided(answer, arguments.json)
+}
+
+pub fn adopt(arguments: &Adopt) -> Result<ExitCode, Box<dyn Error>> {
+    let request = Box::new(arguments.request.request()?);
+    let (answer, _) = call(&connect()?, &Call::Adopt { request, cgroup: arguments.cgroup.clone() }, &[])?;
+    decided(answer, arguments.json)
+}
+
+pub fn enter(arguments: &Enter) -> Result<ExitCode, Box<dyn Error>> {
+    let connection = connect()?;
+    let process = match arguments.pid {
+        None => getpid(),
+        Some(pid) => Pid::from_raw(pid)
+            .filter(|pid| pid.as_raw_nonzero().get() > 0)
+            .ok_or_else(|| UsageError::boxed(format!("{pid} is no process: numbers of processes are above 0")))?,
+    };
+    join(&connection, Some(arguments.grant.clone()), process, own_handle().as_ref())?;
+    match arguments.command.split_first() {
+        None => Ok(ExitCode::SUCCESS),
+        Some((program, words)) => Err(become_program(Command::new(program).args(words))),
+    }
+}
+
+pub fn upgrade(arguments: &Upgrade) -> Result<ExitCode, Box<dyn Error>> {
+    let controller = arguments.isolate.map(|_| true).or(arguments.share.map(|_| false));
+    if controller.is_none() && arguments.add_node.is_none() {
+        return Err(UsageError::boxed("an upgrade needs --isolate, --share or --add-node"));
+    }
+    let upgrade = Call::Upgrade { grant: Some(arguments.grant.clone()), memory: arguments.add_node, controller };
+    let handle = own_handle();
+    let (answer, _) = call(&connect()?, &upgrade, &handle.iter().collect::<Vec<_>>())?;
+    decided(answer, arguments.json)
+}
+
+pub fn release(arguments: &Release) -> Result<ExitCode, Box<dyn Error>> {
+    let record = find(&arguments.grant)?;
+    let id = record.grant.id;
+    if record.by_agent {
+        let handle = own_handle();
+        call(&connect()?, &Call::Release { grant: Some(id.to_string()) }, &handle.iter().collect::<Vec<_>>())?;
+    } else {
+        let removed = Records::lock(&records_folder())?.remove(id);
+        removed.map_err(|error| format!("cannot release grant {id}: {error}"))?;
+    }
+    if arguments.json {
+        output::write(&json::document(&serde_json::json!({ "released": id }))?, None)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The grant of this machine with a number or name.
+pub fn find(grant: &str) -> Result<GrantRecord, Box<dyn Error>> {
+    let records = read_records(&records_folder());
+    let number = grant.parse().ok().map(GrantId);
+    let is_it = |record: &GrantRecord| match number {
+        Some(id) => record.grant.id == id,
+        None => record.grant.request.name.as_deref() == Some(grant),
+    };
+    let unknown =
+        || number.map_or_else(|| format!("there is no grant {grant:?}"), |id| Refusal::UnknownGrant(id).to_string());
+    records.into_iter().find(is_it).ok_or_else(|| unknown().into())
+}
+
+/// Starts a program with a grant of the agent's: this process joins it and becomes the program, which so holds the handle.
+pub fn through_agent(
+    connection: &Connection,
+    request: Request,
+    command: &[OsString],
+) -> Result<ExitCode, Box<dyn Error>> {
+    let (answer, handle) = call(connection, &Call::Create { request: Box::new(request), stays: false }, &[])?;
+    let Answer::Decided { grant, text, .. } = answer else { return Err(unexpected()) };
+    note(text.trim_end());
+    let Some(id) = grant else { return Ok(ExitCode::from(REFUSED)) };
+    let handle = handle.ok_or_else(unexpected)?;
+    join(connection, Some(id.to_string()), getpid(), Some(&handle))?;
+    // The program and its children hold the grant.
+    fcntl_setfd(&handle, FdFlags::empty())?;
+    let [program, words @ ..] = command else { return Err(unexpected()) };
+    let number = handle.as_raw_fd().to_string();
+    let variables = [(GRANT, id.to_string()), (HANDLE, number)];
+    Err(become_program(Command::new(program).args(words).envs(variables)))
+}
+
+/// Lets a process join a grant, by the right of its owner or of the handle.
+fn join(
+    connection: &Connection,
+    grant: Option<String>,
+    process: Pid,
+    handle: Option<&OwnedFd>,
+) -> Result<(), Box<dyn Error>> {
+    let number = process.as_raw_nonzero();
+    let pidfd = pidfd_open(process, PidfdFlags::empty())
+        .map_err(|error| format!("cannot open process {number} (pidfd_open): {error}"))?;
+    let files: Vec<&OwnedFd> = [&pidfd].into_iter().chain(handle).collect();
+    call(connection, &Call::Enter { grant }, &files).map(drop)
+}
+
+/// A copy of the handle that this process has inherited from a program with a grant.
+fn own_handle() -> Option<OwnedFd> {
+    let number = env::var(HANDLE).ok()?.parse().ok()?;
+    let this = pidfd_open(getpid(), PidfdFlags::empty()).ok()?;
+    pidfd_getfd(this, number, PidfdGetfdFlags::empty()).ok()
+}
+
+/// Calls. What names something that does not exist is wrong usage.
+fn call(connection: &Connection, call: &Call, files: &[&OwnedFd]) -> Result<(Answer, Option<OwnedFd>), Box<dyn Error>> {
+    let files: Vec<_> = files.iter().map(|file| file.as_fd()).collect();
+    connection.call(call, &files).map_err(|error| match error {
+        CallError::Wrong(why) => UsageError::boxed(why),
+        error => error.into(),
+    })
+}
+
+fn decided(answer: Answer, as_json: bool) -> Result<ExitCode, Box<dyn Error>> {
+    let Answer::Decided { grant, text, document } = answer else { return Err(unexpected()) };
+    let text = if as_json { json::document(&document)? } else { text };
+    output::write(&text, None)?;
+    Ok(if grant.is_some() { ExitCode::SUCCESS } else { ExitCode::from(REFUSED) })
+}
+
+/// Only returns if it fails.
+fn become_program(command: &mut Command) -> Box<dyn Error> {
+    let error = command.exec();
+    format!("cannot start {}: {error}", command.get_program().to_string_lossy()).into()
+}
+
+fn unexpected() -> Box<dyn Error> {
+    "the agent gave another answer than was asked for: is it another version?".into()
+}

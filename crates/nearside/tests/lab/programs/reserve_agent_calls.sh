@@ -1,0 +1,62 @@
+# Runs in the virtual machine of ../reserve_agent.rs: what users ask of the agent.
+echo "[none]"; nearside reserve create --name db 2>&1; echo "status $?"; as 65534 nearside reserve run -- true 2>&1; echo "status $?"
+state > /tmp/before; start
+echo "[run]"
+nearside reserve run --isolate core,cache,controller --node 1 -- sh -c '
+    grep -E "^(Cpus|Mems)_allowed_list" /proc/self/status; cat /proc/self/cgroup
+    echo "grant $NEARSIDE_GRANT"; cat /sys/fs/cgroup/batch/cpu.max /sys/fs/cgroup/cpuset.cpus.isolated
+    taskset -c 0 true 2> /dev/null && echo elsewhere; exit 7' 2> /tmp/error; echo "status $?"; same
+echo "[not started]"; nearside reserve run --isolate core -- /nowhere/program 2>&1 | tail -1; same
+echo "[options]"; nearside reserve run --limit /batch --isolate controller -- true 2>&1; echo "status $?"
+echo "[user]"
+as 65534 nearside reserve run --isolate core -- sh -c 'id -u; cat /proc/self/cgroup; grep Cpus_allowed_list /proc/self/status' 2> /dev/null; echo "status $?"; same
+echo "[quota]"
+for user in 65533 65532; do as $user nearside reserve run -- true 2>&1; echo "status $?"; done
+(exec setpriv --reuid 65534 --regid 65534 --clear-groups nearside reserve run --cores 2 --isolate core --node 1 -- sleep 1000 2> /dev/null) & holder=$!; wait_for listed 65534
+as 65534 nearside reserve run --cores 2 -- true 2>&1; echo "status $?"; kill $holder; same
+echo "[killed]"
+nearside reserve run --isolate core,cache,controller --node 1 -- sleep 1000 2> /dev/null & holder=$!; wait_for listed yes
+grant=$(ls -d $G/nearside-grant-*[0-9]); begin=$(date +%s%N); kill -9 $holder; while [ -d $grant ] || [ -d $grant-idle ]; do :; done
+echo $((($(date +%s%N) - begin) / 1000000)); same
+echo "[named]"
+nearside reserve create --name db --cores 2 --isolate core,controller --node 2 --json | grep '"granted"'
+nearside reserve create --name db 2>&1; echo "status $?"
+nearside reserve enter db -- sh -c 'grep -E "^(Cpus|Mems)_allowed_list" /proc/self/status; exit 5'; echo "status $?"
+nearside reserve upgrade db --add-node 3 | head -1
+sleep 1000 & member=$!; nearside reserve enter db --pid $member; echo "status $?"; allowed $member
+nearside reserve upgrade db --share controller > /dev/null; cat $G/batch/cpu.max
+nearside reserve explain db; nearside reserve list
+echo "[strangers]"
+as 65534 nearside reserve enter db -- true 2>&1; echo "status $?"
+as 65534 nearside reserve release db 2>&1; echo "status $?"
+as 65534 nearside reserve upgrade db --add-node 0 2>&1; echo "status $?"
+as 65534 nearside reserve create --name own > /dev/null; as 65534 nearside reserve enter own --pid $$ 2>&1; echo "status $?"
+as 65534 nearside reserve release own; echo "status $?"
+sh -c 'true & exec sleep 1000' & parent=$!
+zombie() { zombie=$(cat /proc/$parent/task/$parent/children); grep -q Z.*zombie /proc/${zombie% }/status; }; wait_for zombie
+for pid in 1 2 $service $member ${zombie% } 999999 -3; do nearside reserve enter db --pid=$pid 2>&1; echo "status $?"; done | sed 's/process [0-9]*/process N/'
+kill $parent; nearside reserve release db --json; nearside reserve release db 2>&1; echo "status $?"; allowed $member; kill $member; same
+echo "[holder]"
+nearside reserve run --isolate core --node 1 -- sh -c '
+    for by in "env -u NEARSIDE_GRANT_HANDLE" env; do
+        setpriv --reuid 65534 --clear-groups $by nearside reserve release $NEARSIDE_GRANT 2>&1; echo "status $?"
+    done; grep Cpus_allowed_list /proc/self/status' 2> /dev/null; same
+echo "[moved]"
+nearside reserve run -- sleep 1000 2> /dev/null & tenant=$!; wait_for listed CPU; wait_for grep -q sleep /proc/$tenant/comm; allowed $tenant
+nearside reserve run --isolate core,cache --cpus 0 -- true 2>&1 | grep moves; allowed $tenant; kill $tenant; same
+echo "[adopt]"
+mkdir -p $G/outer/inner $G/none; echo +cpuset +memory > $G/outer/cgroup.subtree_control
+sleep 1000 & member=$!; echo $member > $G/outer/inner/cgroup.procs
+for group in / outer /../outer /nowhere /outer/inner; do nearside reserve adopt --cgroup $group --isolate core 2>&1; echo "status $?"; done
+as 65534 nearside reserve adopt --cgroup /outer 2>&1; echo "status $?"
+settings() { cat $G/outer/inner/cpuset.cpus $G/outer/inner/cpuset.mems $G/outer/inner/memory.max $G/outer/cpuset.cpus $G/outer/cpuset.cpus.partition; }
+settings > /tmp/settings
+nearside reserve adopt --cgroup /outer/inner --cpus 6 --node 3 --bytes 64M --name inner > /dev/null; allowed $member; cat $G/outer/inner/memory.max
+nearside reserve upgrade inner --add-node 2 > /dev/null; nearside reserve adopt --cgroup /outer/inner 2>&1; allowed $member; nearside reserve release inner
+nearside reserve adopt --cgroup /outer --cpus 2-3 --isolate core --name outer > /dev/null; allowed $member; cat $G/cpuset.cpus.isolated $G/outer/cpuset.cpus.partition; taskset -c 2 true 2> /dev/null; echo "taskset $?"
+nearside reserve release outer; settings | cmp - /tmp/settings && echo restored; kill $member; same
+echo "[lease]"
+nearside reserve create --name short --lease 1 --isolate core > /dev/null; wait_for listed short; wait_for gone; same
+echo "[hundred]"
+for i in $(seq 100); do nearside reserve run --isolate core,controller -- true > /dev/null 2>&1 || echo "failed $?"; done; same
+echo "[second]"; nearside agent --config /tmp/agent.toml 2>&1 | tail -1 | sed 's/process [0-9]*/process N/'

@@ -1,0 +1,121 @@
+//! Grants that the agent makes for its callers, as root and other users of a virtual machine.
+
+use crate::support::{FAST, Lab, RunOutput};
+use test_tools::Checks;
+
+/// An agent that makes grants, and how to see what is left of them.
+const BEGIN: &str = include_str!("programs/reserve_agent_begin.sh");
+
+const CALLS: &str = include_str!("programs/reserve_agent_calls.sh");
+
+const KILL: &str = include_str!("programs/reserve_agent_kill.sh");
+
+const END: &str = include_str!("programs/reserve_agent_end.sh");
+
+fn run(part: &str) -> RunOutput {
+    let options = [&["--quiet", "--as-root"][..], &FAST].concat();
+    let ran = Lab::new().script("small-4x2", &options, &[BEGIN, part, END].concat()).succeeded();
+    assert!(!ran.text().contains("never: "), "{}", ran.text());
+    assert_eq!(ran.section("end"), "status 0\nsame\ngrants\n", "{}", ran.text());
+    ran
+}
+
+#[test]
+fn the_agent_makes_grants_and_nothing_is_left_of_them() {
+    let ran = run(CALLS);
+    let checks = Checks::new();
+    let part = |name: &'static str, check: &dyn Fn(&str)| checks.part(name, || check(ran.section(name)));
+    part("none", &|none| {
+        assert_eq!(none.matches("no agent makes grants on this machine").count(), 2, "{none}");
+        assert_eq!(none.matches("status 4\n").count(), 2, "{none}");
+    });
+    part("run", &|run| {
+        assert!(
+            run.starts_with("Cpus_allowed_list:\t2\nMems_allowed_list:\t1\n0::/nearside-grant-1\ngrant 1\n"),
+            "{run}"
+        );
+        let quota: f64 = run.lines().nth(4).unwrap().split(' ').next().unwrap().parse().unwrap();
+        assert!((1000.0..7000.0).contains(&quota), "{run}");
+        assert!(run.ends_with("2-3\nstatus 7\nsame\n"), "{run}");
+    });
+    part("not started", &|it| assert!(it.contains("cannot start /nowhere/program") && it.ends_with("same\n"), "{it}"));
+    part("options", &|it| assert!(it.contains("are in its configuration\nstatus 2\n"), "{it}"));
+    part("user", &|user| {
+        assert!(user.starts_with("65534\n0::/nearside-grant-") && user.ends_with("status 0\nsame\n"), "{user}");
+    });
+    part("quota", &|quota| {
+        assert_eq!(quota.matches("may have 0 grants in all, has 0 and asks for 1\nstatus 3\n").count(), 2, "{quota}");
+        assert!(quota.contains("may have 3 cores in all, has 2 and asks for 2\nstatus 3\n"), "{quota}");
+        assert!(quota.ends_with("same\n"), "{quota}");
+    });
+    part("killed", &|killed| {
+        let (ms, rest) = killed.split_once('\n').unwrap();
+        assert!(ms.parse::<u32>().unwrap() <= 200 && rest == "same\n", "{killed}");
+    });
+    part("named", &|named| {
+        assert!(named.contains("\"granted\": true") && named.contains("the name is taken by grant"), "{named}");
+        assert!(named.contains("status 3\nCpus_allowed_list:\t4-5\nMems_allowed_list:\t2\nstatus 5\n"), "{named}");
+        assert!(named.contains("status 0\nCpus_allowed_list:\t4-5\nMems_allowed_list:\t2-3\nmax 100000\n"), "{named}");
+        assert!(named.contains("memory of node 2-3") && named.lines().last().unwrap().ends_with("db"), "{named}");
+    });
+    part("strangers", &strangers);
+    part("holder", &|holder| {
+        let lines: Vec<&str> = holder.lines().collect();
+        assert!(lines[0].ends_with("is another user's") && lines[1] == "status 1", "{holder}");
+        assert_eq!(lines[2..], ["status 0", "Cpus_allowed_list:\t0-7", "same"], "{holder}");
+    });
+    part("moved", &|moved| {
+        let lines: Vec<&str> = moved.lines().collect();
+        assert_eq!(lines[0], "Cpus_allowed_list:\t0", "{moved}");
+        assert!(lines[2].contains("moves from CPUs 0 to CPUs 2"), "{moved}");
+        assert_eq!(lines[3..], ["Cpus_allowed_list:\t2", "Mems_allowed_list:\t1", "same"], "{moved}");
+    });
+    part("adopt", &|adopt| {
+        for said in [
+            "/ cannot become a grant: it is the topmost one, or its name has `..`\nstatus 1\n",
+            "outer cannot become a grant: it is named from the topmost one, such as /batch.slice\nstatus 1\n",
+            "/../outer cannot become a grant: it is the topmost one, or its name has `..`\nstatus 1\n",
+            "/nowhere cannot become a grant: there is no such control group\nstatus 1\n",
+            "the kernel makes partitions of topmost groups: leave --isolate core and cache out\nstatus 1\n",
+            "only root may make a control group a grant\nstatus 1\nCpus_allowed_list:\t6\nMems_allowed_list:\t3\n67108864\n",
+            "/outer/inner is a grant already\nCpus_allowed_list:\t6\nMems_allowed_list:\t2-3\n",
+            "Cpus_allowed_list:\t2-3\nMems_allowed_list:\t1\n\nroot\ntaskset 1\nrestored\nsame\n",
+        ] {
+            assert!(adopt.contains(said), "{said}: {adopt}");
+        }
+    });
+    part("lease", &|lease| assert_eq!(lease, "same\n"));
+    part("hundred", &|hundred| assert_eq!(hundred, "same\n"));
+    part("second", &|second| assert!(second.contains("an agent is running already (process N)"), "{second}"));
+}
+
+#[test]
+fn an_agent_that_is_killed_while_it_makes_grants_leaves_none() {
+    let ran = run(KILL);
+    let kills = ran.section("kills");
+    let (each, left) = kills.split_once('\n').unwrap();
+    assert_eq!(each.trim(), "12 same", "{}", ran.text());
+    assert!(left.trim().parse::<u32>().unwrap() >= 3, "too few kills hit a grant: {kills}");
+}
+
+/// What the agent answers users without the right to a grant, and which processes no grant takes.
+fn strangers(section: &str) {
+    let (others, own) = section.split_once("process N").unwrap();
+    assert_eq!(others.matches("is another user's\nstatus 1\n").count(), 3, "{section}");
+    let own = format!("process N{own}");
+    for said in [
+        "it is of user 0, and the caller is user 65534\nstatus 1\nstatus 0\n",
+        "it is the first process of the system\nstatus 1\n",
+        "it is a kernel thread\nstatus 1\n",
+        "it is the agent\nstatus 1\n",
+        "already\nstatus 1\n",
+        "it has ended\nstatus 1\n",
+        "(pidfd_open): No such process (os error 3)\nstatus 1\n",
+        "-3 is no process: numbers of processes are above 0\nstatus 2\n",
+    ] {
+        assert!(own.contains(said), "{said}: {section}");
+    }
+    let end = "{\n  \"schema\": 1,\n  \"released\": ";
+    assert!(own.contains(end), "{section}");
+    assert!(own.ends_with("Cpus_allowed_list:\t0-7\nMems_allowed_list:\t0-3\nsame\n"), "{section}");
+}
