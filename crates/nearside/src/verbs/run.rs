@@ -36,12 +36,14 @@ const ADVISING_MALLOC: &str = "glibc.malloc.hugetlb=1";
 Options may be abbreviated to a unique prefix (--inter, --cpunode, --mem).
 
 NODES and CPUS: 0-3,5; all that the cpuset allows (all); all but (!0); relative to the allowed set (+0-1); those of the preceding \
-option (same). Nodes also by a device: netdev:eth0, ip:HOST, file:PATH, block:sda, pci:[SEGMENT:]BUS:DEVICE[.FUNCTION].
+option (same). Nodes also by a device: netdev:eth0, ip:HOST, file:PATH, block:sda, pci:[SEGMENT:]BUS:DEVICE[.FUNCTION]. \
+Both also by objects, as for hwloc-bind: l3:0, package:1.core:2, node:1-.
 
 Nodes without memory can be run on, and nodes without CPUs can provide memory.
 
 Examples:
   nearside run --cpunodebind 0 --membind 0,1 -- ./program --its-options
+  nearside run --cpus l3:0 ./program                              the CPUs of the first L3 cache
   nearside run -N netdev:eth0 -m same ./server                    near the network card
   nearside run --interleave all --huge never ./program
   nearside run --cgroup /batch --weighted-interleave 0-3 ./program
@@ -72,6 +74,7 @@ pub struct Arguments {
     #[arg(
         long,
         short = 'C',
+        visible_alias = "cpus",
         alias = "physcpunodebind",
         value_name = "CPUS",
         overrides_with_all = ["cpunodebind", "physcpubind"]
