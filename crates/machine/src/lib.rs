@@ -9,6 +9,7 @@ mod addresses;
 pub mod bounded;
 mod chain;
 mod description;
+mod devices;
 mod disk;
 mod file;
 mod files;
@@ -40,6 +41,7 @@ pub use description::{
     Cache, CacheKind, Coherence, Core, Distances, Latency, Link, LinkDirection, Machine, Node, Package, PageSize,
     Probes, Route, Sharing, Tlb,
 };
+pub use devices::{PciDevice, PciKind};
 pub use disk::Disk;
 pub use file::{MachineError, Mistake, read_checked};
 pub use files::Archive;
