@@ -28,6 +28,7 @@ mod show;
 mod sql;
 #[cfg(feature = "sql")]
 mod sql;
+mod steady;
 mod top;
 mod topology;
 

@@ -5,6 +5,8 @@ mod machine_options;
 mod request_options;
 mod run;
 
+pub use run::{code, wait};
+
 use crate::options::usage_error::UsageError;
 use crate::output::{self, json};
 use clap::{Args, Subcommand, ValueEnum};
