@@ -9,6 +9,7 @@ mod addresses;
 pub mod bounded;
 mod chain;
 mod description;
+mod devices;
 mod disk;
 mod file;
 mod files;
@@ -17,6 +18,7 @@ mod ids;
 mod memory_policy;
 mod nearest;
 mod numbers;
+mod objects;
 mod pairs;
 mod pinning;
 pub mod presets;
@@ -39,6 +41,7 @@ pub use description::{
     Cache, CacheKind, Coherence, Core, Distances, Latency, Link, LinkDirection, Machine, Node, Package, PageSize,
     Probes, Route, Sharing, Tlb,
 };
+pub use devices::{PciDevice, PciKind};
 pub use disk::Disk;
 pub use file::{MachineError, Mistake, read_checked};
 pub use files::Archive;
@@ -46,11 +49,12 @@ pub use hwloc::HwlocError;
 pub use ids::{CpuId, NodeId, PackageId, Pid, Tid};
 pub use memory_policy::{MemoryMode, MemoryPolicy, NodeNumbering, NodeWeight};
 pub use nearest::nearest;
+pub use objects::{ObjectError, Objects, Part};
 pub use pinning::{Pinning, Places, PlacesError};
 pub use random::Random;
 pub use routes::{Direction, Hop, Routes};
 pub use routing::{HopDistances, RoutingError, RoutingTable};
-pub use selection::{Device, DeviceKind, Selection, SelectionError};
+pub use selection::{Device, DeviceKind, Named, Selection, SelectionError, SelectionTextError};
 pub use set::{CpuSet, IdSet, MAX_ID, NodeSet, SetError};
 pub use source::Source;
 pub use statistics::{imbalance, median, median_low, quantile};

@@ -1,5 +1,6 @@
-//! Nodes and CPUs in numactl's syntax: `0-3`, `all`, `!0`, `+0-1`, `same`, `netdev:eth0`.
+//! Nodes and CPUs in numactl's syntax: `0-3`, `all`, `!0`, `+0-1`, `same`, `netdev:eth0`; and in hwloc's: `l3:0`.
 
+use crate::objects::{ObjectError, Objects};
 use crate::set::{IdSet, SetError};
 use std::fmt;
 use std::str::FromStr;
@@ -23,8 +24,17 @@ enum What<T> {
     Ids(IdSet<T>),
     /// Positions within the allowed ones (`+`).
     Places(IdSet<T>),
+    /// What a name stands for on one machine.
+    Named(Named),
+}
+
+/// What only a look at the machine can resolve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Named {
     /// The node of a device.
     Device(Device),
+    /// Parts of the machine.
+    Objects(Objects),
 }
 
 /// A device that has a node.
@@ -51,6 +61,15 @@ pub enum DeviceKind {
     Pci,
 }
 
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Device(device) => device.fmt(f),
+            Self::Objects(objects) => objects.fmt(f),
+        }
+    }
+}
+
 const DEVICES: [(&str, DeviceKind); 5] = [
     ("netdev", DeviceKind::Network),
     ("ip", DeviceKind::Host),
@@ -64,6 +83,17 @@ impl fmt::Display for Device {
         let name = DEVICES.iter().find(|(_, kind)| *kind == self.kind).map_or("", |(name, _)| name);
         write!(f, "{name}:{}", self.name)
     }
+}
+
+/// Why a text is no selection.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SelectionTextError {
+    /// It names objects, but not in hwloc's grammar.
+    #[error(transparent)]
+    Objects(#[from] ObjectError),
+    /// It lists numbers, but not as a set.
+    #[error(transparent)]
+    Set(#[from] SetError),
 }
 
 /// Why a selection has no set.
@@ -88,15 +118,18 @@ pub enum SelectionError {
         /// What was examined, and the result.
         why: String,
     },
+    /// The machine lacks the objects, or they have nothing of what is selected.
+    #[error("{0}")]
+    Objects(String),
     /// The set is empty.
     #[error("`{0}` selects nothing")]
     Empty(String),
 }
 
 impl<T> FromStr for Selection<T> {
-    type Err = SetError;
+    type Err = SelectionTextError;
 
-    fn from_str(text: &str) -> Result<Self, SetError> {
+    fn from_str(text: &str) -> Result<Self, SelectionTextError> {
         let trimmed = text.trim();
         let (inverted, rest) = trimmed.strip_prefix('!').map_or((false, trimmed), |rest| (true, rest.trim_start()));
         let (relative, rest) = rest.strip_prefix('+').map_or((false, rest), |rest| (true, rest));
@@ -108,14 +141,15 @@ impl<T> FromStr for Selection<T> {
         let what = match rest {
             // As numactl: all but nothing is a mistake in a script, not the wish for all.
             "" if inverted || relative => {
-                return Err(SetError::NotANumber { text: trimmed.to_owned(), part: rest.to_owned() });
+                return Err(SetError::NotANumber { text: trimmed.to_owned(), part: rest.to_owned() }.into());
             }
             "all" if !relative => What::All,
             "same" if !relative => What::Same,
             _ => match device() {
-                Some(device) => What::Device(device),
-                None if relative => What::Places(rest.parse()?),
-                None => What::Ids(rest.parse()?),
+                Some(device) => What::Named(Named::Device(device)),
+                None if rest.contains(':') && !relative => What::Named(Named::Objects(rest.parse()?)),
+                None if relative => What::Places(rest.parse().map_err(SelectionTextError::Set)?),
+                None => What::Ids(rest.parse().map_err(SelectionTextError::Set)?),
             },
         };
         Ok(Self { text: trimmed.to_owned(), inverted, what })
@@ -138,6 +172,11 @@ impl<T> fmt::Display for Selection<T> {
 }
 
 impl<T> Selection<T> {
+    /// Whether it names parts of the machine, of which some may be out of reach.
+    pub fn names_objects(&self) -> bool {
+        matches!(self.what, What::Named(Named::Objects(_)))
+    }
+
     /// Whether it means the same as the previous option.
     pub fn is_same(&self) -> bool {
         matches!(self.what, What::Same)
@@ -146,12 +185,12 @@ impl<T> Selection<T> {
 
 impl<T: From<u32> + Into<u32> + Copy> Selection<T> {
     /// The set, where `allowed` is the set that `all`, `!` and `+` refer to, and `before` is that of the previous
-    /// option. Listed IDs are used as they are, whether they are allowed or not; `device` finds the node of a device.
+    /// option. Listed IDs are used as they are, whether they are allowed or not; `find` finds what has a name.
     pub fn resolve(
         &self,
         allowed: &IdSet<T>,
         before: Option<&IdSet<T>>,
-        device: impl FnOnce(&Device) -> Result<IdSet<T>, String>,
+        find: impl FnOnce(&Named) -> Result<IdSet<T>, String>,
     ) -> Result<IdSet<T>, SelectionError> {
         let beyond = || SelectionError::BeyondAllowed { text: self.text.clone(), count: allowed.len() };
         let named: IdSet<T> = match &self.what {
@@ -163,9 +202,10 @@ impl<T: From<u32> + Into<u32> + Copy> Selection<T> {
                 let at = |index: T| all.get(index.into() as usize).copied().ok_or_else(beyond);
                 places.iter().map(at).collect::<Result<Vec<T>, _>>()?.into_iter().collect()
             }
-            What::Device(name) => {
-                device(name).map_err(|why| SelectionError::Device { device: name.to_string(), why })?
-            }
+            What::Named(named) => find(named).map_err(|why| match named {
+                Named::Device(device) => SelectionError::Device { device: device.to_string(), why },
+                Named::Objects(_) => SelectionError::Objects(why),
+            })?,
         };
         let set = if self.inverted { allowed.iter().filter(|id| !named.contains(*id)).collect() } else { named };
         if set.is_empty() { Err(SelectionError::Empty(self.text.clone())) } else { Ok(set) }
@@ -181,12 +221,12 @@ mod tests {
     fn resolve(text: &str, allowed: &str, before: Option<&str>) -> Result<String, SelectionError> {
         let set = |text: &str| text.parse::<NodeSet>().unwrap();
         let before = before.map(set);
-        let device = |device: &Device| match device.name.as_str() {
-            "eth0" => Ok([NodeId(2)].into_iter().collect()),
+        let find = |named: &Named| match named.to_string().as_str() {
+            "netdev:eth0" | "l3:2" => Ok([NodeId(2)].into_iter().collect()),
             _ => Err("nothing is called so".to_owned()),
         };
         let selection: Selection<NodeId> = text.parse().unwrap();
-        selection.resolve(&set(allowed), before.as_ref(), device).map(|set| set.to_string())
+        selection.resolve(&set(allowed), before.as_ref(), find).map(|set| set.to_string())
     }
 
     /// Claim 22 of the specification.
@@ -202,6 +242,7 @@ mod tests {
         assert_eq!(resolve("same", "0-3", Some("1,3")), Ok("1,3".to_owned()));
         assert_eq!(resolve("netdev:eth0", "0-3", None), Ok("2".to_owned()));
         assert_eq!(resolve("!netdev:eth0", "0-3", None), Ok("0-1,3".to_owned()));
+        assert_eq!(resolve("!L3cache:2", "0-3", None), Ok("0-1,3".to_owned()));
     }
 
     #[test]
@@ -211,7 +252,22 @@ mod tests {
         assert!(matches!(resolve("pci:x", "0-2", None), Err(SelectionError::Device { .. })));
         assert!(matches!(resolve("!all", "0-2", None), Err(SelectionError::Empty(_))));
         assert!(matches!(resolve("", "0-2", None), Err(SelectionError::Empty(_))));
-        for text in ["+all", "!!0", "0,all", "disk:sda", "netdev:", "+netdev:eth0", "0x3", "!", "+", "! "] {
+        for text in [
+            "+all",
+            "!!0",
+            "0,all",
+            "disk:sda",
+            "netdev:",
+            "+netdev:eth0",
+            "+l3:0",
+            "l3:",
+            "0,l3:0",
+            "l3:0,",
+            "0x3",
+            "!",
+            "+",
+            "! ",
+        ] {
             assert!(text.parse::<Selection<NodeId>>().is_err(), "{text}");
         }
     }
@@ -226,7 +282,7 @@ mod tests {
         fn what_is_inverted_is_the_rest(allowed in "[0-9]{1,2}-[0-9]{3}", text in "[0-9]{1,2}(,[0-9]{1,3}){0,3}") {
             let set = |text: &str| text.parse::<NodeSet>();
             if let (Ok(allowed), Ok(named)) = (set(&allowed), set(&text)) {
-                let no_device = |_: &Device| Err(String::new());
+                let no_device = |_: &Named| Err(String::new());
                 let inverted: Selection<NodeId> = format!("!{text}").parse().unwrap();
                 if let Ok(rest) = inverted.resolve(&allowed, None, no_device) {
                     prop_assert!(rest.is_subset(&allowed) && rest.intersection(&named).is_empty());

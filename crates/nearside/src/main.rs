@@ -54,9 +54,20 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<ExitCode, Box<dyn Error>> {
-    let configuration = UserConfiguration::load().map_err(UsageError::boxed)?;
+    let (configuration, broken) = match UserConfiguration::load() {
+        Ok(configuration) => (configuration, None),
+        Err(why) => (UserConfiguration::default(), Some(why)),
+    };
     let matches = configuration.apply(Cli::command()).try_get_matches();
     let parsed = matches.and_then(|matches| Cli::from_arg_matches(&matches));
+    if let Some(why) = broken {
+        match &parsed {
+            // Its message goes first, as later ones may follow from missing defaults.
+            Ok(Cli { verb, .. }) if verb.works_without_configuration() => print_error(why.as_ref()),
+            Err(help) if !help.use_stderr() => {}
+            _ => return Err(UsageError::boxed(why)),
+        }
+    }
     let Cli { verb, terminal } = parsed.unwrap_or_else(|error| in_words(error).exit());
     configuration.cache.into_iter().for_each(lab::setup::keep_in);
     verb.run(terminal)

@@ -7,6 +7,7 @@ mod block_change;
 mod columns;
 mod compare;
 mod cure;
+mod devices;
 mod doctor;
 mod escape;
 mod explore;
@@ -57,6 +58,7 @@ pub use compare::{
     Verdict,
 };
 pub use cure::CureReport;
+pub use devices::{DeviceReport, DevicesReport, devices_to_text};
 pub use doctor::{DoctorReport, Finding};
 pub use escape::{escape_name, escape_sentence};
 pub use family::Family;

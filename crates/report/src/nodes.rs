@@ -1,8 +1,8 @@
 //! The current state of a machine's nodes: CPUs, memory and distances.
 
-use crate::Table;
+use crate::{Table, devices_to_text};
 use linux::{HugetlbPool, NodeFiles};
-use machine::{CpuSet, NodeId, size};
+use machine::{CpuSet, NodeId, PciDevice, size};
 use serde::Serialize;
 use std::fmt;
 
@@ -18,6 +18,8 @@ pub struct NodesReport {
     pub numa_balancing: Option<String>,
     /// Transparent huge pages: `always`, `madvise` or `never`; none if not supported.
     pub transparent_huge_pages: Option<String>,
+    /// Its devices, in the order of their addresses.
+    pub devices: Vec<PciDevice>,
 }
 
 /// A node.
@@ -98,16 +100,16 @@ impl fmt::Display for NodesReport {
             table.row([vec![node.to_string(), cpus], bytes.to_vec(), vec![pools]].concat());
         }
         write!(f, "{table}")?;
-        if self.nodes.len() > MOST_COLUMNS || self.nodes.len() < 2 {
-            return Ok(());
+        if (2..=MOST_COLUMNS).contains(&self.nodes.len()) {
+            writeln!(f, "\nFirmware distances (10 is local; rows access, columns hold the memory)")?;
+            let heading = self.nodes.iter().map(|node| node.node.to_string());
+            let mut table = Table::new(std::iter::once("node".to_owned()).chain(heading));
+            for node in &self.nodes {
+                table.row(std::iter::once(node.node.to_string()).chain(node.distances.iter().map(ToString::to_string)));
+            }
+            write!(f, "{table}")?;
         }
-        writeln!(f, "\nFirmware distances (10 is local; rows access, columns hold the memory)")?;
-        let heading = self.nodes.iter().map(|node| node.node.to_string());
-        let mut table = Table::new(std::iter::once("node".to_owned()).chain(heading));
-        for node in &self.nodes {
-            table.row(std::iter::once(node.node.to_string()).chain(node.distances.iter().map(ToString::to_string)));
-        }
-        write!(f, "{table}")
+        f.write_str(&devices_to_text(&self.devices))
     }
 }
 
@@ -132,6 +134,11 @@ mod tests {
         };
         let nodes = vec![node(0, "0-3", 0), node(1, "4-7", 4 << 30), node(4, "", 1 << 30)];
         let transparent_huge_pages = Some("madvise".to_owned());
-        insta::assert_snapshot!(NodesReport { nodes, numa_balancing: None, transparent_huge_pages });
+        insta::assert_snapshot!(NodesReport {
+            nodes,
+            numa_balancing: None,
+            transparent_huge_pages,
+            devices: Vec::new()
+        });
     }
 }

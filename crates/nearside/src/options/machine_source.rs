@@ -2,7 +2,9 @@
 
 use crate::options::policy::note;
 use machine::acpi::AcpiError;
-use machine::{Archive, HwlocError, Machine, MachineError, SyntheticError, SysfsError, bounded, is_synthetic, presets};
+use machine::{
+    Archive, HwlocError, Machine, MachineError, PciDevice, SyntheticError, SysfsError, bounded, is_synthetic, presets,
+};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
@@ -86,6 +88,23 @@ pub fn read(from: Option<&str>) -> Result<Machine, SourceError> {
         Err(source) if source.kind() != ErrorKind::NotFound => Err(SourceError::Read { path: path.to_owned(), source }),
         Err(_) if is_synthetic(from) => Ok(Machine::from_synthetic(from)?),
         Err(_) => Err(unknown),
+    }
+}
+
+/// The devices of a machine that [`read`] reads from a sysfs tree; none of any other.
+pub fn devices(from: Option<&str>) -> Vec<PciDevice> {
+    let Some(from) = from else { return PciDevice::all_of_sysfs(Path::new("/sys")) };
+    let path = Path::new(from);
+    if presets::find(from).is_ok() {
+        return Vec::new();
+    }
+    match [path.to_owned(), path.join("sys")].into_iter().find(|root| root.join("devices/system").is_dir()) {
+        Some(root) => PciDevice::all_of_sysfs(&root),
+        None => {
+            // A machine file or XML is no archive, and a file that cannot be read was reported already.
+            bounded::bytes(path, bounded::MOST_BYTES)
+                .map_or_else(|_| Vec::new(), |bytes| PciDevice::all_of_archive(&bytes))
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::options::usage_error::UsageError;
 use linux::{Attempt, Cause, Diagnosis, SystemState, cpus_in_the_way, diagnose, nodes_in_the_way};
-use machine::{CpuId, CpuSet, Device, NodeId, NodeSet, Selection};
+use machine::{CpuId, CpuSet, Machine, Named, NodeId, NodeSet, Objects, Part, Selection};
 use std::error::Error;
 use std::path::Path;
 
@@ -92,8 +92,17 @@ impl Places {
 
     /// CPUs to run on.
     pub fn cpus(&mut self, cpus: &Cpus) -> Result<CpuSet, Box<dyn Error>> {
-        let no_device = |_: &Device| Err("a device has a node, and no CPU of its own".to_owned());
-        let set = cpus.resolve(&self.allowed_cpus, None, no_device).map_err(UsageError::boxed)?;
+        let find = |named: &Named| match named {
+            Named::Device(_) => Err("a device has a node, and no CPU of its own".to_owned()),
+            Named::Objects(objects) => match part(objects)?.cpus {
+                none if none.is_empty() => Err(format!("{objects} has no CPUs")),
+                cpus => Ok(cpus),
+            },
+        };
+        let named = cpus.resolve(&self.allowed_cpus, None, find).map_err(UsageError::boxed)?;
+        // As with a node: the CPUs of an object that may be used.
+        let usable = named.intersection(&self.allowed_cpus);
+        let set = if cpus.names_objects() && !usable.is_empty() { usable } else { named };
         if let Some(diagnosis) = cpus_in_the_way(&set, &self.situation) {
             return Err(refused(cpus, &diagnosis));
         }
@@ -114,11 +123,20 @@ impl Places {
     }
 
     fn resolve(&mut self, nodes: &Nodes, allowed: &NodeSet) -> Result<NodeSet, Box<dyn Error>> {
-        let device = |device: &Device| linux::device_nodes(Path::new("/sys"), device);
-        let set = nodes.resolve(allowed, self.before.as_ref(), device).map_err(UsageError::boxed)?;
+        let find = |named: &Named| match named {
+            Named::Device(device) => linux::device_nodes(Path::new("/sys"), device),
+            Named::Objects(objects) => part(objects).map(|part| part.nodes),
+        };
+        let set = nodes.resolve(allowed, self.before.as_ref(), find).map_err(UsageError::boxed)?;
         self.before = Some(set.clone());
         Ok(set)
     }
+}
+
+/// The part of this machine that objects name.
+fn part(objects: &Objects) -> Result<Part, String> {
+    let machine = Machine::from_sysfs(Path::new("/sys")).map_err(|error| machine::chain(&error))?;
+    objects.part(&machine).map_err(|error| error.to_string())
 }
 
 /// Nodes and CPUs that do not exist are a wrong request; those that exist but are not allowed are refused by the

@@ -37,7 +37,7 @@ impl UserConfiguration {
 
     fn from_toml(text: &str, path: &Path) -> Result<Self, String> {
         read_checked(text, path, Self::violations)
-            .map_err(|mistakes| mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
+            .map_err(|mistakes| mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
     }
 
     fn violations(&self) -> Vec<Violation> {

@@ -40,7 +40,8 @@ const PATIENCE: Duration = Duration::from_millis(50);
 #[derive(Debug, Args)]
 #[command(after_help = "\
 NODES and CPUS are written as for numactl: 0-3,5 or all, !0 (all but), +0 (the first that the process's cpuset allows); nodes \
-also by a device: netdev:eth0, ip:HOST, file:PATH, block:sda, pci:3b:00.0.
+also by a device: netdev:eth0, ip:HOST, file:PATH, block:sda, pci:3b:00.0. Both also by \
+objects, as for hwloc-bind: l3:0, package:1.core:2, node:1-.
 
 With --trace, each thread with more than 300 samples gets the CPUs of the node whose memory it accessed most; others keep theirs. The \
 trace must be of this running process: nearside record --pid.
@@ -77,7 +78,7 @@ pub struct Arguments {
     cpunodebind: Option<Nodes>,
 
     /// The CPUs to run on
-    #[arg(long, short = 'C', value_name = "CPUS")]
+    #[arg(long, short = 'C', visible_alias = "cpus", value_name = "CPUS")]
     physcpubind: Option<Cpus>,
 
     /// Run each thread where the memory that it uses is, according to this trace

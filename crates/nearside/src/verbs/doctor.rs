@@ -4,11 +4,12 @@ use crate::output;
 use crate::output::json;
 use clap::Args;
 use lab::setup::Assets;
-use linux::Feature;
-use machine::chain;
+use linux::{Feature, NodeState};
+use machine::{PciDevice, chain};
 use observe::{HintFaults, LabPmu, LiveError, PerfOptions, PerfSource, SideBand, Target};
-use report::{DoctorReport, Finding};
+use report::{DeviceReport, DevicesReport, DoctorReport, Finding};
 use std::error::Error;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Exit code: some feature does not work.
@@ -23,20 +24,32 @@ const PARTIAL: u8 = 3;
 Examples:
   nearside doctor
   sudo nearside doctor
+  nearside doctor --devices                 which interrupts are served by the wrong node
   nearside doctor --json | jq -r '.features[] | select(.works | not) | .name'
 
 Exit codes:
   0  everything works
   1  nothing could be tried
   2  the command line is wrong
-  3  something does not work: it says what and why")]
+  3  something does not work, an interrupt is served far from its device, or a device's node is unknown: it says what and why")]
 pub struct Arguments {
+    /// Instead of features, report devices (network cards, disks, graphics and other processors): their nodes, and
+    /// the nodes that serve their interrupts
+    #[arg(long)]
+    devices: bool,
+
     /// Print the findings as JSON
     #[arg(long)]
     json: bool,
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    if arguments.devices {
+        let report = devices()?;
+        let text = if arguments.json { json::document(&report)? } else { report.to_string() };
+        output::write(&text, None)?;
+        return Ok(if report.is_fine() { ExitCode::SUCCESS } else { ExitCode::from(PARTIAL) });
+    }
     let tried = Feature::examine_all().map_err(|error| format!("cannot test any feature: {error}"))?;
     let mut features: Vec<Finding> = tried.iter().map(|(feature, result)| Finding::new(*feature, result)).collect();
     features.extend(lab_pmu());
@@ -49,6 +62,18 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     output::write(&text, None)?;
     let works = report.features.iter().all(|finding| finding.works);
     Ok(if works { ExitCode::SUCCESS } else { ExitCode::from(PARTIAL) })
+}
+
+/// The devices of this host.
+fn devices() -> Result<DevicesReport, Box<dyn Error>> {
+    let state = NodeState::read(Path::new("/sys"))?;
+    let with_cpus = state.nodes_of(&state.cpus_of(&state.online));
+    let judged = |device: PciDevice| {
+        let cpus = device.interrupt_cpus(Path::new("/proc"));
+        DeviceReport::new(device, &cpus, |cpus| state.nodes_of(cpus), &with_cpus)
+    };
+    let devices = PciDevice::all_of_sysfs(Path::new("/sys")).into_iter().map(judged).collect();
+    Ok(DevicesReport { nodes: state.online.len(), devices })
 }
 
 /// What a recording can observe. Starting the program oneself needs the fewest privileges.

@@ -29,6 +29,7 @@ mod show;
 mod sql;
 #[cfg(feature = "sql")]
 mod sql;
+mod steady;
 mod top;
 mod topology;
 
@@ -69,6 +70,11 @@ pub enum Verb {
 }
 
 impl Verb {
+    /// Whether it runs with an unusable configuration file: it helps to mend the host, or explains nearside.
+    pub fn works_without_configuration(&self) -> bool {
+        matches!(self, Self::Doctor(_) | Self::Completions(_) | Self::Manual(_))
+    }
+
     /// Does it, and returns the exit status.
     pub fn run(&self, terminal: Terminal) -> Result<ExitCode, Box<dyn Error>> {
         match self {

@@ -5,6 +5,7 @@ use crate::options::policy::{self, Policy, note};
 use crate::options::shared_memory_policy::SharedMemoryOptions;
 use crate::options::usage_error::UsageError;
 use crate::output;
+use crate::verbs::steady;
 use clap::{Args, ValueEnum};
 use linux::{
     Attempt, Cgroups, MemoryMode, Switch, SystemState, Tid, affinity, allowed_memory_nodes, diagnose,
@@ -36,14 +37,17 @@ const ADVISING_MALLOC: &str = "glibc.malloc.hugetlb=1";
 Options may be abbreviated to a unique prefix (--inter, --cpunode, --mem).
 
 NODES and CPUS: 0-3,5; all that the cpuset allows (all); all but (!0); relative to the allowed set (+0-1); those of the preceding \
-option (same). Nodes also by a device: netdev:eth0, ip:HOST, file:PATH, block:sda, pci:[SEGMENT:]BUS:DEVICE[.FUNCTION].
+option (same). Nodes also by a device: netdev:eth0, ip:HOST, file:PATH, block:sda, pci:[SEGMENT:]BUS:DEVICE[.FUNCTION]. \
+Both also by objects, as for hwloc-bind: l3:0, package:1.core:2, node:1-.
 
 Nodes without memory can be run on, and nodes without CPUs can provide memory.
 
 Examples:
   nearside run --cpunodebind 0 --membind 0,1 -- ./program --its-options
+  nearside run --cpus l3:0 ./program                              the CPUs of the first L3 cache
   nearside run -N netdev:eth0 -m same ./server                    near the network card
   nearside run --interleave all --huge never ./program
+  sudo nearside run --steady ./benchmark                          pinned, without NUMA balancing
   nearside run --cgroup /batch --weighted-interleave 0-3 ./program
   nearside run --interleave all --file /dev/shm/pool --length 1G --touch
   nearside run --dump-nodes --file /dev/shm/pool
@@ -72,6 +76,7 @@ pub struct Arguments {
     #[arg(
         long,
         short = 'C',
+        visible_alias = "cpus",
         alias = "physcpunodebind",
         value_name = "CPUS",
         overrides_with_all = ["cpunodebind", "physcpubind"]
@@ -96,6 +101,11 @@ pub struct Arguments {
     /// as /batch
     #[arg(long, value_name = "PATH")]
     cgroup: Option<PathBuf>,
+
+    /// The same conditions in each run, for measurements: without other choices, the CPUs of the first node and their
+    /// node's memory; as root, the kernel's NUMA balancing off until the program ends. nearside stays until then
+    #[arg(long, conflicts_with = "balancing")]
+    steady: bool,
 
     /// Print the policy and affinity that a program would get, in numactl's format, and run nothing
     #[arg(long, short)]
@@ -161,6 +171,12 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         return Ok(ExitCode::SUCCESS);
     }
     arguments.shared.note_idle();
+    let (policy, cpus) = if arguments.steady {
+        let (cpus, policy) = steady::pinned(cpus, policy, &mut places)?;
+        (Some(policy), Some(cpus))
+    } else {
+        (policy, cpus)
+    };
     let program = arguments.command.first();
     if program.is_none() && !arguments.show {
         return Err(UsageError::boxed("no command to run: nearside run OPTIONS -- COMMAND"));
@@ -181,6 +197,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     };
     let mut command = Command::new(program);
     command.args(arguments.command.iter().skip(1)).envs(tunables.map(|value| (TUNABLES, value)));
+    if arguments.steady {
+        return steady::run(command);
+    }
     let error = command.exec();
     Err(format!("cannot start {}: {error}", Path::new(program).display()).into())
 }

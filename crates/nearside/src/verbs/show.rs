@@ -10,7 +10,7 @@ use linux::{
     CgroupError, Cgroups, EffectiveCpuset, NodeError, NodePages, NodeState, Pid, PolicyMark, Process, Switch, nodes,
     online_nodes, printable, threads, total_pages,
 };
-use machine::{NodeId, NodeSet, chain};
+use machine::{NodeId, NodeSet, PciDevice, chain};
 use report::{
     CpusetReport, MappingReport, NodeBytes, NodeReport, NodesReport, PagesOnNode, ProcessReport, ThreadReport,
 };
@@ -89,6 +89,7 @@ fn machine(system: &System) -> Result<NodesReport, NodeError> {
         nodes: nodes(&system.sys())?.iter().map(NodeReport::new).collect(),
         numa_balancing: switch("proc/sys/kernel/numa_balancing"),
         transparent_huge_pages: switch("sys/kernel/mm/transparent_hugepage/enabled"),
+        devices: PciDevice::all_of_sysfs(&system.sys()),
     })
 }
 

@@ -6,8 +6,8 @@ use crate::output;
 use crate::output::json;
 use clap::{Args, ValueEnum};
 use clap_complete::ArgValueCompleter;
-use machine::{CpuSet, IdSet, Machine, NodeId, PackageId, Routes};
-use report::{machine_to_svg, machine_to_text, sources_to_text};
+use machine::{CpuSet, IdSet, Machine, NodeId, PackageId, PciDevice, Routes};
+use report::{devices_to_text, machine_to_svg, machine_to_text, sources_to_text};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::error::Error;
@@ -83,10 +83,13 @@ enum Format {
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let machine = machine_source::read(arguments.from.as_deref())?;
     let format = if arguments.json { Format::Json } else { arguments.format };
+    let devices = machine_source::devices(arguments.from.as_deref());
     let text = match format {
-        Format::Text if arguments.sources => machine_to_text(&machine) + &sources_to_text(&machine),
-        Format::Text => machine_to_text(&machine),
-        Format::Json => json::document(&Document::new(&machine))?,
+        Format::Text => {
+            let sources = if arguments.sources { sources_to_text(&machine) } else { String::new() };
+            machine_to_text(&machine) + &devices_to_text(&devices) + &sources
+        }
+        Format::Json => json::document(&Document::new(&machine, devices))?,
         Format::HwlocXml => machine.to_hwloc_xml()?,
         Format::Svg => machine_to_svg(&machine),
         Format::Toml => machine.to_toml()?,
@@ -100,6 +103,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
 struct Document<'a> {
     #[serde(flatten)]
     machine: &'a Machine,
+    /// Devices on PCI; absent if the machine has none, or is described by anything but a sysfs tree.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    devices: Vec<PciDevice>,
     derived: Derived,
 }
 
@@ -130,7 +136,7 @@ struct DerivedNode {
 }
 
 impl<'a> Document<'a> {
-    fn new(machine: &'a Machine) -> Self {
+    fn new(machine: &'a Machine, devices: Vec<PciDevice>) -> Self {
         let routes = Routes::new(machine).ok();
         let table = |known: bool| routes.as_ref().filter(|_| known);
         let nodes = derived_nodes(machine);
@@ -146,7 +152,7 @@ impl<'a> Document<'a> {
             latency_ns: table(machine.latency.is_some())
                 .map(|routes| by_pair(machine, |from, to| routes.latency_ns(machine, from, to))),
         };
-        Self { machine, derived }
+        Self { machine, devices, derived }
     }
 }
 

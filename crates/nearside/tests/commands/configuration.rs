@@ -71,3 +71,30 @@ fn a_file_that_others_may_change_is_refused() {
     fs::remove_file(file).unwrap();
     nearside(&home, &["topology", "--from", "small-2x2"]).assert().success();
 }
+
+#[test]
+fn a_broken_file_leaves_help_and_doctor_at_work() {
+    let home = home("machine = \ncolor = \"red\"\n");
+    let place = home.path().join(".config/nearside/config.toml").display().to_string() + ":1: ";
+    for arguments in [&["--help"][..], &["--version"], &["help", "run"], &["topology", "--help"]] {
+        let said = nearside(&home, arguments).assert().success().stderr("");
+        assert!(!said.get_output().stdout.is_empty(), "{arguments:?}");
+    }
+    let said = nearside(&home, &["doctor"]).output().unwrap();
+    assert!(String::from_utf8(said.stderr).unwrap().contains(&place));
+    assert!(String::from_utf8(said.stdout).unwrap().contains("features work"));
+    for arguments in [&["topology", "--from", "small-2x2"][..], &["lab", "run", "--", "true"], &["no-such-verb"]] {
+        let said = nearside(&home, arguments).assert().code(2).stdout("");
+        let said = String::from_utf8(said.get_output().stderr.clone()).unwrap();
+        assert!(said.contains(&place) && said.lines().count() == 1, "{said}");
+    }
+}
+
+#[test]
+fn several_mistakes_are_one_line() {
+    let home = home("color = \"red\"\ncache = \"here\"\n");
+    let said = nearside(&home, &["topology", "--from", "small-2x2"]).assert().code(2);
+    let said = String::from_utf8(said.get_output().stderr.clone()).unwrap();
+    assert!(said.contains("config.toml:1: color") && said.contains("config.toml:2: cache"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+}

@@ -28,3 +28,33 @@ fn cpus_are_those_of_the_inherited_affinity() {
         run(&outside).failure().stdout("");
     }
 }
+
+/// The first object of each kind has CPUs on every machine; the thousandth core is on none that runs these tests.
+#[test]
+fn cpus_may_be_named_as_objects() {
+    let run =
+        |arguments: &[&str]| Command::cargo_bin("nearside").unwrap().arg("run").args(arguments).arg("--show").assert();
+    let bound = |arguments: &[&str]| {
+        let said = run(arguments).success();
+        let said = String::from_utf8(said.get_output().stdout.clone()).unwrap();
+        let line = said.lines().find_map(|line| line.strip_prefix("physcpubind: ")).unwrap();
+        line.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let all = bound(&["--all", "--cpus", "machine:0"]);
+    assert_eq!(bound(&["--all", "-C", "pu:all"]), all);
+    assert_eq!(bound(&["--all", "-C", "node:all.pu:0,pu:all"]), all);
+    assert_eq!(bound(&["--all", "--cpus", "pu:0"]).len(), 1);
+    let core = bound(&["--all", "--physcpubind", "core:0"]);
+    assert!(core.contains(&bound(&["--all", "-C", "core:0.pu:0"])[0]));
+    assert!(!bound(&["--all", "-N", "node:0"]).is_empty());
+    for (cpus, says) in [
+        ("core:100000", "no core:100000: this machine has machine:0-0"),
+        ("core:0.pu:512", "no pu:512 in core:0: this machine has pu:0-"),
+        ("die:0", "`die` is neither a kind of objects"),
+        ("core:", "does not say which"),
+    ] {
+        let said = run(&["-C", cpus]).code(2).stdout("");
+        let said = String::from_utf8(said.get_output().stderr.clone()).unwrap();
+        assert!(said.contains(says), "{cpus}: {said}");
+    }
+}

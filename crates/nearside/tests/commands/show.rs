@@ -133,3 +133,35 @@ fn a_process_of_this_host_is_told_until_it_ends() {
     child.wait().unwrap();
     show(&[&pid]).failed(1, &["there is no process"]);
 }
+
+/// A network card at node 1 and a disk whose node the firmware does not report.
+fn put_devices(root: &SavedFiles) {
+    let put = |address: &str, files: &[(&str, &str)]| {
+        files.iter().for_each(|(name, text)| root.put(&format!("sys/bus/pci/devices/{address}/{name}"), text));
+    };
+    put("0000:3b:00.0", &[("class", "0x020000\n"), ("numa_node", "1\n"), ("net/eth7/mtu", "1500\n")]);
+    put("0000:5e:00.0", &[("class", "0x010802\n"), ("numa_node", "-1\n"), ("nvme/nvme3/nvme3n1/size", "8\n")]);
+}
+
+#[test]
+fn devices_are_beside_their_node() {
+    let root = saved();
+    put_devices(&root);
+    let folder = root.path().to_str().unwrap();
+    let devices = "\nDevices
+  node     PCI address   device   names
+  1        0000:3b:00.0  network  eth7
+  unknown  0000:5e:00.0  NVMe     nvme3n1
+";
+    let ran = show(&["--root", folder]);
+    assert!(ran.text().ends_with(devices), "{}", ran.text());
+    let topology = |arguments: &[&str]| {
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin("nearside"));
+        RunOutput::from(command.args(["topology", "--from", folder]).args(arguments).output().unwrap())
+    };
+    let ran = topology(&[]);
+    assert!(ran.text().ends_with(devices), "{}", ran.text());
+    let found = json_of(&topology(&["--json"]));
+    assert_eq!(found["devices"][0]["names"], json!(["eth7"]));
+    assert_eq!((&found["devices"][0]["node"], &found["devices"][1]["node"]), (&json!(1), &Value::Null));
+}

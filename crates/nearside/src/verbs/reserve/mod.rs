@@ -8,6 +8,8 @@ mod through_agent;
 
 pub use run::{SYSTEM_FOLDER, records_folder, to_carry_out};
 
+pub use run::{code, wait};
+
 use crate::options::usage_error::UsageError;
 use crate::output::{self, json};
 use agent::broker::CallError;

@@ -157,8 +157,8 @@ fn is_over(grant: &Grant) -> bool {
     grant.until_s.is_some_and(|until| until <= super::asker().now_s)
 }
 
-/// Waits for the program. Undoes the grant when it has ended, or is released while the program goes on.
-fn wait(
+/// Waits for the program. Undoes the journal's changes when it has ended, or is released while the program goes on.
+pub fn wait(
     mut child: Child,
     is_released: impl Fn() -> bool,
     is_asked: impl Fn() -> bool,
@@ -183,7 +183,8 @@ fn wait(
     }
 }
 
-fn code(status: ExitStatus) -> ExitCode {
+/// The program's own code, or 128 and the signal that ended it, as shells have it.
+pub fn code(status: ExitStatus) -> ExitCode {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
     ExitCode::from(u8::try_from(code).unwrap_or(1))
 }

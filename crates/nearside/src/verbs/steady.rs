@@ -1,0 +1,73 @@
+//! `nearside run --steady`: the same conditions in every run, so that times can be compared.
+
+use crate::interrupt::asked_to_end;
+use crate::options::places::{Nodes, Places};
+use crate::options::policy::note;
+use crate::verbs::reserve::{code, wait};
+use agent::Journal;
+use agent::journal::{self, OwnSwitch};
+use linux::{MemoryMode, MemoryPolicy};
+use machine::{CpuSet, NodeSet, chain};
+use std::error::Error;
+use std::process::{Command, ExitCode};
+use std::sync::atomic::Ordering;
+
+/// The CPUs and the memory of a program for which the user chose none of both, or one: the CPUs of the first node, and
+/// the memory of the nodes that the CPUs are at.
+pub fn pinned(
+    cpus: Option<CpuSet>,
+    policy: Option<MemoryPolicy>,
+    places: &mut Places,
+) -> Result<(CpuSet, MemoryPolicy), Box<dyn Error>> {
+    let cpus = match cpus {
+        Some(cpus) => cpus,
+        None => places.cpus_of(&"+0".parse::<Nodes>()?)?,
+    };
+    let policy = match policy {
+        Some(policy) => policy,
+        None => {
+            let state = &places.situation.nodes;
+            let near: NodeSet = state.nodes_of(&cpus).intersection(&state.with_memory);
+            if near.is_empty() {
+                return Err(format!("the nodes of CPUs {cpus} have no memory: choose some with --membind").into());
+            }
+            let nodes = places.memory(&Nodes::from(near))?;
+            MemoryPolicy { mode: MemoryMode::Bind, nodes, ..MemoryPolicy::default() }
+        }
+    };
+    Ok((cpus, policy))
+}
+
+/// Runs a program with the kernel's NUMA balancing off, and puts that back when it has ended, was interrupted, or after
+/// a SIGKILL by the next command that has a journal.
+pub fn run(mut command: Command) -> Result<ExitCode, Box<dyn Error>> {
+    let to_end = asked_to_end()?;
+    let journal = without_balancing()?;
+    let child = command.spawn();
+    let child = child.map_err(|error| format!("cannot start {}: {error}", command.get_program().display()))?;
+    let status = wait(child, || false, || to_end.swap(false, Ordering::Relaxed), journal)?;
+    Ok(code(status))
+}
+
+/// The journal of the change; `None` where nothing was to be changed, or could not be.
+fn without_balancing() -> Result<Option<Journal>, Box<dyn Error>> {
+    let switch = OwnSwitch::NumaBalancing;
+    // A kernel without it has no such file.
+    if switch.switch().value().map_or(true, |value| value == "0") {
+        return Ok(None);
+    }
+    if !rustix::process::geteuid().is_root() {
+        note("the kernel's NUMA balancing stays on, and may move pages and threads: only root can switch it off");
+        return Ok(None);
+    }
+    let name = format!("steady-{}", std::process::id());
+    let (mut journal, put_back) = Journal::open(&journal::default_folder(), &name)?;
+    if !put_back.is_nothing() {
+        note(&format!("{}\n{put_back}", put_back.heading()));
+    }
+    journal.will_set(switch, "0")?;
+    if let Err(error) = switch.switch().set("0") {
+        note(&format!("the kernel's NUMA balancing stays on, and may move pages and threads: {}", chain(&error)));
+    }
+    Ok(Some(journal))
+}

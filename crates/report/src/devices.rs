@@ -1,0 +1,167 @@
+//! Devices beside their nodes, and the nodes that serve their interrupts.
+
+use crate::Table;
+use machine::{CpuSet, NodeId, NodeSet, PciDevice};
+use serde::Serialize;
+use std::fmt;
+
+/// A table of devices, by node; empty without any.
+pub fn devices_to_text(devices: &[PciDevice]) -> String {
+    if devices.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(["node", "PCI address", "device", "names"]);
+    for device in by_node(devices) {
+        table.row(cells(device));
+    }
+    format!("\nDevices\n{table}")
+}
+
+/// Devices of unknown nodes come last.
+fn by_node(devices: &[PciDevice]) -> Vec<&PciDevice> {
+    let mut devices: Vec<&PciDevice> = devices.iter().collect();
+    devices.sort_by_key(|device| (device.node.is_none(), device.node));
+    devices
+}
+
+fn cells(device: &PciDevice) -> [String; 4] {
+    let names = if device.names.is_empty() { "-".to_owned() } else { device.names.join(", ") };
+    [node_text(device.node), device.address.clone(), device.kind.to_string(), names]
+}
+
+fn node_text(node: Option<NodeId>) -> String {
+    node.map_or_else(|| "unknown".to_owned(), |node| node.to_string())
+}
+
+/// Devices and their interrupts, for `nearside doctor --devices`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DevicesReport {
+    /// The number of nodes: with one, no device is far from anything.
+    pub nodes: usize,
+    /// Every device, in the order of addresses.
+    pub devices: Vec<DeviceReport>,
+}
+
+/// A device and its interrupts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DeviceReport {
+    /// The device.
+    #[serde(flatten)]
+    pub device: PciDevice,
+    /// The nodes whose CPUs serve its interrupts.
+    pub interrupt_nodes: NodeSet,
+    /// The interrupts that only CPUs of other nodes serve; none if its node is unknown.
+    pub far_interrupts: Vec<u32>,
+}
+
+impl DeviceReport {
+    /// Judges a device by the CPUs that serve each of its interrupts. `node_of` finds the nodes of CPUs. A node without
+    /// CPUs has no interrupts that could be near.
+    pub fn new(
+        device: PciDevice,
+        interrupts: &[(u32, CpuSet)],
+        node_of: impl Fn(&CpuSet) -> NodeSet,
+        with_cpus: &NodeSet,
+    ) -> Self {
+        let all = interrupts.iter().flat_map(|(_, cpus)| node_of(cpus).iter().collect::<Vec<_>>()).collect();
+        let is_far =
+            |cpus: &CpuSet| device.node.is_some_and(|node| with_cpus.contains(node) && !node_of(cpus).contains(node));
+        let far = interrupts.iter().filter(|(_, cpus)| is_far(cpus)).map(|(number, _)| *number).collect();
+        Self { device, interrupt_nodes: all, far_interrupts: far }
+    }
+}
+
+impl DevicesReport {
+    /// Whether nothing is to be done: no interrupt is far, and on a machine of several nodes each device's is known.
+    pub fn is_fine(&self) -> bool {
+        let is_fine = |device: &DeviceReport| device.far_interrupts.is_empty() && device.device.node.is_some();
+        self.nodes < 2 || self.devices.iter().all(is_fine)
+    }
+}
+
+impl fmt::Display for DevicesReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = self.devices.len();
+        let far = self.devices.iter().filter(|device| !device.far_interrupts.is_empty()).count();
+        let unknown = self.devices.iter().filter(|device| device.device.node.is_none()).count();
+        match (count, self.nodes) {
+            (0, _) => return writeln!(f, "No network cards, disks or other processors on PCI"),
+            (_, 1) => writeln!(f, "{count} devices; this machine has one node, so all are near")?,
+            _ => writeln!(f, "{count} devices: {far} with interrupts on other nodes, {unknown} at unknown nodes")?,
+        }
+        let mut table = Table::new(["node", "PCI address", "device", "names", "interrupts", "served by nodes"]);
+        for DeviceReport { device, interrupt_nodes, .. } in &self.devices {
+            let nodes = if interrupt_nodes.is_empty() { "-".to_owned() } else { interrupt_nodes.to_string() };
+            let rest = [device.interrupts.len().to_string(), nodes];
+            table.row(cells(device).into_iter().chain(rest));
+        }
+        write!(f, "\n{table}")?;
+        if self.nodes < 2 {
+            return Ok(());
+        }
+        for DeviceReport { device, far_interrupts, .. } in &self.devices {
+            let name = device.names.first().unwrap_or(&device.address);
+            let (Some(node), Some(first)) = (device.node, far_interrupts.first()) else { continue };
+            let (far, all) = (far_interrupts.len(), device.interrupts.len());
+            writeln!(f, "\n{name}: CPUs of other nodes serve {far} of its {all} interrupts; it is at node {node}")?;
+            writeln!(
+                f,
+                "  for each of them (irqbalance may move them back): cat /sys/devices/system/node/node{node}/cpulist | sudo tee \
+                 /proc/irq/{first}/smp_affinity_list"
+            )?;
+        }
+        if unknown > 0 {
+            writeln!(f, "\n{unknown} devices: the firmware does not report their node (numa_node is -1)")?;
+            writeln!(f, "  a newer firmware, or the slot's processor in the board's manual")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use machine::PciKind;
+
+    fn device(address: &str, kind: PciKind, names: &[&str], node: Option<u32>, interrupts: &[u32]) -> PciDevice {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        PciDevice { address: address.to_owned(), kind, names, node: node.map(NodeId), interrupts: interrupts.to_vec() }
+    }
+
+    fn report(nodes: usize) -> DevicesReport {
+        let node_of = |cpus: &CpuSet| cpus.iter().map(|cpu| NodeId(cpu.0 / 4)).collect::<NodeSet>();
+        let with_cpus: NodeSet = "0-1".parse().unwrap();
+        let judged = |device: PciDevice, cpus: &[(u32, &str)]| {
+            let cpus: Vec<_> = cpus.iter().map(|(number, cpus)| (*number, cpus.parse().unwrap())).collect();
+            DeviceReport::new(device, &cpus, node_of, &with_cpus)
+        };
+        let card = device("0000:3b:00.0", PciKind::Network, &["eth0", "mlx5_0"], Some(1), &[40, 41, 42]);
+        let disk = device("0000:5e:00.0", PciKind::Nvme, &["nvme0n1"], Some(0), &[50]);
+        let memory = device("0000:80:00.0", PciKind::CxlMemory, &[], Some(2), &[60]);
+        let devices = vec![
+            judged(card, &[(40, "0-7"), (41, "2"), (42, "5")]),
+            judged(disk, &[(50, "1")]),
+            judged(memory, &[(60, "1")]),
+            judged(device("0000:af:00.0", PciKind::Graphics, &["card0"], None, &[]), &[]),
+        ];
+        DevicesReport { nodes, devices }
+    }
+
+    #[test]
+    fn interrupts_on_other_nodes_are_found() {
+        let report = report(3);
+        assert_eq!(report.devices[0].far_interrupts, [41]);
+        assert_eq!(report.devices[0].interrupt_nodes.to_string(), "0-1");
+        // A node without CPUs cannot serve any.
+        assert!(report.devices[1..].iter().all(|device| device.far_interrupts.is_empty()));
+        assert!(!report.is_fine() && super::DevicesReport { nodes: 1, ..report.clone() }.is_fine());
+        insta::assert_snapshot!(report);
+    }
+
+    #[test]
+    fn unknown_nodes_are_the_last() {
+        let devices: Vec<PciDevice> = report(3).devices.into_iter().rev().map(|device| device.device).collect();
+        insta::assert_snapshot!(devices_to_text(&devices));
+        assert_eq!(devices_to_text(&[]), "");
+    }
+}
