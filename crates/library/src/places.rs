@@ -2,38 +2,51 @@
 
 use crate::error::Error;
 use linux::{NodeState, SystemState, Tid, current_cpu, device_nodes};
-use machine::{CpuId, CpuSet, Device, NodeId, NodeSet, Selection, SetError};
+use machine::{CpuId, CpuSet, Machine, Named, NodeId, NodeSet, Objects, Part, Selection, SelectionTextError};
 use std::path::Path;
 
 pub(crate) const SYS: &str = "/sys";
 
-/// Nodes in numactl's grammar: `0-3,5`, `all`, `!0`, `+0`, `netdev:eth0`. `all`, `!` and `+` refer to the nodes with
+/// Nodes in numactl's grammar: `0-3,5`, `all`, `!0`, `+0`, `netdev:eth0`; or by hwloc's objects: `package:1`. `all`, `!` and `+` refer to the nodes with
 /// memory that the caller's cpuset allows. Listed nodes are taken as they are: the call that uses the set checks them.
 /// Needs no privileges.
 pub fn nodes(text: &str) -> Result<NodeSet, Error> {
     let system = SystemState::read(None);
     let allowed = system.status().nodes.intersection(&system.nodes.with_memory);
-    selected(text, &allowed, |device| device_nodes(Path::new(SYS), device))
+    selected(text, &allowed, |named| match named {
+        Named::Device(device) => device_nodes(Path::new(SYS), device),
+        Named::Objects(objects) => part(objects).map(|part| part.nodes),
+    })
 }
 
-/// CPUs in numactl's grammar. `all`, `!` and `+` refer to the CPUs that the calling thread may run on. Listed CPUs are
+/// CPUs in numactl's grammar, or by hwloc's objects: `l3:0`, `package:1.core:2`. `all`, `!` and `+` refer to the CPUs that the calling thread may run on. Listed CPUs are
 /// taken as they are. Needs no privileges.
 pub fn cpus(text: &str) -> Result<CpuSet, Error> {
     let allowed = linux::affinity(Tid::CALLER).map_err(|answer| {
         let attempt = format!("find the CPUs that `{text}` refers to");
         Error::plain(attempt, "sched_getaffinity", &answer)
     })?;
-    selected(text, &allowed, |_| Err("a device has a node, and no CPU of its own".to_owned()))
+    selected(text, &allowed, |named| match named {
+        Named::Device(_) => Err("a device has a node, and no CPU of its own".to_owned()),
+        Named::Objects(objects) => part(objects).map(|part| part.cpus),
+    })
+}
+
+/// The part of this machine that objects name.
+fn part(objects: &Objects) -> Result<Part, String> {
+    let machine = Machine::from_sysfs(Path::new(SYS)).map_err(|error| machine::chain(&error))?;
+    objects.part(&machine).map_err(|error| error.to_string())
 }
 
 fn selected<T: From<u32> + Into<u32> + Copy>(
     text: &str,
     allowed: &machine::IdSet<T>,
-    device: impl FnOnce(&Device) -> Result<machine::IdSet<T>, String>,
+    named: impl FnOnce(&Named) -> Result<machine::IdSet<T>, String>,
 ) -> Result<machine::IdSet<T>, Error> {
     let attempt = || format!("use `{}` as a set", text.chars().take(60).collect::<String>());
-    let selection: Selection<T> = text.parse().map_err(|why: SetError| Error::argument(attempt(), why.to_string()))?;
-    selection.resolve(allowed, None, device).map_err(|why| Error::argument(attempt(), why.to_string()))
+    let refused = |why: SelectionTextError| Error::argument(attempt(), why.to_string());
+    let selection: Selection<T> = text.parse().map_err(refused)?;
+    selection.resolve(allowed, None, named).map_err(|why| Error::argument(attempt(), why.to_string()))
 }
 
 /// The CPUs of these nodes; none for nodes without CPUs. Needs no privileges. A node that does not exist is an error.
