@@ -96,6 +96,14 @@ fn hostile_arguments_are_refused_with_a_code_and_a_text() {
     }
 }
 
+/// A container's filter, installed by the program itself: as an ordinary user may.
+#[test]
+fn forbidden_system_calls_are_refusals_with_the_reason() {
+    let library = Library::new();
+    let program = library.program("filtered.c", "libnearside.so");
+    assert_eq!(String::from_utf8_lossy(&library.run(&program).stdout), "0 failures\n");
+}
+
 #[test]
 fn a_program_in_cpp_has_the_calls() {
     let library = Library::new();

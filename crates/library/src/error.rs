@@ -47,6 +47,11 @@ pub enum Error {
     },
 }
 
+/// The process that a diagnosis is about: none for the caller itself, whom no other user's rights stand in the way of.
+pub(crate) fn subject(pid: Pid) -> Option<Pid> {
+    (pid.0 != std::process::id()).then_some(pid)
+}
+
 impl Error {
     /// The number of `errno.h` that is nearest: the kernel's own where it refused, EINVAL for arguments, EIO for machine
     /// files, ENODATA for values that the system does not have.

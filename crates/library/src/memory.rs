@@ -1,6 +1,6 @@
 //! Memory on nodes: allocated, moved, and found again.
 
-use crate::error::{ESRCH, Error};
+use crate::error::{ESRCH, Error, subject};
 use crate::policies::{check, named, whole_pages};
 use linux::{
     Attempt, MemoryMode, MemoryPolicy, MigrateError, Migration, Misplaced, NodeMemory, Pid, Process, ProcessError,
@@ -47,7 +47,7 @@ pub fn migrate(
     let attempt = || format!("move {} of process {pid} to node {to}", named(range));
     let pages = whole_pages(range, &attempt)?;
     let route = Route::new(from.cloned(), to).ok_or_else(|| Error::argument(attempt(), "a set of nodes is empty"))?;
-    let system = SystemState::read(Some(pid));
+    let system = SystemState::read(subject(pid));
     if let Some(diagnosis) = linux::nodes_in_the_way(to, &system) {
         return Err(Error::refused(attempt(), "move_pages", crate::error::EINVAL, diagnosis));
     }
@@ -78,12 +78,12 @@ pub fn migrate_process(pid: Pid, from: &NodeSet, to: &NodeSet) -> Result<u64, Er
     if from.is_empty() || to.is_empty() {
         return Err(Error::argument(attempt(), "a set of nodes is empty"));
     }
-    if let Some(diagnosis) = linux::nodes_in_the_way(to, &SystemState::read(Some(pid))) {
+    if let Some(diagnosis) = linux::nodes_in_the_way(to, &SystemState::read(subject(pid))) {
         return Err(Error::refused(attempt(), "migrate_pages", crate::error::EINVAL, diagnosis));
     }
     linux::migrate_pages(pid, from, to).map_err(|answer| {
         let what = Attempt::Move { to, whose: Whose::Private };
-        Error::of_kernel(attempt(), "migrate_pages", &answer, Some(pid), what)
+        Error::of_kernel(attempt(), "migrate_pages", &answer, subject(pid), what)
     })
 }
 

@@ -1,6 +1,6 @@
 //! The CPUs that threads may run on: of the caller, and of live processes.
 
-use crate::error::{EINVAL, Error};
+use crate::error::{EINVAL, Error, subject};
 use linux::{Attempt, Cause, Pid, Process, ProcessError, SystemState, Tid, cpus_in_the_way, diagnose, set_affinity};
 use machine::{CpuSet, IdSet};
 use std::collections::BTreeMap;
@@ -59,7 +59,7 @@ pub fn run_process_on(pid: Pid, cpus: &CpuSet, combine: Combine) -> Result<usize
     if cpus.is_empty() {
         return Err(Error::argument(format!("run process {pid} on no CPU"), "the set is empty"));
     }
-    let system = SystemState::read(Some(pid));
+    let system = SystemState::read(subject(pid));
     let process = |error: ProcessError| {
         let diagnosis = linux::diagnose_process(&error, &system);
         let errno = if matches!(error, ProcessError::Gone(_)) { crate::error::ESRCH } else { crate::error::EPERM };
