@@ -135,7 +135,8 @@ configuration = $(DESTDIR)$(SYSCONFDIR)/nearside.toml
 install: $(nearside)
 	install -d $(root)/bin $(root)/lib/nearside
 	install -m 755 $(nearside) $(release)/nearside-workloads $(root)/bin
-	install -m 755 $(release)/libnearside_lab_plugin.so $(release)/libnearside_preload.so $(root)/lib/nearside
+	install -m 755 $(release)/libnearside_lab_plugin.so $(release)/libnearside_preload.so \
+		$(release)/libnearside_heap.so $(root)/lib/nearside
 	install -d $(root)/include
 	install -m 644 crates/preload/include/nearside.h $(root)/include
 	$(nearside) manual $(root)/share
