@@ -143,7 +143,8 @@ version = $(shell sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1
 install: $(nearside) $(library)/libnearside.so.1
 	install -d $(root)/bin $(root)/lib/nearside
 	install -m 755 $(nearside) $(release)/nearside-workloads $(root)/bin
-	install -m 755 $(release)/libnearside_lab_plugin.so $(release)/libnearside_preload.so $(root)/lib/nearside
+	install -m 755 $(release)/libnearside_lab_plugin.so $(release)/libnearside_preload.so \
+		$(release)/libnearside_heap.so $(root)/lib/nearside
 	install -d $(root)/include
 	install -m 644 crates/capi/include/nearside.h crates/capi/include/nearside-numa-compat.h $(root)/include
 	install -d $(root)/lib/pkgconfig $(root)/share/man/man3

@@ -63,7 +63,12 @@ fn everything_is_installed_and_uninstalled_and_a_changed_configuration_stays() {
     let drop_in = fs::read_to_string(below("packaged/opt/near/lib/nearside/keep-balancing.conf")).unwrap();
     assert!(drop_in.contains("\nCapabilityBoundingSet=~CAP_SYS_ADMIN\n"), "{drop_in}");
     assert!(below("packaged/opt/near/lib/nearside/socket-group.conf").exists());
-    for name in ["bin/nearside", "bin/nearside-workloads", "lib/nearside/libnearside_preload.so"] {
+    for name in [
+        "bin/nearside",
+        "bin/nearside-workloads",
+        "lib/nearside/libnearside_preload.so",
+        "lib/nearside/libnearside_heap.so",
+    ] {
         let mode = fs::metadata(below("packaged/opt/near").join(name)).unwrap().permissions().mode();
         assert_eq!(mode & 0o7777, 0o755, "{name}");
     }
