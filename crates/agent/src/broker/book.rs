@@ -85,7 +85,9 @@ impl Book {
         let is_over =
             |id: &GrantId| self.ledger.grant(*id).and_then(|grant| grant.until_s).is_some_and(|end| end <= now);
         let over: Vec<GrantId> = self.held.keys().copied().filter(is_over).collect();
-        over.into_iter().for_each(|id| self.end(id));
+        for id in over {
+            self.end(id);
+        }
     }
 
     /// Answers a call.
@@ -122,7 +124,9 @@ impl Book {
         failed.extend(held.journal.restore().failed);
         let removed = Records::lock(&self.settings.records).map(|records| records.remove(id));
         failed.extend(removed.err().map(|error| chain(&error)));
-        failed.iter().for_each(|text| (self.settings.note)(&format!("grant {id}: {text}")));
+        for text in failed {
+            (self.settings.note)(&format!("grant {id}: {text}"));
+        }
     }
 
     /// Ends all grants.
@@ -228,7 +232,9 @@ impl Book {
                 let _ = self.follow(&self.ledger.clone());
                 let mut failed = journal.restore().failed;
                 failed.extend(self.move_back(&admitted.moved).err().map(|error| chain(&error)));
-                failed.iter().for_each(|text| (self.settings.note)(text));
+                for text in failed {
+                    (self.settings.note)(&text);
+                }
                 Err(error)
             }
         }
@@ -343,7 +349,9 @@ impl Book {
     fn see_others(&mut self) {
         let others: Vec<GrantId> =
             self.ledger.grants().map(|grant| grant.id).filter(|id| !self.held.contains_key(id)).collect();
-        others.into_iter().for_each(|id| drop(self.ledger.release(id)));
+        for id in others {
+            self.ledger.release(id);
+        }
         let own = std::process::id();
         for record in read_records(&self.settings.records).into_iter().filter(|record| record.pid.0 != own) {
             if record.grant.cores.iter().all(|&core| core < self.ledger.facts.cores.len()) {

@@ -53,7 +53,9 @@ impl Serving {
             if ready.is_stopped {
                 break;
             }
-            ready.abandoned.into_iter().for_each(|id| self.book.end(id));
+            for id in ready.abandoned {
+                self.book.end(id);
+            }
             self.book.end_leases();
             let now = Instant::now();
             self.closed_until = self.closed_until.filter(|until| now < *until);

@@ -56,12 +56,15 @@ impl GrantRecord {
 /// The records of living grants in a folder; none if there is no such folder. Needs no privileges.
 pub fn read_records(folder: &Path) -> Vec<GrantRecord> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let is_record = |path: &Path| path.extension().is_some_and(|end| end == "json");
     let read = |path: &Path| serde_json::from_slice(&bounded::bytes(path, MOST_BYTES).ok()?).ok();
     let records = entries.map(|entry| entry.path()).filter(|path| is_record(path)).filter_map(|path| read(&path));
     let mut records: Vec<GrantRecord> = records.filter(GrantRecord::is_alive).collect();
     records.sort_by_key(|record| record.grant.id);
     records
+}
+
+fn is_record(path: &Path) -> bool {
+    path.extension().is_some_and(|end| end == "json")
 }
 
 impl Records {
@@ -92,7 +95,7 @@ impl Records {
     /// Removes what processes left that were killed.
     pub fn sweep(&self) -> io::Result<()> {
         let living: Vec<String> = read_records(self.folder.path()).iter().map(|record| name(record.grant.id)).collect();
-        let left = self.folder.names()?.into_iter().filter(|name| name.ends_with(".json") && !living.contains(name));
+        let left = self.folder.names()?.into_iter().filter(|name| is_record(Path::new(name)) && !living.contains(name));
         left.into_iter().try_for_each(|name| self.folder.remove(&name))
     }
 

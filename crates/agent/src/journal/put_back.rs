@@ -4,7 +4,9 @@ use crate::journal::change::ThreadIdentity;
 use crate::journal::grant_files;
 use crate::journal::own_switch::OwnSwitch;
 use crate::journal::record::{JournalRecord, Replaced, Verdict, parse};
-use linux::{CgroupGroup, Cgroups, Pid, Process, StartTime, Switch, Tid, affinity, parse_start_time, set_affinity};
+use linux::{
+    CgroupGroup, Cgroups, Pid, Process, StartTime, Switch, SwitchError, Tid, affinity, parse_start_time, set_affinity,
+};
 use machine::{CpuId, CpuSet, bounded, chain};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
@@ -100,8 +102,7 @@ impl System {
             match switch.value().map(|now| replaced.verdict(&now, Clone::clone)) {
                 Ok(Verdict::AsBefore) => {}
                 Ok(Verdict::Theirs) => done.theirs += 1,
-                // The kernel takes an empty list only with its line's end.
-                Ok(Verdict::Ours) => match switch.set(&format!("{}\n", replaced.before)) {
+                Ok(Verdict::Ours) => match self.restore(&switch, path, &replaced.before) {
                     Ok(()) => done.switches.push(path.clone()),
                     Err(error) => done.failed.push(chain(&error)),
                 },
@@ -124,6 +125,19 @@ impl System {
                 Err(error) => done.failed.push(chain(&error)),
             }
         }
+    }
+
+    /// Restores a setting of a grant. While a group has processes, the kernel makes none of its lists empty again, which
+    /// means those of the group above: all CPUs or nodes mean the same, as it takes no more than the group above has.
+    fn restore(&self, switch: &Switch, path: &Path, before: &str) -> Result<(), SwitchError> {
+        // The kernel sees an empty list only with its line's end.
+        let error = match switch.set(&format!("{before}\n")) {
+            Err(error) if before.is_empty() => error,
+            done => return done,
+        };
+        let all = if path.ends_with("cpuset.cpus") { "cpu/online" } else { "node/has_memory" };
+        let all = Switch::at(self.root.join("sys/devices/system").join(all)).value();
+        all.map_or(Err(error), |all| switch.set(&all))
     }
 
     fn put_back_switch(&self, path: &Path, replaced: &Replaced<String>, done: &mut PutBack) {

@@ -16,7 +16,7 @@ fn run(part: &str) -> RunOutput {
     let options = [&["--quiet", "--as-root"][..], &FAST].concat();
     let ran = Lab::new().script("small-4x2", &options, &[BEGIN, part, END].concat()).succeeded();
     assert!(!ran.text().contains("never: "), "{}", ran.text());
-    assert_eq!(ran.section("end"), "status 0\nsame\ngrants\n", "{}", ran.text());
+    assert_eq!(ran.section("end"), "status 0\nsame\ngrants\nmachine.toml\n", "{}", ran.text());
     ran
 }
 
@@ -79,7 +79,7 @@ fn the_agent_makes_grants_and_nothing_is_left_of_them() {
             "the kernel makes partitions of topmost groups: leave --isolate core and cache out\nstatus 1\n",
             "only root may make a control group a grant\nstatus 1\nCpus_allowed_list:\t6\nMems_allowed_list:\t3\n67108864\n",
             "/outer/inner is a grant already\nCpus_allowed_list:\t6\nMems_allowed_list:\t2-3\n",
-            "Cpus_allowed_list:\t2-3\nMems_allowed_list:\t1\n\nroot\ntaskset 1\nrestored\nsame\n",
+            "Cpus_allowed_list:\t2-3\nMems_allowed_list:\t1\n\nroot\ntaskset 1\nCpus_allowed_list:\t0-7\nMems_allowed_list:\t0-3\nrestored\nsame\n",
         ] {
             assert!(adopt.contains(said), "{said}: {adopt}");
         }

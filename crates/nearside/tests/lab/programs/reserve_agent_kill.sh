@@ -1,6 +1,8 @@
 # Runs in the virtual machine of ../reserve_agent.rs: an agent that is killed while it makes and ends grants.
-others=$(pgrep -cx nearside)
-idle() { [ $(pgrep -cx nearside) = $others ]; }
+# Zombies of which the first process has not heard yet have no program.
+count() { ls -l /proc/[0-9]*/exe 2> /dev/null | grep -c '/nearside$'; }
+others=$(count)
+idle() { [ $(count) = $others ]; }
 state > /tmp/before; start
 seed=$(od -An -N2 -tu2 /dev/urandom | tr -d ' '); echo "seed $seed" >> /tmp/said
 for moment in $(awk -v seed=$seed 'BEGIN { srand(seed); for (i = 0; i < 12; i++) printf "%.4f\n", 0.002 + rand() * 0.15 }'); do
