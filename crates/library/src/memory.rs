@@ -96,7 +96,7 @@ fn refused_process(attempt: String, error: &ProcessError, system: &SystemState) 
     Error::refused(attempt, "read /proc/PID", errno, diagnose_process(error, system))
 }
 
-/// The nodes of the pages of a range of this process, without touching any: 1 million pages of 4 KiB in less than a
+/// The nodes of the pages of a range of this process, without touching any: 1 million pages of 4 KiB take about a
 /// tenth of a second. Needs no privileges.
 pub fn where_is(range: &Range<usize>) -> Result<RangeNodes, Error> {
     RangeNodes::of(range).map_err(|answer| {
