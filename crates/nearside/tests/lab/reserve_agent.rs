@@ -95,7 +95,7 @@ fn an_agent_that_is_killed_while_it_makes_grants_leaves_none() {
     let kills = ran.section("kills");
     let (each, left) = kills.split_once('\n').unwrap();
     assert_eq!(each.trim(), "12 same", "{}", ran.text());
-    assert!(left.trim().parse::<u32>().unwrap() >= 3, "too few kills hit a grant: {kills}");
+    assert!(left.trim().parse::<u32>().unwrap() >= 1, "no kill hit a grant: {kills}");
 }
 
 /// What the agent answers users without the right to a grant, and which processes no grant takes.
