@@ -100,11 +100,12 @@ pub fn devices(from: Option<&str>) -> Vec<PciDevice> {
     }
     match [path.to_owned(), path.join("sys")].into_iter().find(|root| root.join("devices/system").is_dir()) {
         Some(root) => PciDevice::all_of_sysfs(&root),
-        None => {
-            // A machine file or XML is no archive, and a file that cannot be read was reported already.
-            bounded::bytes(path, bounded::MOST_BYTES)
-                .map_or_else(|_| Vec::new(), |bytes| PciDevice::all_of_archive(&bytes))
+        // A pipe can be read once only.
+        None if path.is_file() => {
+            let bytes = bounded::bytes(path, bounded::MOST_BYTES).unwrap_or_default();
+            if Archive::is_one(&bytes) { PciDevice::all_of_archive(&bytes) } else { Vec::new() }
         }
+        None => Vec::new(),
     }
 }
 

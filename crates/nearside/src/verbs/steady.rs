@@ -44,30 +44,33 @@ pub fn run(mut command: Command) -> Result<ExitCode, Box<dyn Error>> {
     let to_end = asked_to_end()?;
     let journal = without_balancing()?;
     let child = command.spawn();
-    let child = child.map_err(|error| format!("cannot start {}: {error}", command.get_program().display()))?;
+    let child = child.map_err(|error| format!("cannot start {}: {error}", command.get_program().to_string_lossy()))?;
     let status = wait(child, || false, || to_end.swap(false, Ordering::Relaxed), journal)?;
     Ok(code(status))
 }
 
-/// The journal of the change; `None` where nothing was to be changed, or could not be.
+/// The journal of the change; `None` where nothing could be changed.
 fn without_balancing() -> Result<Option<Journal>, Box<dyn Error>> {
-    let switch = OwnSwitch::NumaBalancing;
+    let own = OwnSwitch::NumaBalancing;
     // A kernel without it has no such file.
-    if switch.switch().value().map_or(true, |value| value == "0") {
-        return Ok(None);
-    }
+    let is_on = || own.switch().value().is_ok_and(|value| value != "0");
     if !rustix::process::geteuid().is_root() {
-        note("the kernel's NUMA balancing stays on, and may move pages and threads: only root can switch it off");
+        if is_on() {
+            note("the kernel's NUMA balancing stays on, and may move pages and threads: only root can switch it off");
+        }
         return Ok(None);
     }
+    // Puts back first what a killed command has left off.
     let name = format!("steady-{}", std::process::id());
     let (mut journal, put_back) = Journal::open(&journal::default_folder(), &name)?;
     if !put_back.is_nothing() {
         note(&format!("{}\n{put_back}", put_back.heading()));
     }
-    journal.will_set(switch, "0")?;
-    if let Err(error) = switch.switch().set("0") {
-        note(&format!("the kernel's NUMA balancing stays on, and may move pages and threads: {}", chain(&error)));
+    if is_on() {
+        journal.will_set(own, "0")?;
+        if let Err(error) = own.switch().set("0") {
+            note(&format!("the kernel's NUMA balancing stays on, and may move pages and threads: {}", chain(&error)));
+        }
     }
     Ok(Some(journal))
 }

@@ -149,9 +149,9 @@ fn devices_are_beside_their_node() {
     put_devices(&root);
     let folder = root.path().to_str().unwrap();
     let devices = "\nDevices
-  node     PCI address   device   names
-  1        0000:3b:00.0  network  eth7
-  unknown  0000:5e:00.0  NVMe     nvme3n1
+node      PCI address   device    names
+1        0000:3b:00.0  network     eth7
+unknown  0000:5e:00.0     NVMe  nvme3n1
 ";
     let ran = show(&["--root", folder]);
     assert!(ran.text().ends_with(devices), "{}", ran.text());

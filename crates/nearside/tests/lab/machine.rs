@@ -4,12 +4,13 @@
 use crate::support::{Lab, topology_of};
 use serde_json::Value;
 
-/// The guest's Linux reports what the preset says.
-fn the_guest_is(preset: &str) {
+/// The guest's Linux reports what the preset says, with this memory on each node that has any, MiB.
+fn the_guest_is(preset: &str, memory_mib: u64) {
     let lab = Lab::new();
     let script =
         "echo '[topology]'; ../nearside topology --json; echo '[online]'; cat /sys/devices/system/cpu/online; nproc";
-    let ran = lab.script(preset, &["--quiet"], script).succeeded();
+    let size = format!("{memory_mib}M");
+    let ran = lab.script(preset, &["--quiet", "--memory-per-node", &size], script).succeeded();
     assert_eq!(ran.error, "");
     let (seen, preset): (Value, Value) = (serde_json::from_str(ran.section("topology")).unwrap(), topology_of(preset));
     let of_nodes = |machine: &Value, key: &str| -> Vec<Value> {
@@ -21,26 +22,42 @@ fn the_guest_is(preset: &str) {
     assert_eq!(seen["distances"]["matrix"], preset["distances"]["matrix"]);
     let cpus = preset["derived"]["cpu_count"].as_u64().unwrap();
     assert_eq!(ran.section("online"), format!("0-{}\n{cpus}\n", cpus - 1));
-    // The kernel reserves some of each node's 1 GiB, and the first node has the holes below 1 MiB.
-    for memory in of_nodes(&seen, "memory_bytes") {
-        let bytes = memory.as_u64().unwrap() as f64;
-        assert!((0.9..=1.0).contains(&(bytes / f64::from(1 << 30))), "{memory} bytes");
+    // The kernel reserves some of each node's memory, and the first node has the holes below 1 MiB.
+    for (memory, wanted) in of_nodes(&seen, "memory_bytes").iter().zip(of_nodes(&preset, "memory_bytes")) {
+        let mib = memory.as_u64().unwrap() >> 20;
+        let usual = if wanted == 0 { 0..=0 } else { memory_mib - 100..=memory_mib };
+        assert!(usual.contains(&mib), "{mib} MiB");
     }
 }
 
 #[test]
 fn two_nodes() {
-    the_guest_is("small-2x2");
+    the_guest_is("small-2x2", 1024);
 }
 
 #[test]
 fn four_nodes() {
-    the_guest_is("small-4x2");
+    the_guest_is("small-4x2", 1024);
 }
 
 #[test]
 fn eight_nodes() {
-    the_guest_is("small-8x2");
+    the_guest_is("small-8x2", 1024);
+}
+
+#[test]
+fn nodes_without_memory_and_without_cpus() {
+    the_guest_is("odd-memoryless", 1024);
+}
+
+#[test]
+fn memory_behind_cxl() {
+    the_guest_is("odd-cxl", 1024);
+}
+
+#[test]
+fn twenty_four_nodes() {
+    the_guest_is("odd-24", 256);
 }
 
 #[test]

@@ -151,3 +151,23 @@ fn shared_memory_has_its_policy(ran: &RunOutput) {
     }
     assert!(shared.ends_with("0000000000000000-0000000000008000: bind : 2 \n640 32768\n640\n"), "{shared}");
 }
+
+/// Also when the command was killed: the next one puts back what it had changed.
+#[test]
+fn steady_runs_are_pinned_without_balancing_which_is_put_back() {
+    if !is_root_to("switch NUMA balancing off") {
+        return;
+    }
+    let script = "\
+        balancing() { cat /proc/sys/kernel/numa_balancing; }
+        echo '[ended]'; balancing
+        ../nearside run --steady -- sh -c 'cat /proc/sys/kernel/numa_balancing; grep Cpus_allowed_list /proc/self/status; \
+            grep -o -m 1 bind:0 /proc/self/numa_maps; exit 7'
+        echo $?; balancing
+        echo '[killed]'; ../nearside run --steady -- sleep 1000 & sleep 1; balancing; kill -KILL $!; wait $! 2>/dev/null
+        balancing; ../nearside run --steady -- true 2>/dev/null; balancing";
+    let lab = Lab::new();
+    let ran = lab.script("small-2x2", &["--quiet"], script).succeeded();
+    assert_eq!(ran.section("ended"), "1\n0\nCpus_allowed_list:\t0-1\nbind:0\n7\n1\n");
+    assert_eq!(ran.section("killed"), "0\n0\n1\n");
+}
