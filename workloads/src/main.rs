@@ -27,6 +27,7 @@ mod memory;
 mod mg;
 mod mix;
 mod move_pages;
+mod objects;
 mod options;
 mod pipeline;
 mod place;
@@ -48,6 +49,7 @@ mod webserver;
 use allocate::AllocateOptions;
 use clap::{Arg, Parser, Subcommand};
 use error::Error;
+use objects::ObjectsOptions;
 use options::{
     CallsOptions, CaseOptions, CgOptions, ChecksumOptions, ComparisonOptions, HoldOptions, JobOptions, MemberOptions,
     MixOptions, MoveOptions, Options, PlaceOptions, RandomOptions, ReadersOptions, RivalsOptions, SortOptions,
@@ -229,6 +231,8 @@ enum Verb {
     Waits(WaitsOptions),
     /// Pairs of malloc and free, in bursts; ns per pair
     Allocate(AllocateOptions),
+    /// Objects as programs allocate them: time, locality or memory of an allocator; prints one line of JSON
+    Objects(ObjectsOptions),
     /// Move small pages of a process by a bare loop of `move_pages`; prints one line of JSON
     MovePages(MoveOptions),
 }
@@ -297,6 +301,7 @@ fn run(verb: &Verb) -> Result<(), Error> {
         Verb::Calls(options) => calls::run(options),
         Verb::MovePages(options) => move_pages::run(options),
         Verb::Allocate(options) => allocate::run(options),
+        Verb::Objects(options) => objects::run(options),
         Verb::Streamcluster(CaseOptions { common, cure }) => {
             measure("streamcluster", common, None, |team, size, repeat| streamcluster::run(team, size, repeat, *cure))
         }

@@ -29,6 +29,13 @@ fn checked(object: *mut u8) -> *mut c_void {
 /// As for the C library's function of this name, and so for those below.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc(bytes: usize) -> *mut c_void {
+    let object = heap::allocate_at_once(bytes);
+    if object.is_null() { malloc_slowly(bytes) } else { object.cast() }
+}
+
+#[cold]
+#[inline(never)]
+fn malloc_slowly(bytes: usize) -> *mut c_void {
     checked(heap::allocate(bytes, ALIGNMENT, Place::Local))
 }
 

@@ -5,8 +5,8 @@ use crate::heap::Heap;
 use crate::huge;
 use crate::place::Place;
 use crate::segment::{Head, Kind, Segment, head_of};
-use crate::size_class::{LARGEST, SMALLEST, aligned_size, class_of};
-use crate::span::Block;
+use crate::size_class::{LARGEST, SMALL_TABLE_BYTES, SMALLEST, aligned_size, class_of, class_of_small};
+use crate::span::{Block, Span};
 use crate::thread;
 use core::ptr::null_mut;
 
@@ -19,6 +19,17 @@ pub fn allocate(bytes: usize, alignment: usize, place: Place) -> *mut u8 {
         return heap.allocate(class_of(bytes)).cast();
     }
     allocate_slowly(bytes, alignment, place).0
+}
+
+/// Local memory of at least this many bytes if that takes a few instructions; null means nothing but that [`allocate`] has to
+/// be called.
+#[inline(always)]
+#[allow(clippy::inline_always, reason = "a call would cost as much as the allocation")]
+pub fn allocate_at_once(bytes: usize) -> *mut u8 {
+    if bytes > SMALL_TABLE_BYTES {
+        return null_mut();
+    }
+    thread::ready().map_or(null_mut(), |heap| heap.take(class_of_small(bytes)).cast())
 }
 
 /// Zeroed memory, otherwise as [`allocate`].
@@ -66,18 +77,44 @@ pub unsafe fn free(object: *mut u8) {
     // SAFETY: the header of a mapping with at least this object in it, and what is found by it.
     unsafe {
         if (*head).kind == Kind::Huge {
-            return huge::free(check_huge(head, object));
+            return free_huge(head, object);
         }
         let segment = head.cast::<Segment>();
         let span = Segment::span_of(segment, object.addr());
         let block = object.cast::<Block>();
         Block::mark_free(block);
         let owner = (*segment).owner;
+        match thread::current_if(owner) {
+            Some(heap) => heap.free(span, block),
+            None => free_elsewhere(owner, span, block),
+        }
+    }
+}
+
+/// Frees a block of another heap: of this thread on another node, or of another thread.
+///
+/// # Safety
+///
+/// As for [`Heap::free`] or [`Heap::free_remotely`].
+#[inline(never)]
+unsafe fn free_elsewhere(owner: *mut Heap, span: *mut Span, block: *mut Block) {
+    // SAFETY: the caller's promise.
+    unsafe {
         match thread::own(owner) {
-            Some(own) => own.free(span, block),
+            Some(heap) => heap.free(span, block),
             None => Heap::free_remotely(owner, block),
         }
     }
+}
+
+/// # Safety
+///
+/// The header is of a huge object that nothing uses any more.
+#[cold]
+#[inline(never)]
+unsafe fn free_huge(head: *mut Head, object: *mut u8) {
+    // SAFETY: the caller's promise.
+    unsafe { huge::free(check_huge(head, object)) };
 }
 
 #[inline]

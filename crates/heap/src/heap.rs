@@ -91,17 +91,18 @@ impl Heap {
         }
     }
 
-    /// A block of a size class.
+    /// A block of a size class that was freed or carved before; null if the first span of the list has none.
+    #[inline]
+    pub fn take(&mut self, class: usize) -> *mut Block {
+        // SAFETY: spans of the list are of this heap.
+        unsafe { self.bins[class].as_mut() }.map_or(null_mut(), Span::pop)
+    }
+
+    /// A block of a size class; null if there is no memory.
     #[inline]
     pub fn allocate(&mut self, class: usize) -> *mut Block {
-        // SAFETY: spans of the list are of this heap.
-        if let Some(span) = unsafe { self.bins[class].as_mut() } {
-            let block = span.pop();
-            if !block.is_null() {
-                return block;
-            }
-        }
-        self.allocate_slowly(class)
+        let block = self.take(class);
+        if block.is_null() { self.allocate_slowly(class) } else { block }
     }
 
     #[cold]

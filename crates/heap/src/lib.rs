@@ -26,7 +26,7 @@ mod stack;
 mod system;
 mod thread;
 
-pub use calls::{allocate, allocate_zeroed, free, home_node, reallocate, usable_size};
+pub use calls::{allocate, allocate_at_once, allocate_zeroed, free, home_node, reallocate, usable_size};
 pub use global::NodeAllocator;
 pub use place::{MAX_NODES, Place};
 pub use segment::{borrowed_segments, mapped_bytes};

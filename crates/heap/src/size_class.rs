@@ -10,10 +10,10 @@ pub const LARGEST: usize = 128 << 10;
 pub const CLASSES: usize = 8 + 10 * 8;
 
 /// Sizes up to this many bytes find their class in [`CLASS_OF`].
-const TABLE_BYTES: usize = 1024;
+pub const SMALL_TABLE_BYTES: usize = 1024;
 /// The class of each multiple of 16.
-static CLASS_OF: [u8; TABLE_BYTES / SMALLEST + 1] = {
-    let mut table = [0; TABLE_BYTES / SMALLEST + 1];
+static CLASS_OF: [u8; SMALL_TABLE_BYTES / SMALLEST + 1] = {
+    let mut table = [0; SMALL_TABLE_BYTES / SMALLEST + 1];
     let mut index = 0;
     while index < table.len() {
         table[index] = compute(index * SMALLEST) as u8;
@@ -25,7 +25,13 @@ static CLASS_OF: [u8; TABLE_BYTES / SMALLEST + 1] = {
 /// The size class of this many bytes, at most [`LARGEST`].
 #[inline]
 pub fn class_of(bytes: usize) -> usize {
-    if bytes <= TABLE_BYTES { CLASS_OF[bytes.div_ceil(SMALLEST)].into() } else { compute(bytes) }
+    if bytes <= SMALL_TABLE_BYTES { class_of_small(bytes) } else { compute(bytes) }
+}
+
+/// The size class of at most [`SMALL_TABLE_BYTES`] bytes.
+#[inline]
+pub fn class_of_small(bytes: usize) -> usize {
+    CLASS_OF[(bytes + SMALLEST - 1) / SMALLEST].into()
 }
 
 const fn compute(bytes: usize) -> usize {

@@ -59,15 +59,16 @@ fn set_current(heap: *mut Heap) {
 /// The heap of the node on which the calling thread runs. `None` if there is no memory for one.
 #[inline]
 pub fn local() -> Option<&'static mut Heap> {
+    ready().or_else(local_slowly)
+}
+
+/// Likewise. `None` also if the thread has no heap yet, or has to ask on which node it runs.
+#[inline]
+pub fn ready() -> Option<&'static mut Heap> {
     // SAFETY: only this thread runs its heaps, and no caller keeps the reference beyond one allocation.
-    let heap = unsafe { current().as_mut() };
-    match heap {
-        Some(heap) if heap.until_check != 0 => {
-            heap.until_check -= 1;
-            Some(heap)
-        }
-        _ => local_slowly(),
-    }
+    let heap = unsafe { current().as_mut() }?;
+    heap.until_check = heap.until_check.checked_sub(1)?;
+    Some(heap)
 }
 
 #[cold]
@@ -109,6 +110,13 @@ pub fn on(place: usize) -> Option<&'static mut Heap> {
 fn home() -> *mut Heap {
     // SAFETY: this thread runs it.
     unsafe { current().as_ref() }.map_or(null_mut(), |heap| heap.runner.load(Relaxed))
+}
+
+/// The heap if the calling thread allocates from it.
+#[inline]
+pub fn current_if(heap: *mut Heap) -> Option<&'static mut Heap> {
+    // SAFETY: as for `ready`.
+    if heap == current() { unsafe { heap.as_mut() } } else { None }
 }
 
 /// The heap if the calling thread runs it.
