@@ -37,7 +37,7 @@ const LOOK: Duration = Duration::from_millis(20);
 ///
 /// With an agent that makes grants, any user may do this whom the agent's configuration gives a quota. The grant then
 /// lasts until the program and all its children have ended or closed the handle, a descriptor whose number is in
-/// NEARSIDE_GRANT_HANDLE. Without such an agent only root may, and the grant lasts as long as this process.
+/// `NEARSIDE_GRANT_HANDLE`. Without such an agent only root may, and the grant lasts as long as this process.
 ///
 /// Each change is written to a journal below /run/nearside first, and undone when the program has ended. After a SIGKILL
 /// the next `nearside reserve run` or agent undoes it.

@@ -54,7 +54,7 @@ settings > /tmp/settings
 nearside reserve adopt --cgroup /outer/inner --cpus 6 --node 3 --bytes 64M --name inner > /dev/null; allowed $member; cat $G/outer/inner/memory.max
 nearside reserve upgrade inner --add-node 2 > /dev/null; nearside reserve adopt --cgroup /outer/inner 2>&1; allowed $member; nearside reserve release inner
 nearside reserve adopt --cgroup /outer --cpus 2-3 --isolate core --name outer > /dev/null; allowed $member; cat $G/cpuset.cpus.isolated $G/outer/cpuset.cpus.partition; taskset -c 2 true 2> /dev/null; echo "taskset $?"
-nearside reserve release outer; allowed $member; settings | sed 's/^0-7$//; s/^0-3$//' | diff /tmp/settings - && echo restored; kill $member; same
+nearside reserve release outer; allowed $member; settings | sed 's/^0-7$//; s/^0-3$//' | diff /tmp/settings - && echo restored; kill $member; wait_for rmdir $G/outer/inner; rmdir $G/outer $G/none; same
 echo "[lease]"
 nearside reserve create --name short --lease 1 --isolate core > /dev/null; wait_for listed short; wait_for gone; same
 echo "[hundred]"
