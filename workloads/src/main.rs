@@ -278,9 +278,8 @@ fn run(verb: &Verb) -> Result<(), Error> {
             measure("stream", common, None, |team, size, repeat| stream::run(team, size, repeat, *kernel))
         }
         Verb::Random(RandomOptions { common, access, accesses }) => {
-            let accesses = accesses.map(|accesses| accesses as usize);
             measure("random", common, Some(1), |team, size, repeat| {
-                random_access::run(team, size, repeat, *access, accesses)
+                random_access::run(team, size, repeat, *access, accesses.map(|count| count as usize))
             })
         }
         Verb::Rivals(options) => measure("rivals", &options.common, Some(1), |team, size, repeat| {

@@ -138,10 +138,10 @@ fn exchange(count: u64) -> Result<(usize, f64), Error> {
             }
             Ok((all, local))
         });
-        let join = |panicked: &'static str| move |_| io::Error::other(panicked);
-        let produced: io::Result<(usize, usize)> = producer.join().map_err(join("the producer panicked")).flatten();
-        let consumed: io::Result<usize> = consumer.join().map_err(join("the consumer panicked")).flatten();
-        let (all, local) = produced.and_then(|produced| consumed.map(|_| produced)).map_err(Error::System)?;
+        let panicked = |_| Err(io::Error::other("a thread panicked"));
+        let (all, local) = producer.join().unwrap_or_else(panicked).map_err(Error::System)?;
+        let _: usize =
+            consumer.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked"))).map_err(Error::System)?;
         Ok((all, local as f64 / all as f64))
     })
 }

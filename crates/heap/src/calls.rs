@@ -85,7 +85,7 @@ pub unsafe fn free(object: *mut u8) {
         Block::mark_free(block);
         let owner = (*segment).owner;
         match thread::current_if(owner) {
-            Some(heap) => heap.free(span, block),
+            Some(own) => own.free(span, block),
             None => free_elsewhere(owner, span, block),
         }
     }

@@ -31,7 +31,7 @@ pub fn class_of(bytes: usize) -> usize {
 /// The size class of at most [`SMALL_TABLE_BYTES`] bytes.
 #[inline]
 pub fn class_of_small(bytes: usize) -> usize {
-    CLASS_OF[(bytes + SMALLEST - 1) / SMALLEST].into()
+    CLASS_OF[bytes.div_ceil(SMALLEST)].into()
 }
 
 const fn compute(bytes: usize) -> usize {

@@ -30,7 +30,7 @@ pub struct PciDevice {
 pub enum PciKind {
     /// A network card, also for InfiniBand: 02.
     Network,
-    /// An NVMe disk: 01.08.
+    /// A disk of an `NVMe` controller: 01.08.
     Nvme,
     /// Another controller of disks: 01.
     Storage,
@@ -146,7 +146,7 @@ fn find_names(files: &Files, folder: &str, level: usize, names: &mut Vec<String>
     }
 }
 
-/// Whether it is a disk of an NVMe controller, which stands right below it: `nvme0n1`, and with several paths `nvme0c0n1`.
+/// Whether it is a disk of an `NVMe` controller, which stands right below it: `nvme0n1`, and with several paths `nvme0c0n1`.
 fn is_namespace(name: &str) -> bool {
     name.strip_prefix("nvme")
         .is_some_and(|rest| rest.contains('n') && rest.starts_with(|first: char| first.is_ascii_digit()))
@@ -163,14 +163,16 @@ mod tests {
     use super::*;
     use saved_files::SavedFiles;
 
-    /// A network card, an NVMe disk, a disk on SATA, a graphics card and a bridge, as kernel 6.12 lists them.
+    /// A network card, an `NVMe` disk, a disk on SATA, a graphics card and a bridge, as kernel 6.12 lists them.
     fn tree() -> SavedFiles {
         let tree = SavedFiles::new();
         let put = |address: &str, class: &str, node: &str, files: &[&str]| {
             let folder = format!("sys/{PCI}/{address}");
             tree.put(&format!("{folder}/class"), class);
             tree.put(&format!("{folder}/numa_node"), node);
-            files.iter().for_each(|file| tree.put(&format!("{folder}/{file}"), "1\n"));
+            for file in files {
+                tree.put(&format!("{folder}/{file}"), "1\n");
+            }
         };
         put("0000:00:1f.0", "0x060100\n", "0\n", &[]);
         put(

@@ -124,21 +124,15 @@ fn part_of_chain(chain: &[Step], all: &BTreeMap<Kind, Vec<Object>>) -> Result<Ve
 
 fn missing(chain: &[Step], index: usize, count: usize, all: &BTreeMap<Kind, Vec<Object>>) -> ObjectError {
     let words = |(kind, count): (Kind, usize)| format!("{kind}:0-{}", count.saturating_sub(1));
-    let (within, has) = match index {
-        0 => {
-            let counts = all.iter().filter(|(_, objects)| !objects.is_empty());
-            let counts: Vec<String> = counts.map(|(kind, objects)| words((*kind, objects.len()))).collect();
-            (String::new(), counts.join(", "))
-        }
-        _ => {
-            let outer: Vec<String> = chain[..index].iter().map(Step::to_string).collect();
-            let has = if count == 0 {
-                "none there".to_owned()
-            } else {
-                format!("{} there", words((chain[index].kind, count)))
-            };
-            (format!(" in {}", outer.join(".")), has)
-        }
+    let (within, has) = if index == 0 {
+        let counts = all.iter().filter(|(_, objects)| !objects.is_empty());
+        let counts: Vec<String> = counts.map(|(kind, objects)| words((*kind, objects.len()))).collect();
+        (String::new(), counts.join(", "))
+    } else {
+        let outer: Vec<String> = chain[..index].iter().map(Step::to_string).collect();
+        let has =
+            if count == 0 { "none there".to_owned() } else { format!("{} there", words((chain[index].kind, count))) };
+        (format!(" in {}", outer.join(".")), has)
     };
     ObjectError::Missing { step: chain[index].to_string(), within, has }
 }

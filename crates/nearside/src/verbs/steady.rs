@@ -23,19 +23,16 @@ pub fn pinned(
         Some(cpus) => cpus,
         None => places.cpus_of(&"+0".parse::<Nodes>()?)?,
     };
-    let policy = match policy {
-        Some(policy) => policy,
-        None => {
-            let state = &places.situation.nodes;
-            let near: NodeSet = state.nodes_of(&cpus).intersection(&state.with_memory);
-            if near.is_empty() {
-                return Err(format!("the nodes of CPUs {cpus} have no memory: choose some with --membind").into());
-            }
-            let nodes = places.memory(&Nodes::from(near))?;
-            MemoryPolicy { mode: MemoryMode::Bind, nodes, ..MemoryPolicy::default() }
-        }
-    };
-    Ok((cpus, policy))
+    if let Some(policy) = policy {
+        return Ok((cpus, policy));
+    }
+    let state = &places.situation.nodes;
+    let near: NodeSet = state.nodes_of(&cpus).intersection(&state.with_memory);
+    if near.is_empty() {
+        return Err(format!("the nodes of CPUs {cpus} have no memory: choose some with --membind").into());
+    }
+    let nodes = places.memory(&Nodes::from(near))?;
+    Ok((cpus, MemoryPolicy { mode: MemoryMode::Bind, nodes, ..MemoryPolicy::default() }))
 }
 
 /// Runs a program with the kernel's NUMA balancing off, and puts that back when it has ended, was interrupted, or after

@@ -137,7 +137,9 @@ fn a_process_of_this_host_is_told_until_it_ends() {
 /// A network card at node 1 and a disk whose node the firmware does not report.
 fn put_devices(root: &SavedFiles) {
     let put = |address: &str, files: &[(&str, &str)]| {
-        files.iter().for_each(|(name, text)| root.put(&format!("sys/bus/pci/devices/{address}/{name}"), text));
+        for (name, text) in files {
+            root.put(&format!("sys/bus/pci/devices/{address}/{name}"), text);
+        }
     };
     put("0000:3b:00.0", &[("class", "0x020000\n"), ("numa_node", "1\n"), ("net/eth7/mtu", "1500\n")]);
     put("0000:5e:00.0", &[("class", "0x010802\n"), ("numa_node", "-1\n"), ("nvme/nvme3/nvme3n1/size", "8\n")]);
