@@ -113,7 +113,7 @@ fn strangers(section: &str) {
         "(pidfd_open): No such process (os error 3)\nstatus 1\n",
         "-3 is no process: numbers of processes are above 0\nstatus 2\n",
     ] {
-        assert!(own.contains(said), "{said}: {section}");
+        assert!(section.contains(said), "{said}: {section}");
     }
     let end = "{\n  \"schema\": 1,\n  \"released\": ";
     assert!(own.contains(end), "{section}");
