@@ -166,12 +166,18 @@ impl Book {
             return Ok((Answer::Decided { grant: None, text, document }, None));
         };
         let [grant] = &admitted.grants[..] else { return Err(BrokerError::Wrong("one request, one grant".to_owned())) };
-        let mut held = self.carry_out(&admitted, grant, form, peer)?;
         let handle = if matches!(form, Form::Held) { Some(handle()?) } else { None };
-        for changed in admitted.moved.iter().filter_map(|moved| admitted.after.grant(moved.id)).chain([grant]) {
-            records.add(changed, None)?;
-        }
+        let mut held = self.carry_out(&admitted, grant, form, peer)?;
         let id = grant.id;
+        let moved = admitted.moved.iter().filter_map(|moved| admitted.after.grant(moved.id));
+        if let Err(error) = moved.chain([grant]).try_for_each(|changed| records.add(changed, None)) {
+            self.undo(held.journal, &admitted.moved);
+            let tenants = admitted.moved.iter().filter_map(|moved| self.ledger.grant(moved.id));
+            // What cannot be written now was perhaps not written before either.
+            tenants.for_each(|tenant| drop(records.add(tenant, None)));
+            let _ = records.remove(id);
+            return Err(error.into());
+        }
         let other = handle.map(|(own, other)| {
             held.handle = Some(own);
             other
@@ -229,14 +235,19 @@ impl Book {
         match done {
             Ok(group) => Ok(Held { journal, group, is_adopted: adopted.is_some(), handle: None }),
             Err(error) => {
-                let _ = self.follow(&self.ledger.clone());
-                let mut failed = journal.restore().failed;
-                failed.extend(self.move_back(&admitted.moved).err().map(|error| chain(&error)));
-                for text in failed {
-                    (self.settings.note)(&text);
-                }
+                self.undo(journal, &admitted.moved);
                 Err(error)
             }
+        }
+    }
+
+    /// Takes back what was carried out for a grant that is not in the ledger.
+    fn undo(&mut self, journal: Journal, moved: &[Moved]) {
+        let _ = self.follow(&self.ledger.clone());
+        let mut failed = journal.restore().failed;
+        failed.extend(self.move_back(moved).err().map(|error| chain(&error)));
+        for text in failed {
+            (self.settings.note)(&text);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::broker::book::Book;
 use crate::broker::protocol::{Answer, MOST_CALL_BYTES, message, read_call};
-use crate::control::no_slot;
+use crate::control::{accept, no_slot};
 use linux::{MOST_FILES, Peer, peer, receive, send};
 use reserve::GrantId;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -13,10 +13,6 @@ use std::time::{Duration, Instant};
 
 /// How long a connection may be silent.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Most connections accepted at once.
-const MOST_ACCEPTED: usize = 64;
-/// How long no client is accepted after `accept` has failed.
-const BREATH: Duration = Duration::from_secs(1);
 
 pub(super) struct Serving {
     listener: UnixListener,
@@ -95,17 +91,7 @@ impl Serving {
     }
 
     fn let_in(&mut self, now: Instant) {
-        for _ in 0..MOST_ACCEPTED {
-            let stream = match self.listener.accept() {
-                Ok((stream, _)) => stream,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
-                Err(_) => {
-                    // For example too many open files: pending clients stay in the backlog.
-                    self.closed_until = Some(now + BREATH);
-                    return;
-                }
-            };
+        for stream in accept(&self.listener, &mut self.closed_until, now) {
             let Ok(peer) = stream.set_nonblocking(true).and_then(|()| peer(&stream)) else { continue };
             if let Some(why) = no_slot(self.clients.iter().map(|client| client.peer.uid), peer.uid) {
                 let _ = send(&stream, &message(&Answer::Refused(format!("{why}: try again later"))), &[]);

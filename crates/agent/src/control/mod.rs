@@ -13,5 +13,5 @@ mod tests;
 
 pub use client::{AskError, ask};
 pub use protocol::{Answer, Explanation, Request, answer};
-pub(crate) use server::no_slot;
 pub use server::{Access, ControlError, Listener, Server};
+pub(crate) use server::{accept, no_slot};

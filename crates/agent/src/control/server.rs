@@ -202,17 +202,7 @@ impl Serving {
     }
 
     fn let_in(&mut self, now: Instant, peer: &impl Fn(&UnixStream) -> io::Result<Peer>) {
-        for _ in 0..MOST_ACCEPTED {
-            let stream = match self.listener.socket.accept() {
-                Ok((stream, _)) => stream,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
-                Err(_) => {
-                    // For example too many open files: pending clients stay in the backlog.
-                    self.closed_until = Some(now + BREATH);
-                    return;
-                }
-            };
+        for stream in accept(&self.listener.socket, &mut self.closed_until, now) {
             let Ok(peer) = stream.set_nonblocking(true).and_then(|()| peer(&stream)) else { continue };
             let mut client = Client::new(stream, peer.uid, now);
             if !self.listener.access.allows(&peer) {
@@ -228,6 +218,24 @@ impl Serving {
             }
         }
     }
+}
+
+/// The clients that wait, at most [`MOST_ACCEPTED`]. After a failure, for example with too many open files, none is
+/// accepted for a while: they stay in the backlog.
+pub(crate) fn accept(listener: &UnixListener, closed_until: &mut Option<Instant>, now: Instant) -> Vec<UnixStream> {
+    let mut accepted = Vec::new();
+    for _ in 0..MOST_ACCEPTED {
+        match listener.accept() {
+            Ok((stream, _)) => accepted.push(stream),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+            Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
+            Err(_) => {
+                *closed_until = Some(now + BREATH);
+                break;
+            }
+        }
+    }
+    accepted
 }
 
 /// Why a further client of a user is refused; `connected` has the user of each client.
