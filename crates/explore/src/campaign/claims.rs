@@ -5,12 +5,12 @@ use super::file::Campaign;
 use super::read::{Correlation, Effect, Expect};
 use super::results::{Results, SECONDS};
 use super::selector::Selector;
-use crate::statistics::{Estimate, fisher_interval, pearson, spearman};
+use crate::statistics::{Estimate, fisher_interval, mean, pearson, spearman};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
 /// How a claim fares.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::IntoStaticStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "lowercase")]
 pub enum Claim {
@@ -49,6 +49,8 @@ pub struct EffectResult {
     pub expected: String,
     /// The geometric mean of the pairs' ratios, where all pairs have one.
     pub ratio: Option<Estimate>,
+    /// The pair that is farthest from the claim, where each must be as claimed: the claim fares as it does.
+    pub worst: Option<Pair>,
     /// How it fares.
     pub claim: Claim,
     /// All pairs.
@@ -114,10 +116,11 @@ impl<'a> Judged<'a> {
 
     /// The results of the claims about ratios.
     pub fn effects(&self) -> Effects {
-        let pairs = self.campaign.effects.iter().map(|effect| (effect, pairs(self.campaign, effect)));
-        let is_judged =
-            |(_, pairs): &(_, Vec<(&Cell, &Cell)>)| self.has(pairs.iter().flat_map(|(of, against)| [*of, *against]));
-        pairs.filter(is_judged).map(|(effect, pairs)| effect_result(self.results, effect, &pairs)).collect()
+        let compared = self.campaign.effects.iter().map(|effect| (effect, compared(self.campaign, effect)));
+        let is_judged = |(_, compared): &(_, Vec<Compared>)| {
+            self.has(compared.iter().flat_map(|(of, against)| against.iter().copied().chain([*of])))
+        };
+        compared.filter(is_judged).map(|(effect, compared)| effect_result(self.results, effect, &compared)).collect()
     }
 
     /// The claims about correlations.
@@ -136,37 +139,66 @@ impl<'a> Judged<'a> {
     }
 }
 
+/// A cell, and those of which it is compared with the one with the lowest mean.
+type Compared<'a> = (&'a Cell, Vec<&'a Cell>);
+
 /// The cells that an effect compares.
-fn pairs<'a>(campaign: &'a Campaign, effect: &Effect) -> Vec<(&'a Cell, &'a Cell)> {
+fn compared<'a>(campaign: &'a Campaign, effect: &Effect) -> Vec<Compared<'a>> {
     let of = campaign.cells.iter().filter(|cell| effect.of.chooses(&cell.labels));
     of.filter_map(|cell| {
-        let other = campaign.cell(&effect.against.substitute(&cell.labels)?)?;
-        (other != cell).then_some((cell, other))
+        let labels = effect.against.substitutions(&cell.labels);
+        let others: Vec<&Cell> = labels.iter().filter_map(|labels| campaign.cell(labels)).collect();
+        others.iter().any(|other| *other != cell).then_some((cell, others))
     })
     .collect()
 }
 
-fn effect_result(results: &Results, effect: &Effect, pairs: &[(&Cell, &Cell)]) -> EffectResult {
+/// The one with the lowest mean, if all have one.
+fn lowest<'a>(results: &Results, metric: &str, cells: &[&'a Cell]) -> Option<&'a Cell> {
+    let means = cells.iter().map(|cell| Some((*cell, mean(&results.values(&cell.id, metric))?)));
+    let means: Vec<(&Cell, f64)> = means.collect::<Option<_>>()?;
+    means.into_iter().min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(cell, _)| cell)
+}
+
+/// The geometric mean of the pairs' ratios.
+fn mean_ratio(results: &Results, metric: &str, pairs: &[(&Cell, &Cell)]) -> Option<Estimate> {
     let different: BTreeSet<&str> =
         pairs.iter().flat_map(|(of, against)| [of, against]).map(|cell| cell.id.as_str()).collect();
     let different: Vec<&str> = different.into_iter().collect();
-    let times: Vec<Vec<f64>> = different.iter().map(|id| results.values(id, &effect.metric)).collect();
+    let times: Vec<Vec<f64>> = different.iter().map(|id| results.values(id, metric)).collect();
     let position = |cell: &Cell| different.binary_search(&cell.id.as_str()).unwrap_or_default();
     let positions: Vec<(usize, usize)> = pairs.iter().map(|(of, against)| (position(of), position(against))).collect();
-    let ratio = Estimate::mean_ratio(&positions, &times);
-    let named = pairs.iter().zip(&positions).map(|((of, against), (a, b))| Pair {
+    Estimate::mean_ratio(&positions, &times)
+}
+
+fn effect_result(results: &Results, effect: &Effect, compared: &[Compared]) -> EffectResult {
+    let lowest: Vec<Option<&Cell>> =
+        compared.iter().map(|(_, against)| lowest(results, &effect.metric, against)).collect();
+    let pair = |((of, against), lowest): (&Compared, &Option<&Cell>)| Pair {
         of: of.name.clone(),
-        against: against.name.clone(),
-        ratio: Estimate::ratio(&times[*a], &times[*b]),
-    });
+        against: lowest.or(against.first().copied()).map(|cell| cell.name.clone()).unwrap_or_default(),
+        ratio: lowest.and_then(|lowest| mean_ratio(results, &effect.metric, &[(*of, lowest)])),
+    };
+    let pairs: Vec<Pair> = compared.iter().zip(&lowest).map(pair).collect();
+    let known: Option<Vec<(&Cell, &Cell)>> =
+        compared.iter().zip(&lowest).map(|((of, _), lowest)| Some((*of, (*lowest)?))).collect();
+    let ratio = known.and_then(|known| mean_ratio(results, &effect.metric, &known));
+    let claim = |ratio: &Option<Estimate>| ratio.as_ref().map_or(Claim::NoData, |ratio| effect.expect.ratio(ratio));
+    let badness = |pair: &Pair| (claim(&pair.ratio), pair.ratio.map_or(0.0, |ratio| effect.expect.excess(ratio.mean)));
+    let worse = |a: &&Pair, b: &&Pair| {
+        let ((a, a_excess), (b, b_excess)) = (badness(a), badness(b));
+        a.cmp(&b).then(a_excess.total_cmp(&b_excess))
+    };
+    let worst = if effect.each { pairs.iter().max_by(worse).cloned() } else { None };
     EffectResult {
         name: effect.name.clone(),
         source: effect.source.clone(),
         metric: effect.metric.clone(),
         expected: effect.expect.to_string(),
-        claim: ratio.as_ref().map_or(Claim::NoData, |ratio| effect.expect.ratio(ratio)),
+        claim: claim(worst.as_ref().map_or(&ratio, |worst| &worst.ratio)),
         ratio,
-        pairs: named.collect(),
+        worst,
+        pairs,
     }
 }
 
@@ -179,17 +211,27 @@ impl Expect {
                 let is_inside = ratio.is_above(1.0 - share) && ratio.is_below(1.0 + share);
                 ((ratio.mean - 1.0).abs() <= share, is_inside)
             }
+            Self::NoIncrease(share) => (ratio.mean <= 1.0 + share, ratio.is_below(1.0 + share)),
             Self::AtMost(value) => (ratio.mean <= value, true),
             Self::AtLeast(value) => (ratio.mean >= value, true),
         };
         Claim::new(as_claimed, is_certain)
     }
 
+    /// Larger for ratios that are farther from what is claimed.
+    fn excess(self, ratio: f64) -> f64 {
+        match self {
+            Self::Increase(_) | Self::AtLeast(_) => -ratio,
+            Self::Same(_) => (ratio - 1.0).abs(),
+            Self::Decrease(_) | Self::NoIncrease(_) | Self::AtMost(_) => ratio,
+        }
+    }
+
     fn correlation(self, found: &Correlated) -> Claim {
         let is_claimed = match self {
             Self::AtMost(value) => found.r <= value,
             Self::AtLeast(value) => found.r >= value,
-            Self::Increase(_) | Self::Decrease(_) | Self::Same(_) => false,
+            Self::Increase(_) | Self::Decrease(_) | Self::Same(_) | Self::NoIncrease(_) => false,
         };
         Claim::new(is_claimed, found.interval.is_some_and(|(low, high)| low > 0.0 || high < 0.0))
     }
@@ -205,6 +247,8 @@ impl std::fmt::Display for Expect {
             Self::Increase(share) => write!(f, "at least {} more", percent(*share)),
             Self::Decrease(share) => write!(f, "at least {} less", percent(*share)),
             Self::Same(share) => write!(f, "the same within {}", percent(*share)),
+            Self::NoIncrease(0.0) => f.write_str("not more"),
+            Self::NoIncrease(share) => write!(f, "at most {} more", percent(*share)),
             Self::AtMost(value) => write!(f, "at most {value}"),
             Self::AtLeast(value) => write!(f, "at least {value}"),
         }

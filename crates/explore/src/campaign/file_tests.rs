@@ -131,7 +131,9 @@ fn mistakes_are_found_where_they_are() {
         ("program --json", "program '", "a quote without its end"),
         ("program --json", "program {x}", "{x}"),
         ("pinning = \"sequential\", ", "pin = 'sequential', ", "effect[0].of.pin: there is no axis `pin`"),
-        ("against = { pinning = \"sockorder\" }", "against = {}", "must name one label"),
+        ("against = { pinning = \"sockorder\" }", "against = {}", "must name labels"),
+        ("at_least = \"5 %\"", "within = \"5 %\"", "only `same` and `no increase` have it"),
+        ("\"increase\"", "\"no increase\"", "`no increase` has `within`"),
         ("value = -0.95", "value = -95", "must be from -1 to 1"),
         ("command = \"program --json\"", "", "is needed, or an axis `app`"),
         ("title", "tile", "did you mean `title`"),
@@ -245,6 +247,51 @@ fn claims_are_met_missed_or_unclear() {
     let judged = Judged::new(&study, &results, &some);
     assert_eq!(judged.effects().iter().map(|effect| effect.name.as_str()).collect::<Vec<_>>(), ["P4"]);
     assert_eq!(judged.correlations().count(), 0);
+}
+
+/// A policy beside the fastest of all, on average and in each program.
+#[test]
+fn claims_may_be_about_the_fastest_and_about_each_pair() {
+    let policies = campaign(
+        r#"
+title = "t"
+command = "{policy} {program}"
+[grid]
+program = ["a", "b"]
+policy = ["none", "one", "other"]
+[[effect]]
+name = "on average"
+of = { policy = "other" }
+against = { policy = ["none", "one", "other"] }
+expect = "no increase"
+within = "3 %"
+[[effect]]
+name = "each"
+each = true
+of = { policy = "other" }
+against = { policy = ["none", "one", "other"] }
+expect = "no increase"
+within = "3 %"
+"#,
+    );
+    let effects = |times: [f64; 6]| {
+        let runs = policies.cells.iter().zip(times);
+        let units = runs.flat_map(|(cell, time)| [measured(cell, 0, time), measured(cell, 1, time + 1e-6)]);
+        let results = Results::of(&policies, units.collect::<Vec<_>>()).0;
+        Judged::new(&policies, &results, &policies.cells.iter().collect::<Vec<_>>()).effects()
+    };
+    let [average, each] = effects([1.2, 1.3, 1.0, 2.0, 1.0, 1.05]).try_into().unwrap();
+    assert_eq!((average.claim, average.expected.as_str()), (Claim::Met, "at most 3 % more"));
+    assert!((average.ratio.unwrap().mean - 1.05_f64.sqrt()).abs() < 1e-3, "{average:?}");
+    let worst = each.worst.unwrap();
+    assert_eq!((each.claim, worst.of.as_str(), worst.against.as_str()), (Claim::Missed, "b-other", "b-one"));
+    let [average, each] = effects([1.2, 1.3, 1.0, 2.0, 1.0, 1.02]).try_into().unwrap();
+    assert_eq!((average.claim, each.claim), (Claim::Met, Claim::Met));
+    let units = policies.cells[1..].iter().map(|cell| measured(cell, 0, 1.0));
+    let results = Results::of(&policies, units.collect::<Vec<_>>()).0;
+    let cells: Vec<&Cell> = policies.cells.iter().collect();
+    let unknown = Judged::new(&policies, &results, &cells).effects();
+    assert!(unknown.iter().all(|effect| effect.claim == Claim::NoData), "the missing one may be the fastest");
 }
 
 #[test]

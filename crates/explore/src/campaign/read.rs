@@ -132,6 +132,8 @@ pub(super) struct WrittenEffect {
     pub of: WrittenSelector,
     pub against: WrittenSelector,
     pub metric: Option<String>,
+    #[serde(default)]
+    pub each: bool,
     pub expect: Change,
     #[serde(default, deserialize_with = "optional_share")]
     pub at_least: Option<f64>,
@@ -147,6 +149,8 @@ pub(super) enum Change {
     Increase,
     Decrease,
     Same,
+    #[serde(rename = "no increase")]
+    NoIncrease,
 }
 
 #[derive(Debug, Deserialize)]
@@ -187,10 +191,12 @@ pub struct Effect {
     pub name: String,
     /// The cells that it is about.
     pub of: Selector,
-    /// The labels that those have which they are compared with.
+    /// The labels of the cells that they are compared with: where several are allowed, with the lowest mean.
     pub against: Selector,
     /// What is compared.
     pub metric: String,
+    /// Whether each ratio must be as claimed, and not just their mean.
+    pub each: bool,
     /// The claim.
     pub expect: Expect,
     /// Where it was published.
@@ -206,6 +212,8 @@ pub enum Expect {
     Decrease(f64),
     /// Not more than this share apart.
     Same(f64),
+    /// Not larger by more than this share.
+    NoIncrease(f64),
     /// At most this.
     AtMost(f64),
     /// At least this.
@@ -283,21 +291,24 @@ impl File {
             let (of, against) = (&written.of, &written.against);
             let against = Selector::new(against, axes, &at("against"))?;
             let broken = |field: &str, rule: &str| Violation { field: at(field), rule: rule.to_owned() };
-            if against.is_empty() || against.substitute(&vec![0; axes.len()]).is_none() {
-                return Err(broken("against", "must name one label of at least one axis"));
+            if against.is_empty() {
+                return Err(broken("against", "must name labels of at least one axis"));
             }
             let expect = match (written.expect, written.at_least, written.within) {
                 (Change::Increase, share, None) => Expect::Increase(share.unwrap_or(0.0)),
                 (Change::Decrease, share, None) => Expect::Decrease(share.unwrap_or(0.0)),
                 (Change::Same, None, Some(share)) => Expect::Same(share),
+                (Change::NoIncrease, None, share) => Expect::NoIncrease(share.unwrap_or(0.0)),
                 (Change::Same, ..) => return Err(broken("expect", "`same` needs `within`, and no `at_least`")),
-                _ => return Err(broken("within", "only `same` has it; others have `at_least`")),
+                (Change::NoIncrease, ..) => return Err(broken("at_least", "`no increase` has `within`")),
+                _ => return Err(broken("within", "only `same` and `no increase` have it; others have `at_least`")),
             };
             Ok(Effect {
                 name: written.name.clone(),
                 of: Selector::new(of, axes, &at("of"))?,
                 against,
                 metric: written.metric.clone().unwrap_or_else(|| super::results::SECONDS.to_owned()),
+                each: written.each,
                 expect,
                 source: written.source.clone(),
             })

@@ -60,6 +60,24 @@ impl Selector {
         Some(other)
     }
 
+    /// The same for each combination of the labels that the selector allows.
+    pub fn substitutions(&self, labels: &[usize]) -> Vec<Vec<usize>> {
+        let mut all = vec![labels.to_vec()];
+        for (axis, allowed) in &self.0 {
+            let with = |label: &usize| {
+                all.iter()
+                    .map(|labels| {
+                        let mut labels = labels.clone();
+                        labels[*axis] = *label;
+                        labels
+                    })
+                    .collect::<Vec<_>>()
+            };
+            all = allowed.iter().flat_map(with).collect();
+        }
+        all
+    }
+
     /// In words: `app=cg, pinning=sequential|none`, or `all cells`.
     pub fn describe(&self, axes: &[Axis]) -> String {
         let part = |(axis, labels): &(usize, Vec<usize>)| {
@@ -68,6 +86,11 @@ impl Selector {
             format!("{name}={}", labels.join("|"))
         };
         if self.0.is_empty() { "all cells".to_owned() } else { self.0.iter().map(part).collect::<Vec<_>>().join(", ") }
+    }
+
+    /// The indices of the axes that it names.
+    pub fn axes(&self) -> impl Iterator<Item = usize> {
+        self.0.iter().map(|(axis, _)| *axis)
     }
 
     /// Whether it names no axis.

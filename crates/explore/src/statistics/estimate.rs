@@ -69,7 +69,9 @@ impl Estimate {
     /// follows from those of the runs: the pairs are all that there are, and no sample of a larger population.
     pub fn mean_ratio(pairs: &[(usize, usize)], times: &[Vec<f64>]) -> Option<Self> {
         let of = |position: usize| times.get(position).map(Vec::as_slice);
-        if let [(long, short)] = *pairs {
+        if let [(long, short)] = *pairs
+            && long != short
+        {
             return Self::ratio(of(long)?, of(short)?);
         }
         // The logarithm of the result is a sum of the logarithms of the means, each with its coefficient.
@@ -186,6 +188,8 @@ mod tests {
         assert!((both.mean - 1.0).abs() < 1e-12 && !both.is_above(1.0) && !both.is_below(1.0));
         assert!(Estimate::mean_ratio(&[(1, 0)], &times).unwrap().is_below(0.6));
         assert_eq!(Estimate::mean_ratio(&[], &times), None);
+        let itself = Estimate { mean: 1.0, interval: Some((1.0, 1.0)) };
+        assert_eq!(Estimate::mean_ratio(&[(0, 0)], &times), Some(itself), "a cell and itself do not differ by chance");
         assert_eq!(Estimate::mean_ratio(&[(0, 1), (0, 8)], &times), None, "there is no such time");
         let single = [slow, fast, vec![1.0]];
         assert_eq!(Estimate::mean_ratio(&[(0, 1), (2, 1)], &single).unwrap().interval, None);

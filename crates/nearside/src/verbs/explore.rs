@@ -102,6 +102,10 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 
+    /// Write the claims and a table of the times to this file, as Markdown; - is standard output, in place of the tables
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+
     /// Print nothing as each run ends
     #[arg(long, short)]
     quiet: bool,
@@ -153,7 +157,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         Campaign::load(&arguments.file, model::VERSION).map_err(|error| UsageError::boxed(machine::chain(&error)))?;
     let cells = arguments.chosen(&campaign)?;
     let into = arguments.into.clone().unwrap_or_else(|| arguments.file.with_extension("results"));
-    for file in [&arguments.json, &arguments.csv, &arguments.parquet, &arguments.html].into_iter().flatten() {
+    if arguments.files().filter(|file| file.as_path() == Path::new("-")).count() > 1 {
+        return Err(UsageError::boxed("only one file can be - for standard output".to_owned()));
+    }
+    for file in arguments.files() {
         output::check(file)?;
     }
     if let Some(hash) = &arguments.inside {
@@ -182,6 +189,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
 }
 
 impl Arguments {
+    /// The files to write.
+    fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        [&self.json, &self.csv, &self.parquet, &self.html, &self.markdown].into_iter().flatten()
+    }
+
     /// The cells that the options leave.
     fn chosen<'a>(&self, campaign: &'a Campaign) -> Result<Vec<&'a Cell>, Box<dyn Error>> {
         let selectors = self.only.iter().map(|text| Selector::parse(text, &campaign.axes));
@@ -339,7 +351,10 @@ impl Arguments {
         if let Some(file) = &self.json {
             output::write_to(&json::document(&report)?, file)?;
         }
-        if self.json.as_deref() != Some(Path::new("-")) {
+        if let Some(file) = &self.markdown {
+            output::write_to(&report.markdown(), file)?;
+        }
+        if [&self.json, &self.markdown].iter().all(|file| file.as_deref() != Some(Path::new("-"))) {
             output::write(&report.to_string(), None)?;
         }
         Ok(match (report.is_complete(), report.is_contradicted()) {

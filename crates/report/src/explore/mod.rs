@@ -1,5 +1,6 @@
 //! The results of a campaign: cells, claims and correlations.
 
+mod markdown;
 pub mod table;
 pub(crate) mod text;
 
@@ -22,6 +23,9 @@ pub struct CampaignReport {
     pub hash: String,
     /// The names of the axes.
     pub axes: Vec<String>,
+    /// The index of the axis of which the labels are compared: the last one of the baseline.
+    #[serde(skip)]
+    pub columns: Option<usize>,
     /// The cells, in the order of the grid.
     pub cells: Vec<CellReport>,
     /// Claims about ratios.
@@ -111,6 +115,7 @@ impl CampaignReport {
             title: campaign.title.clone(),
             hash: campaign.hash.clone(),
             axes: campaign.axes.iter().map(|axis| axis.name.clone()).collect(),
+            columns: campaign.baseline.axes().max(),
             cells: cells.iter().map(cell).collect(),
             rankings: rankings(campaign, results, &judged),
             effects,

@@ -74,7 +74,7 @@ fn interval(estimate: &Estimate) -> String {
     estimate.interval.map_or_else(|| "-".to_owned(), |(low, high)| format!("{} to {}", change(low), change(high)))
 }
 
-fn change_with_interval(ratio: &Estimate) -> String {
+pub(super) fn change_with_interval(ratio: &Estimate) -> String {
     let around = ratio.interval.map(|_| format!(" ({})", interval(ratio))).unwrap_or_default();
     format!("{}{around}", change(ratio.mean))
 }
@@ -92,23 +92,30 @@ pub(crate) fn ranked_row(metric: &str, found: &Correlated) -> [String; 5] {
 
 impl CampaignReport {
     pub(crate) fn heading(&self) -> String {
+        format!("{}: {}", escape_sentence(&self.title), self.size())
+    }
+
+    /// Numbers of cells and runs.
+    pub(super) fn size(&self) -> String {
         let runs: usize = self.cells.iter().map(|cell| cell.runs.len()).sum();
         let failed = self.cells.iter().filter(|cell| cell.failed.is_some()).count();
         let failed = if failed > 0 { format!(", {failed} failed") } else { String::new() };
         let left = if self.left > 0 { format!("; at least {} runs are left", self.left) } else { String::new() };
-        format!("{}: {} cells, {runs} runs{failed}{left}", escape_sentence(&self.title), self.cells.len())
+        format!("{} cells, {runs} runs{failed}{left}", self.cells.len())
     }
 
     /// All claims, in the order of the columns.
     pub(crate) fn claim_rows(&self) -> Vec<[String; 6]> {
         let effects = self.effects.iter().map(|effect| {
             let pairs = effect.pairs.len();
+            let of = if effect.worst.is_some() { "worst of " } else { "" };
+            let ratio = effect.worst.as_ref().map_or(effect.ratio, |worst| worst.ratio);
             [
                 escape_name(&effect.name),
-                format!("{}, {pairs} {}", escape_name(&effect.metric), if pairs == 1 { "pair" } else { "pairs" }),
+                format!("{}, {of}{pairs} {}", escape_name(&effect.metric), if pairs == 1 { "pair" } else { "pairs" }),
                 effect.expected.clone(),
-                effect.ratio.map_or_else(|| "-".to_owned(), |ratio| change(ratio.mean)),
-                effect.ratio.map_or_else(|| "-".to_owned(), |ratio| interval(&ratio)),
+                ratio.map_or_else(|| "-".to_owned(), |ratio| change(ratio.mean)),
+                ratio.map_or_else(|| "-".to_owned(), |ratio| interval(&ratio)),
                 effect.claim.name().to_owned(),
             ]
         });
@@ -135,6 +142,11 @@ impl CampaignReport {
         let of_cells = self.cells.iter().flat_map(|cell| {
             cell.notes.iter().map(|note| format!("{}: {}", escape_name(&cell.name), escape_sentence(note)))
         });
-        failed.chain(of_cells).chain(self.notes.iter().map(|note| escape_sentence(note))).collect()
+        let worst = self.effects.iter().filter_map(|effect| {
+            let pair = effect.worst.as_ref()?;
+            let [name, of, against] = [&effect.name, &pair.of, &pair.against].map(|name| escape_name(name));
+            Some(format!("{name}: the worst pair is {of} against {against}"))
+        });
+        failed.chain(of_cells).chain(worst).chain(self.notes.iter().map(|note| escape_sentence(note))).collect()
     }
 }

@@ -97,6 +97,23 @@ fn a_campaign_is_reported_as_tables() {
     assert!(!report.is_complete() && report.is_contradicted());
 }
 
+/// Pinnings are columns, as the baseline names one; the title's markup is text.
+#[test]
+fn times_are_a_table_of_markdown() {
+    let markdown = report().markdown();
+    for line in [
+        "# two programs, &lt;b>pinned&lt;/b>",
+        "6 cells, 15 runs, 1 failed",
+        "| app | balancing | sockorder | sequential |",
+        "| cg | on | 1.001 s | 1.201 s, +20.0 % (+19.7 % to +20.3 %) |",
+        "| ep | off | 1.001 s | failed |",
+        "| P4 | seconds, 3 pairs | at least 10 % more | - | - | no data |",
+        "- ep-sequential-off failed: exit status 3",
+    ] {
+        assert!(markdown.lines().any(|found| found == line), "{line}\n{markdown}");
+    }
+}
+
 #[test]
 fn every_run_is_a_row_for_other_tools() {
     let campaign = campaign();
