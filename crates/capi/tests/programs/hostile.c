@@ -58,6 +58,26 @@ static void sets(void) {
     ns_set_free(NULL);
 }
 
+static void *exits(void *argument) { pthread_exit(argument); }
+
+static void *is_cancelled(void *argument) {
+    for (;;)
+        pthread_testcancel();
+    return argument;
+}
+
+/* Threads end as those of pthread_create. */
+static void ends(void) {
+    ns_template *threads = ns_template_new();
+    pthread_t thread;
+    void *result = NULL;
+    HOLDS(ns_template_start(threads, &thread, NULL, exits, &failures, NULL) == 0);
+    HOLDS(pthread_join(thread, &result) == 0 && result == &failures);
+    HOLDS(ns_template_start(threads, &thread, NULL, is_cancelled, NULL, NULL) == 0);
+    HOLDS(pthread_cancel(thread) == 0 && pthread_join(thread, &result) == 0 && result == PTHREAD_CANCELED);
+    ns_template_free(threads);
+}
+
 static void threads(void) {
     ns_set *empty = ns_set_new(), *cpus = NULL;
     pthread_t thread;
@@ -127,6 +147,11 @@ static void memory(void) {
     REFUSED(EINVAL, ns_replica_write, replica, SIZE_MAX, "xy", 2);
     HOLDS(ns_replica_write(replica, 0, "y", 1, NULL) == 0 && strcmp(ns_replica_read(replica), "y") == 0);
     ns_replica_free(replica);
+    /* Its own bytes, which it overwrites. */
+    HOLDS(ns_replica_new("abcd", 4, all, &replica, NULL) == 0);
+    HOLDS(ns_replica_write(replica, 1, ns_replica_read(replica), 3, NULL) == 0);
+    HOLDS(memcmp(ns_replica_read(replica), "aabc", 4) == 0);
+    ns_replica_free(replica);
     ns_set_free(all);
     ns_set_free(set);
 }
@@ -150,6 +175,7 @@ int main(void) {
     HOLDS(ns_node_facts(node, (ns_facts *)&shorter, sizeof shorter, NULL) == 0 && shorter == longer[0]);
     sets();
     threads();
+    ends();
     memory();
     printf("%d failures\n", failures);
     return failures > 0;
