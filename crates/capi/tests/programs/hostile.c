@@ -1,5 +1,6 @@
 /* Each call with arguments that no program should pass: it is refused with a code and a text, and nothing ends. */
 #include <errno.h>
+#include <nearside-numa-compat.h>
 #include <nearside.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -173,6 +174,10 @@ int main(void) {
     memset(longer, 255, sizeof longer);
     HOLDS(ns_node_facts(node, (ns_facts *)longer, sizeof longer, NULL) == 0 && longer[0] > 0 && longer[7] == 0);
     HOLDS(ns_node_facts(node, (ns_facts *)&shorter, sizeof shorter, NULL) == 0 && shorter == longer[0]);
+    struct bitmask *cpus = numa_allocate_cpumask();
+    HOLDS(numa_node_to_cpus(-1, cpus) == -1 && errno == EINVAL && numa_run_on_node(-2) == -1);
+    HOLDS(numa_sched_getaffinity(0, cpus) > 0 && numa_run_on_node(-1) == 0);
+    numa_bitmask_free(cpus);
     sets();
     threads();
     ends();
