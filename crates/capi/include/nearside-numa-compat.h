@@ -232,7 +232,7 @@ static inline int numa_distance(int from, int to) {
 
 static inline int numa_node_to_cpus(int node, struct bitmask *mask) {
     ns_set *nodes = ns_compat_one((unsigned)node), *cpus = NULL;
-    int result = ns_cpus_of(nodes, &cpus, NULL);
+    int result = node < 0 ? -EINVAL : ns_cpus_of(nodes, &cpus, NULL);
     ns_set_free(nodes);
     if (ns_compat_result(result) < 0)
         return -1;
@@ -261,13 +261,18 @@ static inline int numa_run_on_node_mask(struct bitmask *mask) {
     return ns_compat_result(result);
 }
 
+/* -1: all nodes again, as far as the cpuset allows them, to which the kernel itself reduces all CPUs. */
 static inline int numa_run_on_node(int node) {
-    ns_set *nodes = NULL;
-    int result = node == -1 ? ns_online_nodes(&nodes, NULL) : node < 0 ? -EINVAL : 0;
-    if (node >= 0)
-        nodes = ns_compat_one((unsigned)node);
-    if (result == 0)
-        result = ns_run_on_nodes(nodes, NULL);
+    if (node == -1) {
+        struct bitmask *all = numa_allocate_cpumask();
+        long result = -1;
+        if (all != NULL)
+            result = syscall(SYS_sched_setaffinity, 0, numa_bitmask_nbytes(all), numa_bitmask_setall(all)->maskp);
+        numa_bitmask_free(all);
+        return (int)result;
+    }
+    ns_set *nodes = ns_compat_one((unsigned)node);
+    int result = node < 0 ? -EINVAL : ns_run_on_nodes(nodes, NULL);
     ns_set_free(nodes);
     return ns_compat_result(result);
 }

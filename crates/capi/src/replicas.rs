@@ -64,8 +64,18 @@ pub unsafe extern "C" fn ns_replica_write(
     call(error, || {
         // SAFETY: by the contract of all calls.
         let data = unsafe { bytes_at(data, bytes) }?;
-        given(replica, "replica")?.0.write(offset, data).map(|()| 0)
+        let replica = &mut given(replica, "replica")?.0;
+        // Bytes of `ns_replica_read` change with the first copy that is written.
+        let is_own = replica.nodes().iter().any(|node| overlap(replica.on(node), data));
+        let copied = if is_own { data.to_vec() } else { Vec::new() };
+        replica.write(offset, if is_own { &copied } else { data }).map(|()| 0)
     })
+}
+
+/// Whether two slices have an address in common.
+fn overlap(one: &[u8], other: &[u8]) -> bool {
+    let (one, other) = (one.as_ptr_range(), other.as_ptr_range());
+    one.start < other.end && other.start < one.end
 }
 
 /// Frees all copies; null is allowed.

@@ -13,8 +13,8 @@ use std::sync::mpsc::{Sender, channel};
 #[derive(Default)]
 pub struct ns_template(Template);
 
-/// A thread's function.
-pub type ns_thread_function = extern "C" fn(*mut c_void) -> *mut c_void;
+/// A thread's function. The C library unwinds it where the thread calls `pthread_exit`, or is cancelled.
+pub type ns_thread_function = extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 
 /// A new template, which changes nothing.
 #[unsafe(no_mangle)]
@@ -103,7 +103,7 @@ pub unsafe extern "C" fn ns_template_start(
         let start = Box::into_raw(Box::new(Start { template, entered, function, argument }));
         let mut made: libc::pthread_t = 0;
         // SAFETY: the attributes are null or valid by the contract of all calls; the new thread owns `start`.
-        let errno = unsafe { libc::pthread_create(&raw mut made, attributes, begin, start.cast()) };
+        let errno = unsafe { pthread_create(&raw mut made, attributes, begin, start.cast()) };
         let no_thread = |errno| {
             let answer = io::Error::from_raw_os_error(errno);
             let diagnosis = Box::new(linux::Cause::Other(answer.to_string()).into());
@@ -129,15 +129,24 @@ pub unsafe extern "C" fn ns_template_start(
     })
 }
 
+unsafe extern "C" {
+    /// Missing from libc.
+    fn pthread_attr_getdetachstate(attributes: *const libc::pthread_attr_t, state: *mut c_int) -> c_int;
+    /// libc's takes no function that may be unwound.
+    fn pthread_create(
+        made: *mut libc::pthread_t,
+        attributes: *const libc::pthread_attr_t,
+        begin: ns_thread_function,
+        argument: *mut c_void,
+    ) -> c_int;
+}
+
 /// Whether threads with these attributes, or none, cannot be joined.
 ///
 /// # Safety
 ///
 /// The attributes are null or valid.
 unsafe fn is_detached(attributes: *const libc::pthread_attr_t) -> bool {
-    unsafe extern "C" {
-        fn pthread_attr_getdetachstate(attributes: *const libc::pthread_attr_t, state: *mut c_int) -> c_int;
-    }
     let mut state = libc::PTHREAD_CREATE_JOINABLE;
     if !attributes.is_null() {
         // SAFETY: the attributes are valid.
@@ -146,7 +155,7 @@ unsafe fn is_detached(attributes: *const libc::pthread_attr_t) -> bool {
     state == libc::PTHREAD_CREATE_DETACHED
 }
 
-extern "C" fn begin(start: *mut c_void) -> *mut c_void {
+extern "C-unwind" fn begin(start: *mut c_void) -> *mut c_void {
     // SAFETY: `ns_template_start` made the box for this thread alone.
     let Start { template, entered, function, argument } = *unsafe { Box::from_raw(start.cast::<Start>()) };
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| template.enter()));

@@ -80,13 +80,14 @@ impl Heap {
     ///
     /// # Safety
     ///
-    /// The calling thread runs it, and does not use it any more.
+    /// The calling thread ran it, and no heap has its runner any more.
     pub unsafe fn abandon(heap: *mut Self) {
         // SAFETY: the caller's promise.
         unsafe {
             (*heap).tidy();
             (*heap).next_of_thread = null_mut();
-            (*heap).runner.store(null_mut(), Relaxed);
+            // The next thread asks at its first allocation on which node it runs.
+            (*heap).until_check = 0;
             IDLE[(*heap).place].push(&*heap);
         }
     }
@@ -168,7 +169,8 @@ impl Heap {
         if class == SINGLE {
             return self.remove_span(span);
         }
-        if used == 0 && self.bins[class] != span {
+        let first = self.bins[class];
+        if used == 0 && first != span {
             // One empty span stays in each class: the first of its list.
             if is_listed {
                 self.unlist_span(span);
@@ -177,7 +179,19 @@ impl Heap {
         }
         if !is_listed {
             self.list_span(span);
+            // SAFETY: spans of the list are of this heap.
+            if !first.is_null() && unsafe { (*first).used } == 0 {
+                // It is not the first any more.
+                self.unlist_span(first);
+                self.remove_span(first);
+            }
         }
+    }
+
+    /// Whether it has no span.
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.segments.is_null() && self.bins.iter().all(|first| first.is_null())
     }
 
     /// Puts a block onto the list of another thread's heap.
@@ -330,3 +344,28 @@ macro_rules! list {
 
 list!(Span, list_span, unlist_span, |heap, span| heap.bins[usize::from((*span).class)]);
 list!(Segment, list_segment, unlist_segment, |heap, _segment| heap.segments);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::size_class::class_of;
+
+    /// Each span in turn becomes the first of the list, and then empty.
+    #[test]
+    fn one_empty_span_stays_whatever_the_order_of_frees() {
+        let class = class_of(64);
+        // SAFETY: only this thread uses the heap and its blocks.
+        unsafe {
+            let heap = &mut *Heap::adopt_or_create(7).unwrap();
+            let blocks: Vec<_> = (0..10_000).map(|_| heap.allocate(class)).collect();
+            for block in blocks {
+                Block::mark_free(block);
+                heap.free(Segment::span_of(Segment::of_span(block.cast()), block.addr()), block);
+            }
+            let first = heap.bins[class];
+            assert!((*first).used == 0 && (*first).next.is_null(), "an empty span is not given back");
+            Heap::abandon(heap);
+            assert!(heap.is_empty());
+        }
+    }
+}

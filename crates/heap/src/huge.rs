@@ -3,6 +3,7 @@
 use crate::place;
 use crate::segment::{Head, Kind, SEGMENT_BYTES, set_begin};
 use crate::system;
+use rustix::io::Errno;
 
 const PAGE: usize = 4096;
 
@@ -68,27 +69,28 @@ pub unsafe fn free(head: *mut Head) {
 pub unsafe fn resize(head: *mut Head, bytes: usize) -> Option<*mut u8> {
     // SAFETY: the header is there until the pages move, and then at the new address.
     unsafe {
-        let (old, start, place) = ((*head).bytes, (*head).start, (*head).place);
+        let (old, start) = ((*head).bytes, (*head).start);
         let new = start.checked_add(bytes.checked_next_multiple_of(PAGE)?)?;
         if bytes > isize::MAX as usize {
             return None;
         }
-        if old == new || system::resize(head.cast(), old, new) {
+        let resized = if old == new { Ok(()) } else { system::resize(head.cast(), old, new) };
+        if resized.is_ok() {
             set_begin(head, old, false);
             (*head).bytes = new;
             set_begin(head, new, true);
             return Some(head.cast::<u8>().add(start));
         }
-        if start == SEGMENT_BYTES {
-            return None; // May have a larger alignment, which moving would lose.
+        // Other errors mean that it cannot be moved either: the program has split the mapping, by mprotect or madvise.
+        // At SEGMENT_BYTES the object may have a larger alignment, which moving would lose.
+        if resized != Err(Errno::NOMEM) || start == SEGMENT_BYTES {
+            return None;
         }
         let target = system::map_aligned(new, SEGMENT_BYTES)?;
-        place::place(target, new, place);
         set_begin(head, old, false);
         if !system::move_pages(head.cast(), old, new, target) {
             set_begin(head, old, true);
-            system::unmap(target, new);
-            return None;
+            return None; // The target is lost if it is still mapped.
         }
         (*target.cast::<Head>()).bytes = new;
         set_begin(target.cast(), new, true);

@@ -2,6 +2,7 @@
 
 use core::ffi::c_void;
 use core::ptr::null_mut;
+use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags, madvise, mmap_anonymous, mremap, mremap_fixed, munmap};
 
 /// Words of a set of [`crate::MAX_NODES`] nodes.
@@ -42,17 +43,18 @@ pub unsafe fn unmap(start: *mut u8, bytes: usize) {
     }
 }
 
-/// Resizes a mapping in place. Returns whether the kernel could.
+/// Resizes a mapping in place. Fails with `NOMEM` if what follows it is in use.
 ///
 /// # Safety
 ///
 /// Nothing uses the end that is cut off.
-pub unsafe fn resize(start: *mut u8, old: usize, new: usize) -> bool {
+pub unsafe fn resize(start: *mut u8, old: usize, new: usize) -> Result<(), Errno> {
     // SAFETY: the caller's promise; without MAYMOVE, the start stays.
-    unsafe { mremap(start.cast(), old, new, MremapFlags::empty()) }.is_ok()
+    unsafe { mremap(start.cast(), old, new, MremapFlags::empty()) }.map(drop)
 }
 
-/// Moves pages of a mapping over another one, without copying. Returns whether the kernel could.
+/// Moves pages of a mapping, with their policy, over another one, without copying. Returns whether the kernel could; if
+/// not, the other one may be unmapped already, and its addresses be another thread's.
 ///
 /// # Safety
 ///

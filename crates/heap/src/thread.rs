@@ -162,14 +162,76 @@ fn at_exit(home: *mut Heap) {
 
 /// A later destructor of the thread that allocates gets a new heap, and is followed by another call of this.
 unsafe extern "C" fn ended(home: *mut c_void) {
-    let mut heap = home.cast::<Heap>();
+    let home = home.cast::<Heap>();
     set_current(null_mut());
+    let mut heap = home;
+    while !heap.is_null() {
+        // SAFETY: this thread runs the heaps of the list.
+        unsafe {
+            // First of all: a thread that runs `home` next would take the others for its own.
+            (*heap).runner.store(null_mut(), Relaxed);
+            heap = (*heap).next_of_thread;
+        }
+    }
+    heap = home;
     while !heap.is_null() {
         // SAFETY: this thread ran the heaps of the list and has forgotten them.
         unsafe {
             let next = (*heap).next_of_thread;
             Heap::abandon(heap);
             heap = next;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::heap::Heap;
+    use crate::{Place, allocate, free};
+    use std::sync::mpsc::sync_channel;
+    use std::thread;
+    use std::time::Duration;
+
+    /// Addresses of objects, so that they can go to other threads.
+    fn objects(place: Place, count: usize) -> Vec<usize> {
+        (0..count).map(|_| allocate(16, 16, place).expose_provenance()).collect()
+    }
+
+    fn free_all(objects: Vec<usize>) {
+        // SAFETY: live objects.
+        objects.into_iter().for_each(|object| unsafe { free(core::ptr::with_exposed_provenance_mut(object)) });
+    }
+
+    /// A thread leaves its heaps one after the other. The next thread already runs the first one when it frees objects of
+    /// the second, which takes long to leave, as many of its objects come home. No object may get lost.
+    #[test]
+    fn a_heap_that_is_being_left_is_not_the_next_threads_own() {
+        for _ in 0..30 {
+            let (sender, receiver) = sync_channel(1);
+            let (freed, are_freed) = sync_channel(1);
+            let first = thread::spawn(move || {
+                free_all(objects(Place::Local, 1));
+                sender.send(objects(Place::On(1), 1_000_000)).unwrap();
+                are_freed.recv().unwrap();
+            });
+            // Both threads free from the end on.
+            let all = receiver.recv().unwrap();
+            free_all(all.iter().step_by(2).copied().collect());
+            let rest = all.into_iter().skip(1).step_by(2).rev().collect();
+            freed.send(()).unwrap();
+            thread::sleep(Duration::from_micros(50));
+            let next = thread::spawn(move || {
+                free_all(objects(Place::Local, 1));
+                free_all(rest);
+            });
+            next.join().unwrap();
+            first.join().unwrap();
+            // SAFETY: only this thread uses it, and leaves it again.
+            unsafe {
+                let heap = Heap::adopt_or_create(1).unwrap();
+                Heap::abandon(heap);
+                assert!((*heap).is_empty(), "objects are lost");
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::facts::Facts;
 use crate::forecast::{Forecast, Forecaster};
 use crate::grant::{Grant, GrantId};
 use crate::refusal::Refusal;
-use crate::request::{Cores, ReadWrite, Request};
+use crate::request::{CacheIsolation, Cores, ReadWrite, Request};
 use crate::zone::Zone;
 use machine::{CpuSet, NodeId, NodeSet};
 use serde::{Deserialize, Serialize};
@@ -84,7 +84,7 @@ pub struct Asker {
 pub struct Quota {
     /// Grants.
     pub grants: u32,
-    /// Cores.
+    /// Cores. An exclusive cache counts with all cores that share it.
     pub cores: u32,
 }
 
@@ -237,9 +237,12 @@ impl Ledger {
             return Ok(id);
         }
         self.check_name(&request)?;
-        self.check_quota(&request, asker)?;
+        // At least these cores, before a place is searched.
+        let least = if let Cores::Any(count) = request.cores { count } else { 0 };
+        self.check_quota(self.taken(asker.uid, None).saturating_add(least), asker)?;
         let id = GrantId(self.next);
         let placed = admission::place(self, id, &request, asker)?;
+        self.check_quota(self.taken(asker.uid, Some(&placed.grant)), asker)?;
         for Moved { id, from, to, .. } in &placed.moved {
             if from != to
                 && let Some(tenant) = placed.ledger.grant(*id)
@@ -285,19 +288,27 @@ impl Ledger {
         taken.map_or(Ok(()), |grant| Err(Refusal::NameTaken(grant.title())))
     }
 
-    fn check_quota(&self, request: &Request, asker: &Asker) -> Result<(), Refusal> {
+    /// Cores that no other user can have for these grants of a user, one of them new: all that share an exclusive cache, and
+    /// those of grants elsewhere.
+    fn taken(&self, uid: u32, new: Option<&Grant>) -> u32 {
+        let grants = || self.grants().chain(new).filter(|grant| grant.owner == uid);
+        let is_whole = |grant: &&Grant| grant.request.isolate.cache == CacheIsolation::Exclusive;
+        let caches: BTreeSet<usize> = grants().filter(is_whole).filter_map(|grant| grant.cache).collect();
+        let is_elsewhere = |core: &&usize| self.facts.cores[**core].cache.is_none_or(|cache| !caches.contains(&cache));
+        let in_caches: usize = caches.iter().map(|&cache| self.facts.sharers[cache].len()).sum();
+        let elsewhere = grants().flat_map(|grant| &grant.cores).filter(is_elsewhere).count();
+        u32::try_from(in_caches + elsewhere).unwrap_or(u32::MAX)
+    }
+
+    /// `all` has the cores of the user's grants with the new one.
+    fn check_quota(&self, all: u32, asker: &Asker) -> Result<(), Refusal> {
         let Some(quota) = asker.quota else { return Ok(()) };
-        let own = || self.grants().filter(|grant| grant.owner == asker.uid);
-        let cores = match &request.cores {
-            Cores::Any(count) | Cores::OnCacheOf(_, count) => *count,
-            Cores::These(cpus) => cpus.len() as u32,
-            Cores::Of(_) => 0,
-        };
-        let had: u32 = own().map(|grant| grant.cores.len() as u32).sum();
-        if own().count() as u32 >= quota.grants {
-            Err(Refusal::Quota { what: "grants", most: quota.grants, had: own().count() as u32, wanted: 1 })
-        } else if had.saturating_add(cores) > quota.cores {
-            Err(Refusal::Quota { what: "cores", most: quota.cores, had, wanted: cores })
+        let grants = self.grants().filter(|grant| grant.owner == asker.uid).count() as u32;
+        let had = self.taken(asker.uid, None);
+        if grants >= quota.grants {
+            Err(Refusal::Quota { what: "grants", most: quota.grants, had: grants, wanted: 1 })
+        } else if all > quota.cores {
+            Err(Refusal::Quota { what: "cores", most: quota.cores, had, wanted: all - had.min(all) })
         } else {
             Ok(())
         }

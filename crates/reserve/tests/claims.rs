@@ -495,6 +495,24 @@ fn quotas_names_leases_and_owners_are_kept() {
 }
 
 #[test]
+fn a_quota_counts_the_cores_that_an_exclusive_cache_takes_from_others() {
+    // Six cores share a cache on this machine.
+    let ledger = machine_a();
+    let asker = |cores| Asker { uid: 1000, now_s: 0, quota: Some(Quota { grants: 3, cores }) };
+    let refused = ledger.admit(&[exclusive_cache()], &asker(5)).unwrap_err();
+    assert_eq!(refused.to_string(), "the user may have 5 cores in all, has 0 and asks for 6");
+    let first = ledger.admit(&[exclusive_cache()], &asker(6)).unwrap();
+    let id = first.grants[0].id;
+    // More of its cores are not counted again, until the cache is no longer the user's.
+    let beside = Request { cores: Cores::OnCacheOf(id, 2), ..Request::default() };
+    let mut both = first.after.admit(&[beside], &asker(6)).unwrap().after;
+    assert!(both.admit(&[isolated()], &asker(6)).is_err());
+    both.release(id);
+    assert!(both.admit(&[exclusive_cache()], &asker(7)).is_err());
+    assert!(both.admit(&[isolated()], &asker(3)).is_ok());
+}
+
+#[test]
 fn siblings_of_an_isolated_core_stay_idle() {
     let mut ledger = empty(facts("nehalem-ex-8p"), Rules::default());
     assert!(ledger.facts.cores[0].cpus.len() == 2, "a machine with SMT");

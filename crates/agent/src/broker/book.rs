@@ -6,10 +6,11 @@ use crate::broker::shared_settings::SharedSettings;
 use crate::broker::{BrokerError, Settings};
 use crate::grants::{Records, RecordsError, make_groups, read_records};
 use crate::journal::Journal;
-use linux::{CgroupGroup, Cgroups, Peer, Process, Switch, message_pair};
+use linux::{CgroupGroup, Cgroups, Peer, Pid, Process, Switch, message_pair};
 use machine::chain;
 use reserve::{Action, Admitted, Asker, Cores, Grant, GrantId, Ledger, Moved, Refusal, Request};
 use rustix::net::sockopt::socket_cookie;
+use rustix::net::{Shutdown, shutdown};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -155,6 +156,9 @@ impl Book {
         if !broken.is_empty() {
             return Err(BrokerError::Wrong(broken.join("; ")));
         }
+        if matches!(request.cores, Cores::Of(_)) {
+            return Err(BrokerError::Wrong("a grant that is there gets more memory by `upgrade`".to_owned()));
+        }
         if matches!(form, Form::Named) && request.name.is_none() {
             return Err(BrokerError::Wrong("a grant that stays needs a name".to_owned()));
         }
@@ -222,7 +226,7 @@ impl Book {
             (self.settings.note)(&format!("{}:\n{put_back}", put_back.heading()));
         }
         let cgroups = Cgroups::find()?;
-        let back = group_of(peer, &cgroups);
+        let back = group_of(peer, &cgroups)?;
         let facts = &admitted.after.facts;
         let adopted = if let Form::Adopted(group) = form { Some(group) } else { None };
         let moved = self.move_tenants(&admitted.moved);
@@ -279,7 +283,12 @@ impl Book {
         let list = Switch::at(held.group.folder().join("cgroup.procs"));
         list.set(&pid.to_string()).map_err(|error| BrokerError::Setting(chain(&error)))?;
         // Its number may have become another process's only if it has ended.
-        linux::process_of(process).map_err(|error| BrokerError::Process(chain(&error)))?;
+        if let Err(error) = linux::process_of(process) {
+            if let Err(why) = return_newcomer(&held.group, pid) {
+                (self.settings.note)(&format!("process {pid} stays in grant {id}: {}", chain(&why)));
+            }
+            return Err(BrokerError::Process(chain(&error)));
+        }
         Ok((Answer::Done { grant: id }, None))
     }
 
@@ -297,16 +306,16 @@ impl Book {
         let held = self.held.get_mut(&id).ok_or_else(|| BrokerError::NoGrant(Refusal::UnknownGrant(id).to_string()))?;
         let nodes = |ledger: &Ledger| ledger.grant(id).map(|grant| grant.memory.to_string()).unwrap_or_default();
         held.set("cpuset.mems", &nodes(&after))?;
-        if let Err(error) = self.follow(&after) {
+        let record = |ledger: &Ledger| ledger.grant(id).map_or(Ok(()), |grant| records.add(grant, None));
+        if let Err(error) = self.follow(&after).and_then(|()| Ok(record(&after)?)) {
             let before = self.ledger.clone();
             let _ = self.follow(&before);
+            // What cannot be written now was perhaps not written before either.
+            let _ = record(&before);
             if let Some(held) = self.held.get_mut(&id) {
                 held.set("cpuset.mems", &nodes(&before))?;
             }
             return Err(error);
-        }
-        if let Some(grant) = after.grant(id) {
-            records.add(grant, None)?;
         }
         self.ledger = after;
         Ok((Answer::Decided { grant: Some(id), text, document }, None))
@@ -392,14 +401,41 @@ impl Held {
 }
 
 /// The group to which a grant's processes go back: that of the process that asked for it.
-fn group_of(peer: &Peer, cgroups: &Cgroups) -> PathBuf {
-    let group = Process::open(peer.pid).ok().and_then(|process| cgroups.of(&process).ok()).unwrap_or_default();
-    cgroups.folder().join(group.trim_start_matches('/'))
+fn group_of(peer: &Peer, cgroups: &Cgroups) -> Result<PathBuf, BrokerError> {
+    let group = cgroups.of(&caller(peer)?)?;
+    Ok(cgroups.folder().join(group.trim_start_matches('/')))
+}
+
+/// The process that connected. It may have passed the connection on and ended, and its number be another user's process.
+fn caller(peer: &Peer) -> Result<Process, BrokerError> {
+    let this = Process::open(peer.pid).ok().filter(|process| {
+        // Its real, effective, saved or file system's user.
+        process.status().is_ok_and(|status| status.uids.contains(&peer.uid))
+    });
+    this.ok_or_else(|| BrokerError::Process(format!("process {}, which connected, has ended", peer.pid)))
+}
+
+/// Moves a process out of a group that it joined because it has the number of an ended one: to the group of its parent,
+/// where it was started just now. Children of the group's own processes stay.
+fn return_newcomer(group: &CgroupGroup, pid: Pid) -> Result<(), BrokerError> {
+    let cgroups = Cgroups::find()?;
+    let folder = |process: &Process| Ok(cgroups.folder().join(cgroups.of(process)?.trim_start_matches('/')));
+    let newcomer = Process::open(pid).and_then(|process| Ok((process.start_time()?.parent, process)));
+    // It has ended already, or never was.
+    let Ok((parent, process)) = newcomer else { return Ok(()) };
+    if folder(&process).map_err(BrokerError::Cgroups)? != group.folder() {
+        return Ok(());
+    }
+    let home = Process::open(parent).map_or_else(|_| Ok(cgroups.folder().to_owned()), |parent| folder(&parent));
+    let list = Switch::at(home.map_err(BrokerError::Cgroups)?.join("cgroup.procs"));
+    list.set(&pid.to_string()).map_err(|error| BrokerError::Setting(chain(&error)))
 }
 
 fn handle() -> Result<(Handle, OwnedFd), BrokerError> {
     let (end, other) = message_pair().map_err(BrokerError::Handle)?;
     let cookie = socket_cookie(&other).map_err(|error| BrokerError::Handle(error.into()))?;
+    // Nothing can be sent to it: a copy of the handle in its own queue would have no holder, and never be closed.
+    shutdown(&end, Shutdown::Read).map_err(|error| BrokerError::Handle(error.into()))?;
     Ok((Handle { end, cookie }, other))
 }
 
@@ -411,5 +447,35 @@ impl Quotas {
     /// Whether no user but root may have a grant.
     pub fn is_empty(&self) -> bool {
         self.users.is_empty() && self.groups.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use linux::send;
+    use std::process::Command;
+
+    #[test]
+    fn a_caller_that_has_ended_or_is_another_users_process_now_is_none() {
+        let uid = rustix::process::geteuid().as_raw();
+        let peer = |pid, uid| Peer { pid, uid, gid: 0, groups: Vec::new() };
+        let mut child = Command::new("sleep").arg("100").spawn().unwrap();
+        assert!(caller(&peer(Pid(child.id()), uid)).is_ok());
+        assert!(caller(&peer(Pid(child.id()), uid + 1)).is_err());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let said = caller(&peer(Pid(child.id()), uid)).unwrap_err().to_string();
+        assert!(said.ends_with(", which connected, has ended"), "{said}");
+    }
+
+    #[test]
+    fn a_handle_cannot_be_kept_open_by_its_own_queue() {
+        let (own, handle) = handle().unwrap();
+        assert!(send(&handle, b"x", &[handle.as_fd()]).is_err());
+        drop(handle);
+        let mut ends = [rustix::event::PollFd::new(&own.end, rustix::event::PollFlags::empty())];
+        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        assert_eq!(rustix::event::poll(&mut ends, Some(&now)).unwrap(), 1, "the last copy is closed");
     }
 }

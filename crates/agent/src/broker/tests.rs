@@ -81,6 +81,7 @@ fn malformed_calls_are_refused_in_a_sentence() {
         (br#"{"call":"create","request":{"cores":{"these":"99"}}}"#, "no CPU 99: this machine has CPUs 0-7"),
         (br#"{"call":"create","request":{"memory":{"node":9}}}"#, "no node 9"),
         (br#"{"call":"create","request":{},"stays":true}"#, "a grant that stays needs a name"),
+        (br#"{"call":"create","request":{"cores":{"of":1}}}"#, "gets more memory by `upgrade`"),
         (br#"{"call":"enter"}"#, "enter takes a pidfd"),
         (br#"{"call":"release"}"#, "neither the name of a grant nor a handle"),
     ] {

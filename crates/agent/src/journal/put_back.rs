@@ -118,7 +118,7 @@ impl System {
             }
             let below = |path: &Path| self.root.join(path.strip_prefix("/").unwrap_or(path));
             let top = below(path).parent().map_or_else(|| below(path), Path::to_owned);
-            let back = if below(back).starts_with(&top) && below(back).is_dir() { below(back) } else { top };
+            let back = if below(back).starts_with(&top) { below(back) } else { top };
             match CgroupGroup::at(below(path)).remove(&back) {
                 Ok(true) => done.groups.push(path.clone()),
                 Ok(false) => {}

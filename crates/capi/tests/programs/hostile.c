@@ -1,5 +1,6 @@
 /* Each call with arguments that no program should pass: it is refused with a code and a text, and nothing ends. */
 #include <errno.h>
+#include <nearside-numa-compat.h>
 #include <nearside.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,6 +57,26 @@ static void sets(void) {
     HOLDS(ns_set_remove(set, 3) == 1 && ns_set_remove(set, 3) == 0);
     ns_set_free(set);
     ns_set_free(NULL);
+}
+
+static void *exits(void *argument) { pthread_exit(argument); }
+
+static void *is_cancelled(void *argument) {
+    for (;;)
+        pthread_testcancel();
+    return argument;
+}
+
+/* Threads end as those of pthread_create. */
+static void ends(void) {
+    ns_template *threads = ns_template_new();
+    pthread_t thread;
+    void *result = NULL;
+    HOLDS(ns_template_start(threads, &thread, NULL, exits, &failures, NULL) == 0);
+    HOLDS(pthread_join(thread, &result) == 0 && result == &failures);
+    HOLDS(ns_template_start(threads, &thread, NULL, is_cancelled, NULL, NULL) == 0);
+    HOLDS(pthread_cancel(thread) == 0 && pthread_join(thread, &result) == 0 && result == PTHREAD_CANCELED);
+    ns_template_free(threads);
 }
 
 static void threads(void) {
@@ -127,6 +148,11 @@ static void memory(void) {
     REFUSED(EINVAL, ns_replica_write, replica, SIZE_MAX, "xy", 2);
     HOLDS(ns_replica_write(replica, 0, "y", 1, NULL) == 0 && strcmp(ns_replica_read(replica), "y") == 0);
     ns_replica_free(replica);
+    /* Its own bytes, which it overwrites. */
+    HOLDS(ns_replica_new("abcd", 4, all, &replica, NULL) == 0);
+    HOLDS(ns_replica_write(replica, 1, ns_replica_read(replica), 3, NULL) == 0);
+    HOLDS(memcmp(ns_replica_read(replica), "aabc", 4) == 0);
+    ns_replica_free(replica);
     ns_set_free(all);
     ns_set_free(set);
 }
@@ -148,8 +174,13 @@ int main(void) {
     memset(longer, 255, sizeof longer);
     HOLDS(ns_node_facts(node, (ns_facts *)longer, sizeof longer, NULL) == 0 && longer[0] > 0 && longer[7] == 0);
     HOLDS(ns_node_facts(node, (ns_facts *)&shorter, sizeof shorter, NULL) == 0 && shorter == longer[0]);
+    struct bitmask *cpus = numa_allocate_cpumask();
+    HOLDS(numa_node_to_cpus(-1, cpus) == -1 && errno == EINVAL && numa_run_on_node(-2) == -1);
+    HOLDS(numa_sched_getaffinity(0, cpus) > 0 && numa_run_on_node(-1) == 0);
+    numa_bitmask_free(cpus);
     sets();
     threads();
+    ends();
     memory();
     printf("%d failures\n", failures);
     return failures > 0;

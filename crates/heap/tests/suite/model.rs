@@ -136,3 +136,20 @@ fn impossible_sizes_and_alignments_are_refused() {
         free(huge);
     }
 }
+
+/// A program may give a part of an object an advice, which splits its mapping: then the kernel neither extends nor moves
+/// it.
+#[test]
+fn an_object_with_advice_for_a_part_is_resized_by_copying() {
+    let bytes = 8 << 20;
+    let object = allocate(bytes, 16, Place::Local);
+    // SAFETY: a live object; the advice changes no contents.
+    unsafe {
+        object.write_bytes(7, bytes);
+        assert_eq!(libc::madvise(object.add(4096).cast(), 1 << 20, libc::MADV_NOHUGEPAGE), 0);
+        let larger = reallocate(object, 3 * bytes, 16, Place::Local);
+        assert!(!larger.is_null());
+        Model::check(larger as usize, bytes, 7);
+        free(larger);
+    }
+}

@@ -11,6 +11,8 @@ use std::time::Duration;
 
 /// Rounds in which processes are moved out of a group while new ones are started in it.
 const MOST_ROUNDS: usize = 50;
+/// Rounds after which its processes are frozen, so that they start no more.
+const ROUNDS_UNFROZEN: usize = 5;
 /// Between two tries to remove a group whose last process is still ending.
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -114,23 +116,38 @@ impl CgroupGroup {
         file.map_err(self.failed("open the processes of"))
     }
 
-    /// Moves its processes to the group in another folder, and removes it. Returns whether it was there.
+    /// Moves its processes to the group in another folder, and removes it. Returns whether it was there. Where that group
+    /// takes none, since it was removed or has groups of its own, the nearest one above that does gets them.
     pub fn remove(&self, into: &Path) -> Result<bool, CgroupGroupError> {
         let list = self.folder.join("cgroup.procs");
+        let top = self.folder.parent().unwrap_or(&self.folder);
+        let targets: Vec<Switch> = into
+            .ancestors()
+            .take_while(|group| group.starts_with(top))
+            .map(|group| Switch::at(group.join("cgroup.procs")))
+            .collect();
         for round in 0..MOST_ROUNDS {
             let text = match bounded::text(&list) {
                 Err(error) if error.kind() == ErrorKind::NotFound => return Ok(round > 0),
                 read => read.map_err(self.failed("list the processes of"))?,
             };
-            let to = Switch::at(into.join("cgroup.procs"));
-            // A process that has ended meanwhile needs no new group.
-            text.lines().for_each(|pid| drop(to.set(pid)));
+            if round == ROUNDS_UNFROZEN {
+                // Those that are moved go on.
+                let _ = self.set("cgroup.freeze", "1");
+            }
+            for pid in text.lines() {
+                // A process that has ended meanwhile needs no new group.
+                let _ = targets.iter().any(|target| target.set(pid).is_ok());
+            }
             match fs::remove_dir(&self.folder) {
                 Ok(()) => return Ok(true),
                 Err(error) if error.kind() == ErrorKind::ResourceBusy => sleep(PAUSE),
                 Err(error) => return Err(self.failed("remove")(error)),
             }
         }
+        // Its processes go on, and its CPUs are no longer its own.
+        let _ = self.set("cgroup.freeze", "0");
+        let _ = self.set("cpuset.cpus.partition", "member");
         Err(self.failed("remove")(ErrorKind::ResourceBusy.into()))
     }
 
