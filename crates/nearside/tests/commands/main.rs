@@ -16,6 +16,7 @@ mod json;
 mod manual;
 mod measure;
 mod memory;
+mod packages;
 mod peaks;
 #[path = "../../../trace/tests/perf_file/mod.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]
