@@ -7,6 +7,7 @@ mod assertions;
 mod bounds;
 mod completions;
 mod configuration;
+mod devices;
 mod documents;
 mod elf_bombs;
 mod explore;
