@@ -19,6 +19,7 @@
 #   make install    installs the build below PREFIX (/usr/local), with man pages, completions and a systemd unit; DESTDIR is
 #                   prepended. SYSCONFDIR (PREFIX/etc) is for the service's configuration; an existing one is kept
 #   make deb        makes a Debian package of the build, for the Debian that it was built on and newer ones
+#   make portable   packs a build for any x86-64 Linux with glibc 2.31 (2020) or newer; builds all again with zig, from PyPI
 #   make uninstall  removes the installed files
 #   make clean      removes the build
 
@@ -42,7 +43,7 @@ campaign := PATH=$(abspath $(release)):$$PATH $(nearside) explore experiments/ca
 # `nearside explore` says so where a claim of the file was missed.
 missed := 3
 
-.PHONY: build demo test nightly peers fuzz torture sql fidelity results bench setup install deb uninstall clean
+.PHONY: build demo test nightly peers fuzz torture sql fidelity results bench setup install deb portable uninstall clean
 
 build:
 	tools/requirements build
@@ -167,6 +168,10 @@ install: $(nearside) $(library)/libnearside.so.1
 deb: $(nearside)
 	tools/requirements deb
 	packaging/deb $(target)
+
+portable:
+	tools/requirements build portable
+	packaging/portable $(target)
 
 uninstall:
 	rm -f $(root)/bin/nearside $(root)/bin/nearside-workloads

@@ -10,6 +10,7 @@ pub mod protocol;
 mod qemu_arguments;
 mod run;
 pub mod setup;
+mod shake;
 mod shape;
 mod streams;
 
@@ -18,5 +19,6 @@ mod streams;
 pub const TIME_SCALE: &str = "NEARSIDE_TIME_SCALE";
 
 pub use error::LabError;
-pub use run::{Event, Outcome, PLUGIN, PLUGIN_VARIABLE, Run, Stage, default_signals, run, terminal_size};
+pub use run::{Event, Outcome, PLUGIN, PLUGIN_VARIABLE, Run, Stage, default_signals, run};
 pub use shape::{CPUS_MAX, Changes, MEMORY_PER_NODE, NODES_MAX, Shape, ShapeError, Topology, shape};
+pub use streams::terminal_size;

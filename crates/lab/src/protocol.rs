@@ -49,6 +49,19 @@ pub struct Task {
     pub sample_period: u64,
     /// Whether samples carry thread names.
     pub sample_names: bool,
+    /// Moves threads between nodes, and pages, by this seed.
+    pub shake: Option<u64>,
+}
+
+/// What `lab run --shake` did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shaken {
+    /// Rounds, each with its own decisions.
+    pub rounds: u64,
+    /// Threads confined to another set of CPUs for a round.
+    pub thread_moves: u64,
+    /// Pages moved to another node, of any size.
+    pub pages_moved: u64,
 }
 
 /// Messages from the host.
@@ -82,6 +95,8 @@ pub enum ToHost {
     NotStarted(i32, String),
     /// The command's working directory cannot be entered: error number.
     NoDirectory(i32),
+    /// What was moved. The end of the command follows.
+    Shaken(Shaken),
     /// The command has ended, its output is sent and its files are written.
     Ended(Ended),
     /// The command has ended, but not all its files in the output folder could be written: error number.

@@ -4,11 +4,11 @@ use crate::LabError;
 use crate::console::Console;
 use crate::first_files::{FirstFile, pack, this_program};
 use crate::kernel_image;
-use crate::protocol::{Ended, TASK_FILE, Task, ToGuest, ToHost, receive, send};
+use crate::protocol::{Ended, Shaken, TASK_FILE, Task, ToGuest, ToHost, receive, send};
 use crate::qemu_arguments::{Files, arguments};
 use crate::setup::Assets;
 use crate::shape::Shape;
-use crate::streams::{self, Closed, forward_input};
+use crate::streams::{self, Closed, forward_input, terminal_size};
 use linux::{ChildSetup, SharedWords};
 use model::pmu::{self, Pmu, Sample};
 use model::{Configuration, Measured, Mechanisms};
@@ -78,6 +78,8 @@ pub enum Event {
     Stage(Stage),
     /// A sample was taken. Samples come in order.
     Sample(Sample),
+    /// What was moved, at the command's end.
+    Shaken(Shaken),
 }
 
 /// Result of a run.
@@ -297,6 +299,7 @@ impl Running {
                     let path = PathBuf::from(run.task.out.as_deref().unwrap_or_default());
                     return Err(LabError::NotKept { path, why: io::Error::from_raw_os_error(number) });
                 }
+                ToHost::Shaken(shaken) => tell(Event::Shaken(shaken)),
                 ToHost::Failed(what) => return Err(LabError::Guest { what, console: self.console.tail() }),
                 ToHost::Ended(ended) => {
                     if run.task.sample_period != 0 {
@@ -490,10 +493,4 @@ fn watch_signals(mut signals: Signals, noted: &AtomicI32, port: &UnixStream, to_
             let _ = emulate_default_handler(signal);
         }
     }
-}
-
-/// Rows and columns of the terminal on standard input, if it is one.
-pub fn terminal_size() -> Option<(u16, u16)> {
-    let size = rustix::termios::tcgetwinsize(io::stdin()).ok()?;
-    Some((size.ws_row, size.ws_col))
 }

@@ -77,6 +77,12 @@ fn is_ready(stream: BorrowedFd) -> bool {
     poll(&mut [PollFd::new(&stream, PollFlags::IN)], Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }
 
+/// Rows and columns of the terminal on standard input, if it is one.
+pub fn terminal_size() -> Option<(u16, u16)> {
+    let size = rustix::termios::tcgetwinsize(io::stdin()).ok()?;
+    Some((size.ws_row, size.ws_col))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -39,6 +39,9 @@ pub struct LabReport {
     /// The samples, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub samples: Option<Samples>,
+    /// What was moved, if requested.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shake: Option<Shake>,
     /// What the model measured from the command's start to its end.
     #[serde(flatten)]
     pub measured: Measured,
@@ -53,6 +56,19 @@ pub struct Samples {
     pub taken: usize,
     /// Samples that were dropped because the buffer was full.
     pub dropped: u64,
+}
+
+/// Threads and pages that were moved, by decisions of a seed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Shake {
+    /// The seed.
+    pub seed: u64,
+    /// Rounds, one each 10 ms of simulated time.
+    pub rounds: u64,
+    /// Threads that were confined to another node for a round.
+    pub thread_moves: u64,
+    /// Pages moved to another node, of any size.
+    pub pages_moved: u64,
 }
 
 impl fmt::Display for LabReport {
@@ -86,6 +102,10 @@ impl fmt::Display for LabReport {
         if let Some(samples) = &self.samples {
             let Samples { period, taken, dropped } = samples;
             fact("samples", format!("{taken} (one miss in {period}), {dropped} dropped"));
+        }
+        if let Some(Shake { seed, rounds, thread_moves, pages_moved }) = self.shake {
+            let (threads, pages) = (count(thread_moves), count(pages_moved));
+            fact("shaken by seed", format!("{seed}: {threads} moves of threads, {pages} of pages, in {rounds} rounds"));
         }
         write!(f, "{facts}\n{}\n{}", self.matrix(), self.controllers())?;
         if !counters.links.is_empty() {
@@ -205,6 +225,7 @@ mod tests {
             boot_s: 5.04,
             host_s: 4.2,
             samples: Some(Samples { period: 100, taken: 7, dropped: 0 }),
+            shake: Some(Shake { seed: 7, rounds: 60, thread_moves: 31, pages_moved: 4096 }),
             measured: Measured {
                 instructions: 48_735_003,
                 clock_releases: 0,

@@ -65,7 +65,7 @@ pub use family::Family;
 pub use flamegraph::{FlameGraphError, RemoteCost};
 pub use html::{campaign_to_html, comparison_to_html, profile_to_html};
 pub use huge_pages::{HugePagesReport, HugePagesRow};
-pub use lab::{LabReport, Samples};
+pub use lab::{LabReport, Samples, Shake};
 pub use layout::Layout;
 pub use memory::{CgroupReport, MemoryReport, NodeMemory, NodeUses, ProcessMemory, Rates, Use, is_numa_event};
 pub use memory_text::{History, MemoryText};

@@ -1,6 +1,7 @@
 //! Runs the command under test and forwards its streams.
 
 use super::pmu::GuestPmu;
+use super::shake::Shaking;
 use super::{GuestError, Host, Tried};
 use crate::protocol::{self, CHUNK, Ended, Task, ToGuest, ToHost};
 use linux::{ChildSetup, Credentials, SharedWords};
@@ -70,9 +71,13 @@ pub(crate) fn run(task: &Task, host: &Host, from_host: File, pmu: &GuestPmu) -> 
             return Ok(ToHost::NotStarted(error_number(&why), program.to_string_lossy().into_owned()));
         }
     };
+    let shaking = task.shake.map(Shaking::start).transpose()?;
     let carried = carry(&mut child, terminal, host, from_host, pmu.words()).tried("start a thread");
     let status = child.wait().tried("wait for the command")?;
     pmu.switch(model::pmu::Command::Rest)?;
+    if let Some(shaking) = shaking {
+        host.tell(&ToHost::Shaken(shaking.end()?));
+    }
     carried?.end();
     Ok(ToHost::Ended(ended_as(status)))
 }

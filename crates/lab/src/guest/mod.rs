@@ -6,6 +6,7 @@ mod command;
 mod file_system;
 mod kernel;
 mod pmu;
+mod shake;
 
 use crate::protocol::{self, PORT, TASK_FILE, Task, ToHost};
 pub(crate) use file_system::{OUT_TAG, ROOT_TAG};

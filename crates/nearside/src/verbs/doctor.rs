@@ -1,5 +1,7 @@
 //! `nearside doctor`: what on this host stands in nearside's way.
 
+use crate::options::system::System;
+use crate::options::usage_error::UsageError;
 use crate::output;
 use crate::output::json;
 use clap::Args;
@@ -9,7 +11,6 @@ use machine::{PciDevice, chain};
 use observe::{HintFaults, LabPmu, LiveError, PerfOptions, PerfSource, SideBand, Target};
 use report::{DeviceReport, DevicesReport, DoctorReport, Finding};
 use std::error::Error;
-use std::path::Path;
 use std::process::ExitCode;
 
 /// Exit code: some feature does not work.
@@ -25,6 +26,7 @@ Examples:
   nearside doctor
   sudo nearside doctor
   nearside doctor --devices                 which interrupts are served by the wrong node
+  nearside doctor --devices --root saved    of a saved /proc and /sys (see docs/topology.md)
   nearside doctor --json | jq -r '.features[] | select(.works | not) | .name'
 
 Exit codes:
@@ -41,14 +43,22 @@ pub struct Arguments {
     /// Print the findings as JSON
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    system: System,
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     if arguments.devices {
-        let report = devices()?;
+        let report = devices(&arguments.system)?;
         let text = if arguments.json { json::document(&report)? } else { report.to_string() };
         output::write(&text, None)?;
         return Ok(if report.is_fine() { ExitCode::SUCCESS } else { ExitCode::from(PARTIAL) });
+    }
+    if !arguments.system.is_live() {
+        return Err(UsageError::boxed(
+            "--root needs --devices: features are tried on this host, a saved system has none",
+        ));
     }
     let tried = Feature::examine_all().map_err(|error| format!("cannot test any feature: {error}"))?;
     let mut features: Vec<Finding> = tried.iter().map(|(feature, result)| Finding::new(*feature, result)).collect();
@@ -64,15 +74,16 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     Ok(if works { ExitCode::SUCCESS } else { ExitCode::from(PARTIAL) })
 }
 
-/// The devices of this host.
-fn devices() -> Result<DevicesReport, Box<dyn Error>> {
-    let state = NodeState::read(Path::new("/sys"))?;
+/// The devices of a system.
+fn devices(system: &System) -> Result<DevicesReport, Box<dyn Error>> {
+    let state = NodeState::read(&system.sys())?;
     let with_cpus = state.nodes_of(&state.cpus_of(&state.online));
+    let proc = system.proc();
     let judged = |device: PciDevice| {
-        let cpus = device.interrupt_cpus(Path::new("/proc"));
+        let cpus = device.interrupt_cpus(&proc);
         DeviceReport::new(device, &cpus, |cpus| state.nodes_of(cpus), &with_cpus)
     };
-    let devices = PciDevice::all_of_sysfs(Path::new("/sys")).into_iter().map(judged).collect();
+    let devices = PciDevice::all_of_sysfs(&system.sys()).into_iter().map(judged).collect();
     Ok(DevicesReport { nodes: state.online.len(), devices })
 }
 

@@ -7,6 +7,7 @@ mod assertions;
 mod bounds;
 mod completions;
 mod configuration;
+mod devices;
 mod documents;
 mod elf_bombs;
 mod explore;
@@ -16,6 +17,7 @@ mod json;
 mod manual;
 mod measure;
 mod memory;
+mod packages;
 mod peaks;
 #[path = "../../../trace/tests/perf_file/mod.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]

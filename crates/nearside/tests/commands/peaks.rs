@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 const MIB: u64 = 1 << 20;
 /// Commands that read a file, up to where it is named.
-const READERS: [&str; 35] = [
+const READERS: [&str; 36] = [
     "topology --from",
     "agent --config",
     "agent status --socket",
@@ -24,6 +24,7 @@ const READERS: [&str; 35] = [
     "show 1 --root",
     "memory --root",
     "memory --cgroup",
+    "doctor --devices --root",
     "place --machine",
     "compare --machine",
     "hugepages find",

@@ -22,6 +22,7 @@ mod record;
 mod reserve;
 mod reserve_agent;
 mod run;
+mod shake;
 mod streams;
 #[path = "../support/mod.rs"]
 mod support;

@@ -38,6 +38,7 @@ pub fn compare(
         options: options.clone(),
         out: Some(folder.path().to_owned()),
         as_root: false,
+        shake: None,
         shell: false,
         json: None,
         quiet: arguments.quiet,

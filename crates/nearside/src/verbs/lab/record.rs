@@ -66,6 +66,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         options: options.clone(),
         out: Some(folder.clone()),
         as_root: false,
+        shake: None,
         shell: false,
         json: json.clone(),
         quiet: recording.quiet,

@@ -5,10 +5,10 @@ use super::sample_line::SampleLine;
 use super::terminal::{Raw, progress_line};
 use crate::output::json;
 use clap::Args;
-use lab::protocol::Task;
+use lab::protocol::{Shaken, Task};
 use lab::setup::Assets;
 use lab::{Event, LabError, Outcome, Run, Shape, Stage};
-use report::{LabRecordReport, LabReport, RecordReport, Samples};
+use report::{LabRecordReport, LabReport, RecordReport, Samples, Shake};
 use rustix::fs::{Access, Mode, access};
 use rustix::process::{getgid, getgroups, getuid, umask};
 use rustix::termios::tcgetattr;
@@ -33,6 +33,7 @@ Examples:
   nearside lab run --machine opteron-6164x2 -- numactl --hardware
   nearside lab run --machine opteron-6164x2 -- numactl --cpunodebind=0 --membind=3 ./my-program
   nearside lab run --machine small-4x2 --numa-balancing off --json report.json -- make check
+  nearside lab run --machine small-4x2 --shake 7 -- make check
   nearside lab run --machine ./my-machine.toml --shell
 
 Exit codes: the command's own; 128 + n when signal n ended it. Nearside's own: 124 --timeout expired, 125 the lab failed, \
@@ -47,6 +48,11 @@ pub struct Arguments {
     /// Run the command as root of the virtual machine. It still reads only what you can read
     #[arg(long)]
     pub as_root: bool,
+
+    /// Move threads of the command to other nodes for 10 ms each, within the CPUs that they may use, and pages that have no
+    /// policy; SEED decides which. Finds code that assumes that they stay. The report says what was moved
+    #[arg(long, value_name = "SEED")]
+    pub shake: Option<u64>,
 
     /// Keep the files that the command writes below this folder, which is created if missing
     #[arg(long, value_name = "DIR")]
@@ -130,13 +136,13 @@ fn prepare_and_run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         mechanisms: arguments.options.mechanisms(),
         timeout: arguments.options.timeout.map(Duration::from_secs),
     };
-    let (outcome, samples_taken) = boot_and_run(&assets, &run, arguments, samples.as_mut())?;
+    let (outcome, seen) = boot_and_run(&assets, &run, arguments, samples.as_mut())?;
     lab::default_signals()?;
     if let Some(process) = &outcome.out_of_memory {
         let more = "give the machine more with --memory-per-node";
         let _ = writeln!(io::stderr(), "nearside: the guest ran out of memory and killed process {process}: {more}");
     }
-    let report = report(arguments, &run, &assets, &outcome, samples_taken);
+    let report = report(arguments, &run, &assets, &outcome, seen);
     if !arguments.quiet && arguments.recording.is_none() {
         let _ = write!(io::stderr(), "\n{report}");
     }
@@ -157,16 +163,23 @@ fn prepare_and_run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::from(u8::try_from(report.exit_status & 0xff)?))
 }
 
-/// Also returns the number of samples written.
+/// What a run reported besides its outcome.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    /// Samples written.
+    samples: usize,
+    shaken: Option<Shaken>,
+}
+
 fn boot_and_run(
     assets: &Assets,
     run: &Run,
     arguments: &Arguments,
     mut samples: Option<&mut Created>,
-) -> Result<(Outcome, usize), Box<dyn Error>> {
+) -> Result<(Outcome, Seen), Box<dyn Error>> {
     let mut line = (!arguments.quiet).then(progress_line);
     let mut raw = None;
-    let (mut written, mut failed) = (0, None);
+    let (mut seen, mut failed) = (Seen::default(), None);
     let outcome = lab::run(assets, run, &mut |event| match event {
         Event::Stage(Stage::Booting) => line.iter().for_each(|line| line.set_message("booting the virtual machine")),
         Event::Stage(Stage::Preparing) => line.iter().for_each(|line| line.set_message("starting the command")),
@@ -181,15 +194,16 @@ fn boot_and_run(
             if let (Some(file), None) = (&mut samples, &failed) {
                 let line = serde_json::to_string(&SampleLine::from(&sample)).map_err(io::Error::other);
                 match line.map_err(|why| file.failed(why)).and_then(|line| file.write_line(&line)) {
-                    Ok(()) => written += 1,
+                    Ok(()) => seen.samples += 1,
                     Err(why) => failed = Some(why),
                 }
             }
         }
+        Event::Shaken(shaken) => seen.shaken = Some(shaken),
     });
     drop(raw);
     let outcome = outcome?;
-    failed.map_or(Ok((outcome, written)), |why| Err(why.into()))
+    failed.map_or(Ok((outcome, seen)), |why| Err(why.into()))
 }
 
 fn task(arguments: &Arguments, out: Option<&Path>, machine: String) -> Result<Task, LabError> {
@@ -217,6 +231,7 @@ fn task(arguments: &Arguments, out: Option<&Path>, machine: String) -> Result<Ta
         time_scale: arguments.options.time_scale,
         sample_period: if arguments.samples.is_some() { arguments.sample_period } else { 0 },
         sample_names: true,
+        shake: arguments.shake,
     })
 }
 
@@ -283,7 +298,7 @@ fn no_terminal(why: io::Error) -> LabError {
     LabError::Host { what: "use standard input as a terminal, which --shell needs", why }
 }
 
-fn report(arguments: &Arguments, run: &Run, assets: &Assets, outcome: &Outcome, taken: usize) -> LabReport {
+fn report(arguments: &Arguments, run: &Run, assets: &Assets, outcome: &Outcome, seen: Seen) -> LabReport {
     let Shape { machine, .. } = &run.shape;
     LabReport {
         simulated: true,
@@ -300,8 +315,14 @@ fn report(arguments: &Arguments, run: &Run, assets: &Assets, outcome: &Outcome, 
         host_s: outcome.ran.as_secs_f64(),
         samples: arguments.samples.as_ref().map(|_| Samples {
             period: arguments.sample_period,
-            taken,
+            taken: seen.samples,
             dropped: outcome.samples_dropped,
+        }),
+        shake: arguments.shake.zip(seen.shaken).map(|(seed, shaken)| Shake {
+            seed,
+            rounds: shaken.rounds,
+            thread_moves: shaken.thread_moves,
+            pages_moved: shaken.pages_moved,
         }),
         measured: outcome.measured.clone(),
     }
