@@ -1,6 +1,6 @@
 /* NUMA for programs. libnearside(3) is the manual; link with -lnearside (pkg-config nearside).
  *
- * Two parts: calls of libnearside (ns_), and two functions for programs with custom allocators, which need no library.
+ * Two parts: calls of libnearside (ns_), and functions for programs with custom allocators, which need no library.
  *
  * Rules of all ns_ calls:
  * - An int result is 0 or more, or a negative number of errno.h. If `error` is not NULL, *error is set: to NULL, or to an
@@ -176,15 +176,20 @@ const void *ns_replica_read(const ns_replica *replica);
 int ns_replica_write(ns_replica *replica, size_t offset, const void *data, size_t bytes, ns_error **error);
 void ns_replica_free(ns_replica *replica);
 
-/* -- custom allocators: report objects, which malloc does not see, to nearside record --
+/* -- custom allocators and names: report objects, which malloc does not see, to nearside record --
  *
  * No library needs to be linked: if the program is not being recorded, each call only tests an address. */
 
-/* An object begins. Call this once its memory has no other owner. Its site is the function that calls this. */
+/* An object begins. Call this once its memory has no other owner. Its site is the function that calls this. It may be
+ * inside of another object, such as a block of malloc: that one has these bytes again when this one has ended, and ends
+ * this one with itself. */
 __attribute__((weak)) extern void nearside_allocated(const void *address, size_t bytes);
 
 /* The object ends. Call this before its memory can be reused. */
 __attribute__((weak)) extern void nearside_freed(const void *address);
+
+/* Names a range; without a name, ends the name of the range that begins there. */
+__attribute__((weak)) extern void nearside_name_region(const void *address, size_t bytes, const char *name);
 
 #ifdef __cplusplus
 }
@@ -192,5 +197,7 @@ __attribute__((weak)) extern void nearside_freed(const void *address);
 
 #define NEARSIDE_ALLOCATED(address, bytes) (nearside_allocated ? nearside_allocated((address), (bytes)) : (void)0)
 #define NEARSIDE_FREED(address) (nearside_freed ? nearside_freed(address) : (void)0)
+#define NEARSIDE_NAME_REGION(address, bytes, name) \
+    (nearside_name_region ? nearside_name_region((address), (bytes), (name)) : (void)0)
 
 #endif
