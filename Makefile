@@ -149,7 +149,8 @@ install: $(nearside) $(library)/libnearside.so.1
 	install -m 755 $(release)/libnearside_lab_plugin.so $(release)/libnearside_preload.so \
 		$(release)/libnearside_heap.so $(root)/lib/nearside
 	install -d $(root)/include
-	install -m 644 crates/capi/include/nearside.h crates/capi/include/nearside-numa-compat.h $(root)/include
+	install -m 644 crates/capi/include/nearside.h crates/capi/include/nearside-numa-compat.h \
+		crates/capi/include/nearside-memory-resource.hpp $(root)/include
 	install -d $(root)/lib/pkgconfig $(root)/share/man/man3
 	install -m 755 $(library)/libnearside.so.1 $(root)/lib
 	ln -sf libnearside.so.1 $(root)/lib/libnearside.so

@@ -1,6 +1,6 @@
 /* NUMA for programs. libnearside(3) is the manual; link with -lnearside (pkg-config nearside).
  *
- * Two parts: calls of libnearside (ns_), and two functions for programs with custom allocators, which need no library.
+ * Two parts: calls of libnearside (ns_), and functions for programs with custom allocators, which need no library.
  *
  * Rules of all ns_ calls:
  * - An int result is 0 or more, or a negative number of errno.h. If `error` is not NULL, *error is set: to NULL, or to an
@@ -8,7 +8,7 @@
  * - A call that fails has changed nothing, unless its comment says otherwise.
  * - Handles (ns_set and others) belong to the caller, who frees them. NULL is allowed where a comment says so, and in
  *   every _free. A result pointer may be NULL if the caller does not want the result.
- * - No global state, no output, no exit. Handles that are only read (const) may be shared by threads.
+ * - No global state but the heap's, no output, no exit. Handles that are only read (const) may be shared by threads.
  * - Not for signal handlers. After fork in a program with threads, only ns_replica_read and the ns_set calls are safe.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0 */
@@ -24,7 +24,7 @@ extern "C" {
 #endif
 
 /* Version of the interface of this header: major times 1,000 plus minor. */
-#define NS_VERSION 1000
+#define NS_VERSION 1001
 /* That of the library that is loaded. */
 unsigned ns_version(void);
 
@@ -148,6 +148,23 @@ int ns_migrate_process(int pid, const ns_set *from, const ns_set *to, uint64_t *
 int ns_where(const void *address, size_t bytes, uint64_t *pages_by_node, size_t nodes, uint64_t *absent_pages,
              ns_error **error);
 
+/* -- objects of any size on nodes: nearside-memory-resource.hpp has them as a std::pmr::memory_resource -- */
+
+#define NS_HEAP_LOCAL (-1)       /* the node of the calling thread */
+#define NS_HEAP_INTERLEAVED (-2) /* all nodes that the thread may use, page by page */
+/* An object on a node, or as above. If the node is full, it comes from the nearest one with room. Nodes are ignored if the
+ * calling thread has a memory policy of its own. `alignment` is a power of two. NULL on failure. Safe after fork. */
+void *ns_heap_alloc(size_t bytes, size_t alignment, int place, ns_error **error);
+/* An object of ns_heap_alloc only, in any thread. Ends the program with a sentence if it is none, or was freed before. */
+void ns_heap_free(void *object);
+
+/* -- names of ranges -- */
+
+/* Gives a range, of any part of the program's memory, a name of at most 255 bytes: nearside record, report and top show it
+ * by this name. NULL ends the name of the range that begins there. Returns 1, or 0 if the program is not being recorded:
+ * then the call tests an address and does nothing. NEARSIDE_NAME_REGION below needs no library. */
+int ns_name_region(const void *address, size_t bytes, const char *name, ns_error **error);
+
 /* -- what threads to come begin with -- */
 
 typedef struct ns_template ns_template;
@@ -176,15 +193,20 @@ const void *ns_replica_read(const ns_replica *replica);
 int ns_replica_write(ns_replica *replica, size_t offset, const void *data, size_t bytes, ns_error **error);
 void ns_replica_free(ns_replica *replica);
 
-/* -- custom allocators: report objects, which malloc does not see, to nearside record --
+/* -- custom allocators and names: report objects, which malloc does not see, to nearside record --
  *
  * No library needs to be linked: if the program is not being recorded, each call only tests an address. */
 
-/* An object begins. Call this once its memory has no other owner. Its site is the function that calls this. */
+/* An object begins. Call this once its memory has no other owner. Its site is the function that calls this. It may be
+ * inside of another object, such as a block of malloc: that one has these bytes again when this one has ended, and ends
+ * this one with itself. */
 __attribute__((weak)) extern void nearside_allocated(const void *address, size_t bytes);
 
 /* The object ends. Call this before its memory can be reused. */
 __attribute__((weak)) extern void nearside_freed(const void *address);
+
+/* Names a range; without a name, ends the name of the range that begins there. */
+__attribute__((weak)) extern void nearside_name_region(const void *address, size_t bytes, const char *name);
 
 #ifdef __cplusplus
 }
@@ -192,5 +214,7 @@ __attribute__((weak)) extern void nearside_freed(const void *address);
 
 #define NEARSIDE_ALLOCATED(address, bytes) (nearside_allocated ? nearside_allocated((address), (bytes)) : (void)0)
 #define NEARSIDE_FREED(address) (nearside_freed ? nearside_freed(address) : (void)0)
+#define NEARSIDE_NAME_REGION(address, bytes, name) \
+    (nearside_name_region ? nearside_name_region((address), (bytes), (name)) : (void)0)
 
 #endif

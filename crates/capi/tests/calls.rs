@@ -111,6 +111,14 @@ fn a_program_in_cpp_has_the_calls() {
     assert_eq!(String::from_utf8_lossy(&library.run(&program).stdout), "0\n");
 }
 
+/// Where its memory is, the lab checks: `nearside::lab_library`.
+#[test]
+fn containers_in_cpp_allocate_from_a_memory_resource() {
+    let library = Library::new();
+    let program = library.program("resource.cc", "libnearside.so");
+    assert_eq!(String::from_utf8_lossy(&library.run(&program).stdout), "0 failures\n");
+}
+
 /// The lab runs it beside libnuma: `nearside::lab_library`.
 #[test]
 fn a_program_of_libnumas_names_compiles() {

@@ -17,6 +17,8 @@ mod fault;
 mod global;
 mod heap;
 mod huge;
+#[cfg(feature = "model")]
+pub mod model;
 mod place;
 mod segment;
 mod size_class;
@@ -28,5 +30,5 @@ mod thread;
 
 pub use calls::{allocate, allocate_at_once, allocate_zeroed, free, home_node, reallocate, usable_size};
 pub use global::NodeAllocator;
-pub use place::{MAX_NODES, Place};
+pub use place::{MAX_NODES, Place, place_all};
 pub use segment::{borrowed_segments, mapped_bytes};

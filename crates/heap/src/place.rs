@@ -1,7 +1,7 @@
 //! Where memory should be, and on which node the calling thread runs.
 
 use crate::system::{self, DEFAULT, INTERLEAVE, Nodes, PREFERRED};
-use core::sync::atomic::{AtomicU8, AtomicU16, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU8, AtomicU16, AtomicUsize, Ordering::Relaxed};
 
 /// Nodes that the kernel can have on x86-64: `1 << CONFIG_NODES_SHIFT`, at most.
 pub const MAX_NODES: usize = 1024;
@@ -13,7 +13,7 @@ const INTERLEAVED: usize = MAX_NODES;
 /// Where an object's memory should be. The kernel takes the nearest node with room if that one is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// On the node where the calling thread runs.
+    /// On the node where the calling thread runs, unless [`place_all`] said otherwise.
     Local,
     /// On this node; on [`Place::Local`] if there is no such node.
     On(usize),
@@ -26,10 +26,25 @@ impl Place {
     pub(crate) fn index(self) -> usize {
         match self {
             Self::On(node) if node < MAX_NODES => node,
-            Self::Local | Self::On(_) => current_node(),
+            Self::Local | Self::On(_) => local(),
             Self::Interleaved => INTERLEAVED,
         }
     }
+}
+
+/// The index of the place that [`Place::Local`] stands for, plus one; 0 for the node of the calling thread.
+static EVERYWHERE: AtomicUsize = AtomicUsize::new(0);
+
+/// From now on, [`Place::Local`] means this place, in all threads. Objects that exist stay where they are, and each thread
+/// takes at most 32 more from a heap elsewhere.
+pub fn place_all(place: Place) {
+    let index = if place == Place::Local { 0 } else { place.index() + 1 };
+    EVERYWHERE.store(index, Relaxed);
+}
+
+/// The index of the place of local memory.
+pub fn local() -> usize {
+    EVERYWHERE.load(Relaxed).checked_sub(1).unwrap_or_else(current_node)
 }
 
 const UNKNOWN: u8 = 0;

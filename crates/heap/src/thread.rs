@@ -1,7 +1,7 @@
 //! The calling thread's heaps.
 
 use crate::heap::Heap;
-use crate::place::{self, current_node};
+use crate::place;
 use crate::span;
 use core::ffi::c_void;
 use core::ptr::null_mut;
@@ -74,7 +74,7 @@ pub fn ready() -> Option<&'static mut Heap> {
 #[cold]
 #[inline(never)]
 fn local_slowly() -> Option<&'static mut Heap> {
-    let heap = on(current_node())?;
+    let heap = on(place::local())?;
     heap.until_check = if place::is_placing() { CHECK_EVERY } else { u32::MAX };
     set_current(heap);
     Some(heap)

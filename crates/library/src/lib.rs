@@ -12,6 +12,7 @@
 //! | moving pages, also of other processes | [`migrate`], [`migrate_process`] |
 //! | where pages are | [`where_is`] |
 //! | a copy of the data on each node | [`Replicated`] |
+//! | names of ranges, for the recorder | [`name_region`], [`end_region`] |
 //!
 //! There is no global state, and no call prints, exits or panics. Every refusal is an [`Error`] whose text says what was
 //! tried, what the kernel answered, why, and what helps. Sizes are bytes and addresses are byte addresses.
@@ -33,6 +34,7 @@ mod facts;
 mod memory;
 mod places;
 mod policies;
+mod regions;
 mod replicated;
 mod templates;
 mod threads;
@@ -46,6 +48,7 @@ pub use linux::{
 pub use memory::{allocate, migrate, migrate_process, where_is};
 pub use places::{cpus, cpus_of, here, nodes};
 pub use policies::{bind, policy, policy_at, set_home_node, set_policy};
+pub use regions::{end_region, name_region};
 pub use replicated::Replicated;
 pub use templates::Template;
 pub use threads::{Combine, affinity, run_on, run_process_on};

@@ -78,6 +78,7 @@ pub use memory::memory_policy::{
     mode_with_flags, next_interleave_node, node_at, node_of, parse_memory_policy, policy_with_number, set_home_node,
     set_memory_policy,
 };
+pub use memory::named_region::name_region;
 pub use memory::node_memory::NodeMemory;
 pub use memory::pages::{HUGE_PAGE, Pages, Zeroed};
 pub use memory::private_copy::{NotCopied, PrivateCopies};

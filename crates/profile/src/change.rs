@@ -57,6 +57,10 @@ impl Sweep<'_> {
                 let site = (self.thread(*pid, *tid), *cpu, *stack);
                 self.allocate(*time_ns, *address, *bytes, site);
             }
+            What::Announced { address, bytes, stack, name } => {
+                let site = (self.thread(*pid, *tid), *cpu, *stack);
+                self.announce(*time_ns, *address, *bytes, site, name.as_ref());
+            }
             What::Counted { objects, bytes, stack } => {
                 let process = self.process(*pid);
                 let chain = self.chain(process, *stack);
@@ -66,17 +70,17 @@ impl Sweep<'_> {
             }
             What::Resized { address, bytes } => {
                 let process = self.process(*pid);
-                if let Some(object) = self.live_at(process, *address, *time_ns) {
-                    self.remove(process, object);
-                    self.spaces[process.index()].changes += 1;
-                    let known = &mut self.objects[object.index()];
-                    known.bytes = known.bytes.max(*bytes);
-                    self.place(process, *time_ns, *address, *bytes, object);
+                if let Some(found) = self.live_at(process, *address, *time_ns, false) {
+                    self.resize(process, *time_ns, found, *bytes);
                 }
             }
             What::Freed { address } => {
                 let thread = self.thread(*pid, *tid);
-                self.free(*time_ns, thread, *address);
+                self.free(*time_ns, thread, *address, false);
+            }
+            What::Withdrawn { address } => {
+                let thread = self.thread(*pid, *tid);
+                self.free(*time_ns, thread, *address, true);
             }
             What::PagePlaced { address, bytes, node, from } => {
                 let process = self.process(*pid);
@@ -105,17 +109,22 @@ impl Sweep<'_> {
         }
     }
 
-    fn free(&mut self, time_ns: u64, thread: ThreadId, address: u64) {
+    /// Ends an object. An allocator without `free` of its own may free what it announced, so `free` ends an announced
+    /// object where no block begins; what ends an announcement never ends a block.
+    fn free(&mut self, time_ns: u64, thread: ThreadId, address: u64, announced: bool) {
         let process = self.threads[thread.index()].process;
-        if let Some(object) = self.live_at(process, address, time_ns) {
-            let known = &self.objects[object.index()];
-            // This is the end of an earlier object: another thread allocated the address in the same
-            // nanosecond, and its event came first.
-            let before = known.from_ns == time_ns && known.allocated_by != Some(thread);
-            if !before {
-                self.remove(process, object);
-                self.objects[object.index()].until_ns = Some(time_ns);
-            }
+        let mut found = self.live_at(process, address, time_ns, announced);
+        if found.is_none() && !announced {
+            found = self.live_at(process, address, time_ns, true);
+        }
+        let Some((depth, Piece { value: object, .. })) = found else { return };
+        let known = &self.objects[object.index()];
+        // This is the end of an earlier object: another thread allocated the address in the same
+        // nanosecond, and its event came first.
+        let before = known.from_ns == time_ns && known.allocated_by != Some(thread);
+        if !before {
+            self.remove(process, time_ns, depth, object);
+            self.objects[object.index()].until_ns = Some(time_ns);
         }
     }
 
@@ -140,10 +149,35 @@ impl Sweep<'_> {
             site: self.chain(process, stack),
             allocated_by: Some(thread),
             allocated_on,
+            announced: false,
         };
-        let id = ObjectId(self.objects.len() as u32);
-        self.objects.push(object);
-        self.place(process, time_ns, start, bytes, id);
+        self.begin(object);
+    }
+
+    fn announce(
+        &mut self,
+        time_ns: u64,
+        start: u64,
+        bytes: u64,
+        (thread, allocated_on, stack): (ThreadId, Option<CpuId>, StackId),
+        name: Option<&Arc<str>>,
+    ) {
+        let process = self.threads[thread.index()].process;
+        let object = Object {
+            process,
+            kind: if name.is_some() { ObjectKind::Region } else { ObjectKind::Heap },
+            name: name.cloned(),
+            file: None,
+            start,
+            bytes,
+            from_ns: time_ns,
+            until_ns: None,
+            site: self.chain(process, stack),
+            allocated_by: Some(thread),
+            allocated_on,
+            announced: true,
+        };
+        self.begin(object);
     }
 
     fn map(&mut self, process: ProcessId, (time_ns, start, last): (u64, u64, u64), offset: u64, file: &File) {
@@ -220,12 +254,12 @@ impl Sweep<'_> {
 
     /// Drops objects that overlap these addresses, as a whole.
     fn forget(&mut self, process: ProcessId, time_ns: u64, from: u64, to: u64) {
-        let found = self.spaces[process.index()].objects.overlapping(from, to);
-        for Piece { value, .. } in found {
+        let found: Vec<_> = self.spaces[process.index()].objects.overlapping(from, to).collect();
+        for (_, Piece { value, .. }) in found {
             let Object { start, bytes, .. } = self.objects[value.index()];
             let Some(end) = last(start, bytes) else { continue };
             let space = &mut self.spaces[process.index()];
-            Arc::make_mut(&mut space.objects).cut(start, end, |other| *other == value);
+            Arc::make_mut(&mut space.objects).cut(start, end, |_, other| other.value == value);
             space.changes += 1;
             self.note_cut(process, time_ns, &[value]);
         }
@@ -233,13 +267,54 @@ impl Sweep<'_> {
 
     /// Removes these addresses from allocated objects. Objects without any left have ended.
     fn end_objects(&mut self, process: ProcessId, time_ns: u64, first: u64, last: u64) {
-        let cut = Arc::make_mut(&mut self.spaces[process.index()].objects).cut(first, last, |_| true);
+        let cut = Arc::make_mut(&mut self.spaces[process.index()].objects).cut(first, last, |_, _| true);
         self.note_cut(process, time_ns, &cut);
     }
 
-    fn place(&mut self, process: ProcessId, time_ns: u64, start: u64, bytes: u64, object: ObjectId) {
+    /// Adds an object and its addresses. It is inside of the larger objects that contain all of it. Other objects lose
+    /// these addresses, because their end was not recorded; only those that are announced do so if the object is
+    /// announced, as it may be anything within blocks.
+    fn begin(&mut self, object: Object) {
+        let Object { process, start, bytes, from_ns, announced, .. } = object;
+        let id = ObjectId(self.objects.len() as u32);
+        self.objects.push(object);
         let Some(last) = last(start, bytes) else { return };
-        let cut = Arc::make_mut(&mut self.spaces[process.index()].objects).insert(start, last, object);
+        let objects = &self.objects;
+        let space = &mut self.spaces[process.index()];
+        let layers = Arc::make_mut(&mut space.objects);
+        let cut = layers.cut(start, last, |_, piece| {
+            !is_within((start, last), piece) && (!announced || objects[piece.value.index()].announced)
+        });
+        if layers.put(start, last, id) {
+            space.changes += 1;
+        }
+        self.note_cut(process, from_ns, &cut);
+    }
+
+    /// Gives a block another size. What is inside of it stays, as far as it is in both.
+    fn resize(&mut self, process: ProcessId, time_ns: u64, (depth, piece): (usize, Piece<ObjectId>), bytes: u64) {
+        let object = piece.value;
+        let known = &mut self.objects[object.index()];
+        let start = known.start;
+        let most = last(start, known.bytes).unwrap_or(start);
+        known.bytes = known.bytes.max(bytes);
+        let space = &mut self.spaces[process.index()];
+        space.changes += 1;
+        let (layers, copies) = (Arc::make_mut(&mut space.objects), &space.copies);
+        let is = |piece: &Piece<ObjectId>| piece.value == object || copies.get(&piece.value) == Some(&object);
+        layers.cut(start, most, |at, piece| at == depth && is(piece));
+        let now = last(start, bytes);
+        let kept = now.map_or(start, |now| now.saturating_add(1));
+        let mut cut = Vec::new();
+        if kept <= piece.last {
+            cut = layers.cut(kept, piece.last, |at, _| at > depth);
+        }
+        if let Some(now) = now {
+            if piece.last < now {
+                cut = layers.cut(piece.last + 1, now, |at, other| at == depth || !is_within((start, now), other));
+            }
+            layers.put_at(depth, start, now, object);
+        }
         self.note_cut(process, time_ns, &cut);
     }
 
@@ -249,7 +324,7 @@ impl Sweep<'_> {
             let own = space.copies.get(&id).copied().unwrap_or(id);
             let object = &mut self.objects[own.index()];
             let end = object.start.saturating_add(object.bytes.saturating_sub(1));
-            let left = space.objects.overlapping(object.start, end).iter().any(|piece| piece.value == id);
+            let left = space.objects.overlapping(object.start, end).any(|(_, piece)| piece.value == id);
             if left {
                 space.changes += 1;
             } else if object.process == process {
@@ -258,19 +333,47 @@ impl Sweep<'_> {
         }
     }
 
-    /// The process's own object that begins at an address; in a fork, a copy of its parent's.
-    pub(crate) fn live_at(&mut self, process: ProcessId, address: u64, time_ns: u64) -> Option<ObjectId> {
-        let piece = self.allocated(process, address, time_ns)?;
-        (self.objects[piece.value.index()].start == address).then_some(piece.value)
+    /// The range of the process's own innermost object that begins at an address, with its depth: of a block or of an
+    /// announced object. In a fork, of a copy of its parent's.
+    fn live_at(
+        &mut self,
+        process: ProcessId,
+        address: u64,
+        time_ns: u64,
+        announced: bool,
+    ) -> Option<(usize, Piece<ObjectId>)> {
+        let objects = &self.objects;
+        let is_it = |(_, piece): &(usize, Piece<ObjectId>)| {
+            let object = &objects[piece.value.index()];
+            object.start == address && object.announced == announced
+        };
+        let (depth, piece) = self.spaces[process.index()].objects.around(address).find(is_it)?;
+        Some((depth, Piece { value: self.own(process, piece.value, time_ns), ..piece }))
     }
 
-    /// Removes an object's addresses, and those of the parent's object that it is a copy of.
-    fn remove(&mut self, process: ProcessId, object: ObjectId) {
-        let space = &mut self.spaces[process.index()];
-        let Object { start, bytes, .. } = self.objects[object.index()];
+    /// Removes an object's addresses, and those of the parent's object that it is a copy of. Announced objects inside of
+    /// it lose these addresses; if it is a block, all objects inside of it do.
+    fn remove(&mut self, process: ProcessId, time_ns: u64, depth: usize, object: ObjectId) {
+        let Object { start, bytes, announced, .. } = self.objects[object.index()];
         let Some(last) = last(start, bytes) else { return };
-        let copies = &space.copies;
-        let is = |other: &ObjectId| *other == object || copies.get(other) == Some(&object);
-        Arc::make_mut(&mut space.objects).cut(start, last, is);
+        let objects = &self.objects;
+        let space = &mut self.spaces[process.index()];
+        let (layers, copies) = (Arc::make_mut(&mut space.objects), &space.copies);
+        let is = |piece: &Piece<ObjectId>| piece.value == object || copies.get(&piece.value) == Some(&object);
+        let own = layers.overlapping(start, last).filter(|(at, piece)| *at == depth && is(piece));
+        let mut inside = Vec::new();
+        for (_, Piece { first, last, .. }) in own.collect::<Vec<_>>() {
+            inside
+                .extend(layers.cut(first, last, |at, piece| {
+                    at > depth && (!announced || objects[piece.value.index()].announced)
+                }));
+        }
+        layers.cut(start, last, |at, piece| at == depth && is(piece));
+        self.note_cut(process, time_ns, &inside);
     }
+}
+
+/// Whether addresses are inside of a larger range.
+fn is_within((first, last): (u64, u64), range: &Piece<ObjectId>) -> bool {
+    range.first <= first && range.last >= last && (range.first, range.last) != (first, last)
 }

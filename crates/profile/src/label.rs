@@ -27,7 +27,7 @@ impl Profile {
         }
     }
 
-    /// The label of a site: the allocating code, a variable, a section and its file, or a file.
+    /// The label of a site: the allocating code, a region, a variable, a section and its file, or a file.
     pub fn site_label(&self, id: SiteId) -> String {
         let Some(Site { kind, code, name, file }) = self.site(id) else { return "?".to_owned() };
         let file = file.and_then(|file| self.file(file)).map_or("", |file| &file.name);
@@ -37,7 +37,8 @@ impl Profile {
             ObjectKind::Static => format!("{name} ({})", file_name(file)),
             ObjectKind::BinarySection if name.is_empty() => file_name(file).to_owned(),
             ObjectKind::BinarySection => format!("{name} of {}", file_name(file)),
-            ObjectKind::MappedFile => name.to_owned(),
+            ObjectKind::Region if name.is_empty() => "region without a name".to_owned(),
+            ObjectKind::Region | ObjectKind::MappedFile => name.to_owned(),
             ObjectKind::Stacks => "[stacks]".to_owned(),
             ObjectKind::Unknown if name.is_empty() => "unknown".to_owned(),
             ObjectKind::Unknown => format!("unknown in {name}"),

@@ -99,6 +99,7 @@ mod huge_pages;
 mod ids;
 mod label;
 mod latency;
+mod layers;
 mod measurements;
 mod object;
 mod pages;

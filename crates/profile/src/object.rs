@@ -14,6 +14,8 @@ pub enum ObjectKind {
     Heap,
     /// A variable of a program or library.
     Static,
+    /// A range that the program named.
+    Region,
     /// A mapped file that is neither a program nor a library.
     MappedFile,
     /// A part of a program or library that is not a variable: `.plt`.
@@ -31,7 +33,7 @@ pub struct Object {
     pub process: ProcessId,
     /// Its kind.
     pub kind: ObjectKind,
-    /// The variable, section, file or mapping; none for allocated objects, which their site names.
+    /// The region, variable, section, file or mapping; none for allocated objects, which their site names.
     pub name: Option<Arc<str>>,
     /// The file that contains it or is mapped.
     pub file: Option<FileId>,
@@ -49,6 +51,8 @@ pub struct Object {
     pub allocated_by: Option<ThreadId>,
     /// The CPU that this thread ran on then.
     pub allocated_on: Option<CpuId>,
+    /// Whether the program announced it: it may be inside of another object, which has its range again when it ends.
+    pub announced: bool,
 }
 
 /// A site's allocations that are too small to be recorded one by one: their addresses are not recorded, so no access is

@@ -91,6 +91,24 @@ impl<T: Copy> Ranges<T> {
         (piece.last >= address).then_some(piece)
     }
 
+    /// Addresses around one that no range contains, its own included, of which no range contains any: at most the KiB
+    /// that it is in.
+    pub fn gap(&self, address: u64) -> (u64, u64) {
+        let page = address >> PAGE_BITS;
+        let (mut first, mut last) = (page << PAGE_BITS, page << PAGE_BITS | ((1 << PAGE_BITS) - 1));
+        let before = self.large.range(..=address).next_back().map(|(_, piece)| *piece);
+        let after = self.large.range(address..).next().map(|(_, piece)| *piece);
+        let small = self.small.get(&page).into_iter().flatten().map(|piece| piece.piece(page));
+        for piece in small.chain(before).chain(after) {
+            if piece.last < address {
+                first = first.max(piece.last + 1);
+            } else {
+                last = last.min(piece.first.saturating_sub(1));
+            }
+        }
+        (first, last)
+    }
+
     /// The ranges that overlap these addresses, ascending.
     pub fn overlapping(&self, first: u64, last: u64) -> Vec<Piece<T>> {
         let before = self.large.range(..first).next_back().filter(|(_, piece)| piece.last >= first);
@@ -123,12 +141,12 @@ impl<T: Copy> Ranges<T> {
         cut
     }
 
-    /// Removes these addresses from ranges whose value `which` selects. Returns the values of the ranges that lost
+    /// Removes these addresses from ranges that `which` selects. Returns the values of the ranges that lost
     /// addresses.
-    pub fn cut(&mut self, first: u64, last: u64, which: impl Fn(&T) -> bool) -> Vec<T> {
+    pub fn cut(&mut self, first: u64, last: u64, which: impl Fn(&Piece<T>) -> bool) -> Vec<T> {
         let mut values = Vec::new();
         for piece in self.overlapping(first, last) {
-            if !which(&piece.value) {
+            if !which(&piece) {
                 continue;
             }
             self.take(&piece);
@@ -227,6 +245,14 @@ mod tests {
                 let (first, last) = (index as u64 * step, (index as u64 + 1) * step - 1);
                 prop_assert_eq!(ranges.get(first).map(|piece| piece.value), *value);
                 prop_assert_eq!(ranges.get(last).map(|piece| piece.value), *value);
+                if value.is_none() {
+                    let (low, high) = ranges.gap(last);
+                    prop_assert!(low <= last && last <= high && ranges.overlapping(low, high).is_empty());
+                    // It is not smaller than it must be.
+                    let page = last >> PAGE_BITS << PAGE_BITS;
+                    prop_assert!(low == page || ranges.get(low - 1).is_some());
+                    prop_assert!(high == page + (1 << PAGE_BITS) - 1 || ranges.get(high + 1).is_some());
+                }
                 let found: Vec<u32> = ranges.overlapping(first, last).iter().map(|piece| piece.value).collect();
                 prop_assert_eq!(found, value.iter().copied().collect::<Vec<u32>>());
             }

@@ -16,24 +16,25 @@ type Named = (ObjectKind, Option<Arc<str>>, Option<FileId>, (u64, u64));
 impl Sweep<'_> {
     /// The allocated object at an address. A fork gets its own copy at its first access to one of its parent's.
     pub(crate) fn allocated(&mut self, process: ProcessId, address: u64, time_ns: u64) -> Option<Piece<ObjectId>> {
-        let space = &mut self.spaces[process.index()];
+        let space = &self.spaces[process.index()];
         let piece = space.objects.get(address)?;
-        if !space.inherits {
-            return Some(piece);
+        Some(Piece { value: self.own(process, piece.value, time_ns), ..piece })
+    }
+
+    /// The process's own copy of an object, which may be its parent's.
+    pub(crate) fn own(&mut self, process: ProcessId, object: ObjectId, time_ns: u64) -> ObjectId {
+        let space = &mut self.spaces[process.index()];
+        if !space.inherits || self.objects[object.index()].process == process {
+            return object;
         }
-        let object = &self.objects[piece.value.index()];
-        if object.process == process {
-            return Some(piece);
-        }
+        let known = &self.objects[object.index()];
         let from_ns = self.processes[process.index()].from_ns.unwrap_or(time_ns);
-        let copy =
-            Object { process, from_ns, until_ns: None, allocated_by: None, allocated_on: None, ..object.clone() };
+        let copy = Object { process, from_ns, until_ns: None, allocated_by: None, allocated_on: None, ..known.clone() };
         let objects = &mut self.objects;
-        let value = *space.copies.entry(piece.value).or_insert_with(|| {
+        *space.copies.entry(object).or_insert_with(|| {
             objects.push(copy);
             ObjectId(objects.len() as u32 - 1)
-        });
-        Some(Piece { value, ..piece })
+        })
     }
 
     /// The object at an address that is not allocated.
@@ -69,6 +70,7 @@ impl Sweep<'_> {
                 site: ChainId::UNKNOWN,
                 allocated_by: None,
                 allocated_on: None,
+                announced: false,
             });
             ObjectId(objects.len() as u32 - 1)
         });

@@ -103,7 +103,8 @@ impl Sites {
         if object.kind == ObjectKind::Heap {
             return self.of_allocated(object.site);
         }
-        let code = self.allocating[object.site.index()];
+        // A name is one site, wherever the program gives it.
+        let code = self.allocating[object.site.index()].filter(|_| object.kind != ObjectKind::Region);
         self.id(Site { kind: object.kind, code, name: object.name.clone(), file: object.file })
     }
 

@@ -1,6 +1,7 @@
 //! The address space of one process, updated as events and samples are read in chronological order.
 
 use crate::ids::{ChainId, CodeId, FileId, ObjectId};
+use crate::layers::Layers;
 use crate::object::ObjectKind;
 use crate::ranges::Ranges;
 use machine::NodeId;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Space {
     /// Live allocated objects. In a fork those of the parent stand for the fork's own copies.
-    pub objects: Arc<Ranges<ObjectId>>,
+    pub objects: Arc<Layers<ObjectId>>,
     /// Indices into the list of mappings.
     pub mappings: Arc<Ranges<u32>>,
     /// Whether some of the objects may be a parent's.

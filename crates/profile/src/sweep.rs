@@ -274,8 +274,7 @@ impl<'a> Sweep<'a> {
         let gone = space
             .objects
             .overlapping(0, u64::MAX)
-            .into_iter()
-            .map(|piece| space.copies.get(&piece.value).copied().unwrap_or(piece.value));
+            .map(|(_, piece)| space.copies.get(&piece.value).copied().unwrap_or(piece.value));
         for object in gone.chain(space.others.into_values()) {
             let object = &mut self.objects[object.index()];
             if object.process == process {

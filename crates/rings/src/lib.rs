@@ -23,10 +23,12 @@ pub const PAGE: usize = 4096;
 /// Identifies these files. Written last.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"nearside");
 /// Version of the layout.
-pub const VERSION: u64 = 2;
+pub const VERSION: u64 = 3;
 /// Number of call chains that a ring holds at a time. The last slot is not reused: it is for chains that cannot be
 /// stored.
 pub const SLOTS: usize = 128;
+/// Maximum length of a region's name, in bytes.
+pub const MOST_NAME: usize = 255;
 /// Maximum length of a call chain, in frames.
 pub const MOST_FRAMES: usize = 48;
 

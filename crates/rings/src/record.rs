@@ -38,6 +38,13 @@ pub enum Kind {
     /// A mapping moved to `address`, with `bytes`, by the chain in `slot`. Followed by a record with the old address,
     /// the number of its bytes that are no longer mapped, and the earliest time of the move.
     Remapped = 10,
+    /// The program announced an object of `bytes` at `address`, which may be inside of another, by the chain in `slot`.
+    Announced = 11,
+    /// The program announced the end of the object that it had announced at `address`.
+    Withdrawn = 12,
+    /// The program named `bytes` at `address`, by the chain in `slot`. Followed by a record with the length of the name
+    /// in words, and by records with the name, padded with zeros. [`Kind::Withdrawn`] ends it.
+    Region = 13,
 }
 
 /// Flags of [`Kind::Mapped`].
@@ -90,6 +97,9 @@ impl Head {
             8 => Kind::Mapped,
             9 => Kind::Unmapped,
             10 => Kind::Remapped,
+            11 => Kind::Announced,
+            12 => Kind::Withdrawn,
+            13 => Kind::Region,
             _ => return None,
         };
         let (slot, cpu) = (cpu_and_slot as u16, (cpu_and_slot >> 32) as u32);
@@ -119,7 +129,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_written_is_read_back(kind in 1_u64..=10, time: u64, address in 0..=ADDRESS, bytes: u64, slot: u16, cpu: u32) {
+        fn what_is_written_is_read_back(kind in 1_u64..=13, time: u64, address in 0..=ADDRESS, bytes: u64, slot: u16, cpu: u32) {
             let kind = Head::from_words([0, kind << ADDRESS_BITS, 0, 0]).map(|head| head.kind);
             let head = Head { time, kind: kind.unwrap(), address, bytes, slot, cpu };
             prop_assert_eq!(Head::from_words(head.to_words()), Some(head));

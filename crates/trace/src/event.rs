@@ -98,8 +98,25 @@ pub enum What {
         /// New size, in bytes.
         bytes: u64,
     },
-    /// An object was freed.
+    /// An object was freed, with all announced objects inside of it.
     Freed {
+        /// First address.
+        address: u64,
+    },
+    /// The program announced an object of an allocator of its own, or named a range. It may be inside of another object,
+    /// whose range is the other's again when it has ended.
+    Announced {
+        /// First address.
+        address: u64,
+        /// Size, in bytes.
+        bytes: u64,
+        /// Call chain of the announcement.
+        stack: StackId,
+        /// The name of a range that the program named.
+        name: Option<Arc<str>>,
+    },
+    /// The program announced the end of an object that it had announced.
+    Withdrawn {
         /// First address.
         address: u64,
     },

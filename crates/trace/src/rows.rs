@@ -51,6 +51,8 @@ enum EventKind {
     Counted,
     Remapped,
     Untold,
+    Announced,
+    Withdrawn,
 }
 
 /// The fields of an event's row, whatever the event. Fields that it does not have are empty.
@@ -164,6 +166,15 @@ impl Fields {
             },
             What::Resized { address, bytes } => Self { kind: EventKind::Resized, ..Self::range(*address, *bytes) },
             What::Freed { address } => Self { kind: EventKind::Freed, address: Some(*address), ..Self::default() },
+            What::Announced { address, bytes, stack, name } => Self {
+                kind: EventKind::Announced,
+                stack: Some(*stack),
+                name: name.clone(),
+                ..Self::range(*address, *bytes)
+            },
+            What::Withdrawn { address } => {
+                Self { kind: EventKind::Withdrawn, address: Some(*address), ..Self::default() }
+            }
             What::PagePlaced { address, bytes, node, from } => {
                 Self { kind: EventKind::PagePlaced, node: Some(*node), from: *from, ..Self::range(*address, *bytes) }
             }
@@ -204,6 +215,10 @@ impl Fields {
             EventKind::Counted => What::Counted { objects: self.objects?, bytes: self.bytes?, stack: self.stack? },
             EventKind::Resized => What::Resized { address: self.address?, bytes: self.bytes? },
             EventKind::Freed => What::Freed { address: self.address? },
+            EventKind::Announced => {
+                What::Announced { address: self.address?, bytes: self.bytes?, stack: self.stack?, name: self.name }
+            }
+            EventKind::Withdrawn => What::Withdrawn { address: self.address? },
             EventKind::PagePlaced => {
                 What::PagePlaced { address: self.address?, bytes: self.bytes?, node: self.node?, from: self.from }
             }
@@ -249,7 +264,7 @@ mod tests {
         assert_eq!(
             words::<EventKind>(),
             "process_started thread_started thread_ended named mapped unmapped allocated resized freed page_placed \
-             counted remapped untold"
+             counted remapped untold announced withdrawn"
         );
     }
 }

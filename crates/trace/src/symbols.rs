@@ -86,7 +86,7 @@ impl Occurrences {
             Record::Event(event) => {
                 self.spaces.take(event);
                 match event.what {
-                    What::Allocated { stack, .. } | What::Counted { stack, .. } => {
+                    What::Allocated { stack, .. } | What::Announced { stack, .. } | What::Counted { stack, .. } => {
                         self.add_stack(event.pid, stack, stacks);
                     }
                     // The same addresses may mean something else from now on.

@@ -1,16 +1,8 @@
-//! Random sequences of calls against a model: objects do not overlap, keep their contents, and are as large and aligned as
-//! asked for.
+//! Random sequences of calls by several threads against the model, and calls that must be refused.
 
+use heap::model::{Call, THREADS, run};
 use heap::{Place, allocate, allocate_zeroed, free, reallocate, usable_size};
 use proptest::prelude::*;
-use std::collections::BTreeMap;
-
-#[derive(Clone, Debug)]
-enum Call {
-    Allocate { bytes: usize, alignment: usize, place: Place, zeroed: bool },
-    Free(prop::sample::Index),
-    Resize(prop::sample::Index, usize),
-}
 
 fn bytes() -> impl Strategy<Value = usize> {
     prop_oneof![8 => 0..600_usize, 3 => 0..40_000_usize, 2 => 0..3_000_000_usize, 1 => (0..23_u32).prop_map(|bit| 1 << bit)]
@@ -23,86 +15,17 @@ fn call() -> impl Strategy<Value = Call> {
     prop_oneof![
         4 => (bytes(), alignment, place, any::<bool>())
             .prop_map(|(bytes, alignment, place, zeroed)| Call::Allocate { bytes, alignment, place, zeroed }),
-        3 => any::<prop::sample::Index>().prop_map(Call::Free),
-        2 => (any::<prop::sample::Index>(), bytes()).prop_map(|(index, bytes)| Call::Resize(index, bytes)),
+        3 => any::<usize>().prop_map(Call::Free),
+        2 => (any::<usize>(), bytes()).prop_map(|(rank, bytes)| Call::Resize(rank, bytes)),
+        1 => Just(Call::End),
     ]
-}
-
-/// Live objects: address, and size with the byte that fills it.
-#[derive(Default)]
-struct Model(BTreeMap<usize, (usize, u8)>);
-
-impl Model {
-    fn add(&mut self, object: *mut u8, bytes: usize, fill: u8) {
-        let start = object as usize;
-        // SAFETY: a live object.
-        let usable = unsafe { usable_size(object) };
-        assert!(usable >= bytes);
-        let before = self.0.range(..start).next_back();
-        assert!(before.is_none_or(|(other, (bytes, _))| other + bytes <= start), "overlaps the object before");
-        let after = self.0.range(start..).next();
-        assert!(after.is_none_or(|(other, _)| start + usable <= *other), "overlaps the object behind");
-        // SAFETY: a live object of at least this size.
-        unsafe { object.write_bytes(fill, bytes) };
-        self.0.insert(start, (bytes, fill));
-    }
-
-    fn check(start: usize, bytes: usize, fill: u8) {
-        // SAFETY: a live object of at least this size.
-        let contents = unsafe { std::slice::from_raw_parts(start as *const u8, bytes) };
-        assert!(contents.iter().all(|byte| *byte == fill), "contents changed");
-    }
-
-    fn take(&mut self, index: prop::sample::Index) -> Option<(usize, usize, u8)> {
-        let start = *self.0.keys().nth(index.index(self.0.len().max(1)))?;
-        let (bytes, fill) = self.0.remove(&start)?;
-        Self::check(start, bytes, fill);
-        Some((start, bytes, fill))
-    }
-}
-
-fn run(calls: &[Call]) {
-    let mut model = Model::default();
-    for (number, call) in calls.iter().enumerate() {
-        let fill = number as u8 | 1;
-        match call {
-            Call::Allocate { bytes, alignment, place, zeroed } => {
-                let object = if *zeroed { allocate_zeroed } else { allocate }(*bytes, *alignment, *place);
-                assert!(!object.is_null() && (object as usize).is_multiple_of(*alignment), "{call:?}: {object:?}");
-                if *zeroed {
-                    Model::check(object as usize, *bytes, 0);
-                }
-                model.add(object, *bytes, fill);
-            }
-            Call::Free(index) => {
-                if let Some((start, ..)) = model.take(*index) {
-                    // SAFETY: a live object, which the model has forgotten.
-                    unsafe { free(start as *mut u8) };
-                }
-            }
-            Call::Resize(index, bytes) => {
-                if let Some((start, old, old_fill)) = model.take(*index) {
-                    // SAFETY: as above.
-                    let object = unsafe { reallocate(start as *mut u8, *bytes, 16, Place::Local) };
-                    assert!(!object.is_null());
-                    Model::check(object as usize, old.min(*bytes), old_fill);
-                    model.add(object, *bytes, fill);
-                }
-            }
-        }
-    }
-    for (start, (bytes, fill)) in model.0 {
-        Model::check(start, bytes, fill);
-        // SAFETY: a live object.
-        unsafe { free(start as *mut u8) };
-    }
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
-    fn random_calls_keep_to_the_model(calls in prop::collection::vec(call(), 1..300)) {
-        run(&calls);
+    fn random_calls_keep_to_the_model(calls in prop::collection::vec((0..THREADS, call()), 1..300)) {
+        run(calls);
     }
 }
 

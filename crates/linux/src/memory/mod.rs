@@ -6,6 +6,7 @@ pub(crate) mod huge_page_use;
 pub(crate) mod huge_pages;
 pub(crate) mod mask;
 pub(crate) mod memory_policy;
+pub(crate) mod named_region;
 pub(crate) mod node_memory;
 pub(crate) mod pages;
 pub(crate) mod private_copy;

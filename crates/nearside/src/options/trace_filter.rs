@@ -113,6 +113,8 @@ pub struct FilterOptions {
 enum Kind {
     /// Heap allocations of the program
     Heap,
+    /// Ranges that the program named
+    Region,
     /// Variables of programs and libraries
     Static,
     /// Mapped files that are not programs or libraries
@@ -312,6 +314,7 @@ impl Kind {
         match self {
             Self::Heap => ObjectKind::Heap,
             Self::Static => ObjectKind::Static,
+            Self::Region => ObjectKind::Region,
             Self::File => ObjectKind::MappedFile,
             Self::Section => ObjectKind::BinarySection,
             Self::Stacks => ObjectKind::Stacks,

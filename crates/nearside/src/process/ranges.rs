@@ -70,7 +70,9 @@ pub fn own(mappings: &[Mapping]) -> Chosen {
 
 fn is_called(mapping: &Mapping, name: &str) -> bool {
     let path = mapping.name.trim_end_matches(" (deleted)");
-    !name.is_empty() && (path == name || path.rsplit('/').next() == Some(name))
+    // A name that the program gave: nearside_name_region, or prctl with PR_SET_VMA_ANON_NAME.
+    let given = ["[anon:", "[anon_shmem:"].iter().find_map(|kind| path.strip_prefix(kind)?.strip_suffix(']'));
+    !name.is_empty() && (path == name || path.rsplit('/').next() == Some(name) || given == Some(name))
 }
 
 /// The same addresses, ascending and without overlaps.
@@ -91,7 +93,7 @@ mod tests {
     use super::*;
 
     fn mappings() -> Vec<Mapping> {
-        let maps = "1000-3000 rw-p 0 0:0 1 /usr/lib/a.so\n4000-6000 rw-p 0 0:0 0 [heap]\n6000-7000 rw-s 0 0:0 2 /dev/shm/x (deleted)\n";
+        let maps = "1000-3000 rw-p 0 0:0 1 /usr/lib/a.so\n4000-6000 rw-p 0 0:0 0 [heap]\n6000-7000 rw-s 0 0:0 2 /dev/shm/x (deleted)\n9000-a000 rw-p 0 0:0 0 [anon:weights]\n";
         linux::parse_maps(maps).unwrap()
     }
 
@@ -118,7 +120,10 @@ mod tests {
 
     #[test]
     fn mappings_are_chosen_by_address_or_name() {
-        assert_eq!(chosen(&[], &[]).unwrap().ranges, [0x1000..0x3000, 0x4000..0x6000, 0x6000..0x7000]);
+        assert_eq!(chosen(&[], &[]).unwrap().ranges, [0x1000..0x3000, 0x4000..0x6000, 0x6000..0x7000, 0x9000..0xa000]);
+        for name in ["weights", "[anon:weights]"] {
+            assert_eq!(chosen(&[], &[name]).unwrap().ranges, [Range { start: 0x9000, end: 0xa000 }]);
+        }
         assert_eq!(chosen(&[], &["a.so", "[heap]"]).unwrap().ranges, [0x1000..0x3000, 0x4000..0x6000]);
         assert_eq!(chosen(&[], &["/dev/shm/x"]).unwrap().ranges, [Range { start: 0x6000, end: 0x7000 }]);
         assert!(chosen(&[], &["a"]).unwrap_err().contains("no mapping `a`"));

@@ -90,8 +90,8 @@ pub struct Arguments {
     #[arg(long, value_name = "START[-END]", value_parser = ranges::parse)]
     range: Vec<std::ops::Range<u64>>,
 
-    /// Move only the mappings of this name, as in /proc/PID/maps: a path, its last component, or a name in brackets.
-    /// May be repeated
+    /// Move only the mappings of this name, as in /proc/PID/maps: a path, its last component, a name in brackets, or one
+    /// that the program gave to a region. May be repeated
     #[arg(long, value_name = "NAME", conflicts_with = "range")]
     mapping: Vec<String>,
 

@@ -11,7 +11,7 @@ fn capi(path: &str) -> PathBuf {
 /// Compiles a program, with the static library that was built beside the command, or with libnuma.
 fn compiled(lab: &Lab, source: &str, with_libnuma: bool) -> PathBuf {
     let program = lab.path("work").join(format!("{source}-{with_libnuma}"));
-    let mut command = Command::new("cc");
+    let mut command = Command::new(if source.ends_with(".cc") { "c++" } else { "cc" });
     command.args(["-Wall", "-Wextra", "-Werror", "-O1", "-pthread"]).arg(capi("tests/programs").join(source));
     if with_libnuma {
         command.args(["-DWITH_LIBNUMA", "-lnuma"]);
@@ -55,4 +55,15 @@ fn libnumas_names_have_libnumas_effects() {
             "{machine}: {differences:#?}"
         );
     }
+}
+
+/// The memory of a C++ container is on the node of its memory resource, wherever the thread runs.
+#[test]
+fn a_memory_resource_of_cpp_is_on_its_node() {
+    let lab = Lab::new();
+    let program = compiled(&lab, "resource.cc", false);
+    let near = lab.path("nearside");
+    let script = format!("{} run --cpunodebind 0 -- {} 2", near.display(), program.display());
+    let ran = lab.script("small-4x2", &["--quiet"], &script).succeeded();
+    assert_eq!(ran.text(), "node 2: 2048\n0 failures\n");
 }

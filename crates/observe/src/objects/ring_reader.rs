@@ -5,7 +5,8 @@ use crate::TickClock;
 use linux::{Pid, Tid};
 use machine::CpuId;
 use rings::{
-    Head, Kind, MOST_FRAMES, NO_CPU, PAGE, RECORD_WORDS, SLOTS, loss, mapped_flags, payload_records, ring, ring_stride,
+    Head, Kind, MOST_FRAMES, MOST_NAME, NO_CPU, PAGE, RECORD_WORDS, SLOTS, loss, mapped_flags, payload_records, ring,
+    ring_stride,
 };
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use trace::{Event, FileIdentity, StackId, Stacks, What};
@@ -142,6 +143,16 @@ impl RingReader {
             Kind::Allocated => context.tell(self.tid?, &head, What::Allocated { address, bytes, stack: chain? }),
             Kind::Resized => context.tell(self.tid?, &head, What::Resized { address, bytes }),
             Kind::Freed => context.tell(self.tid?, &head, What::Freed { address }),
+            Kind::Announced => {
+                context.tell(self.tid?, &head, What::Announced { address, bytes, stack: chain?, name: None });
+            }
+            Kind::Withdrawn => context.tell(self.tid?, &head, What::Withdrawn { address }),
+            Kind::Region => {
+                let [words, ..] = records.next()?;
+                let words = usize::try_from(words).ok().filter(|&words| words <= MOST_NAME.div_ceil(8))?;
+                let name = Some(text(records.words(words)?));
+                context.tell(self.tid?, &head, What::Announced { address, bytes, stack: chain?, name });
+            }
             Kind::Unmapped => context.tell(self.tid?, &head, What::Unmapped { start: address, bytes }),
             Kind::Remapped => {
                 let [old, old_bytes, before, _] = records.next()?;
@@ -368,7 +379,7 @@ mod tests {
     proptest! {
         #[test]
         fn nothing_that_a_program_writes_breaks_it(
-            records in vec((0_u64..12, any::<[u64; 4]>(), 0_u64..64), 0..60),
+            records in vec((0_u64..15, any::<[u64; 4]>(), 0_u64..64), 0..60),
             written in prop_oneof![any::<u64>(), (0_u64..70).prop_map(|records| 4 * records)],
         ) {
             let records: Vec<_> = records

@@ -241,7 +241,7 @@ impl Recorder {
             match event.what {
                 What::ProcessStarted { .. } => self.add_process(event.pid),
                 What::Named { exec: true, ref name } => drop(self.executed.insert((event.pid, name.clone()))),
-                What::Allocated { .. } => self.counts.objects += 1,
+                What::Allocated { .. } | What::Announced { .. } => self.counts.objects += 1,
                 What::Counted { objects, .. } => {
                     self.counts.small_objects = self.counts.small_objects.saturating_add(objects);
                 }

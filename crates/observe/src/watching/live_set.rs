@@ -17,8 +17,8 @@ struct Process {
     threads: BTreeMap<Tid, Option<Event>>,
     /// Keyed by first address and time.
     mappings: BTreeMap<(u64, u64), Event>,
-    /// Keyed by address.
-    objects: BTreeMap<u64, Event>,
+    /// Keyed by address, whether it was announced, and for those that were, the time.
+    objects: BTreeMap<(u64, bool, u64), Event>,
 }
 
 impl LiveSet {
@@ -58,20 +58,27 @@ impl LiveSet {
                 process.forget_mappings(start, end);
                 process.mappings.insert((start, time), event);
             }
-            What::Allocated { address, .. } => drop(process.objects.insert(*address, event)),
+            What::Allocated { address, .. } => drop(process.objects.insert((*address, false, 0), event)),
+            What::Announced { address, bytes, .. } => {
+                let (address, end) = (*address, address.saturating_add(*bytes));
+                process.end_announced(address, end);
+                process.objects.insert((address, true, time), event);
+            }
             What::Resized { address, bytes } => {
-                if let Some(Event { what: What::Allocated { bytes: of, .. }, .. }) = process.objects.get_mut(address) {
+                let object = process.objects.get_mut(&(*address, false, 0));
+                if let Some(Event { what: What::Allocated { bytes: of, .. }, .. }) = object {
                     *of = *bytes;
                 }
             }
             What::Untold { start, bytes } => {
                 let (start, end) = (*start, start.saturating_add(*bytes));
-                process.objects.retain(|address, event| {
-                    let bytes = if let What::Allocated { bytes, .. } = event.what { bytes } else { 0 };
-                    *address >= end || address.saturating_add(bytes) <= start
-                });
+                process.objects.retain(|(address, ..), event| *address >= end || object_end(event) <= start);
             }
-            What::Freed { address } => drop(process.objects.remove(address)),
+            What::Freed { address } => match process.objects.remove(&(*address, false, 0)) {
+                Some(block) => process.end_announced(*address, object_end(&block)),
+                None => process.withdraw(*address),
+            },
+            What::Withdrawn { address } => process.withdraw(*address),
             What::ProcessStarted { .. } | What::Counted { .. } | What::PagePlaced { .. } => {}
         }
     }
@@ -97,6 +104,24 @@ impl Process {
         }
     }
 
+    /// Removes the announced objects that are inside of these addresses.
+    fn end_announced(&mut self, start: u64, end: u64) {
+        let within = self.objects.range((start, false, 0)..(end, false, 0));
+        let gone = within.filter(|((_, announced, _), event)| *announced && object_end(event) <= end);
+        let gone: Vec<_> = gone.map(|(key, _)| *key).collect();
+        for key in gone {
+            self.objects.remove(&key);
+        }
+    }
+
+    /// Removes the announced object that begins at an address, the last of several, with those inside of it.
+    fn withdraw(&mut self, address: u64) {
+        let found = self.objects.range((address, true, 0)..=(address, true, u64::MAX)).next_back();
+        if let Some(end) = found.map(|(_, event)| object_end(event)) {
+            self.end_announced(address, end);
+        }
+    }
+
     /// Removes mappings of which nothing is left.
     fn forget_mappings(&mut self, start: u64, end: u64) {
         let covered = |event: &Event| match &event.what {
@@ -110,6 +135,16 @@ impl Process {
         for key in gone {
             self.mappings.remove(&key);
         }
+    }
+}
+
+/// The address after an object.
+fn object_end(event: &Event) -> u64 {
+    match event.what {
+        What::Allocated { address, bytes, .. } | What::Announced { address, bytes, .. } => {
+            address.saturating_add(bytes)
+        }
+        _ => 0,
     }
 }
 
@@ -128,6 +163,29 @@ mod tests {
 
     fn named(name: &str, exec: bool) -> What {
         What::Named { name: name.into(), exec }
+    }
+
+    #[test]
+    fn what_is_inside_of_a_block_ends_with_it() {
+        let mut live_set = LiveSet::default();
+        let stack = StackId(0);
+        let announced = |address, bytes| What::Announced { address, bytes, stack, name: None };
+        let times = |live_set: &LiveSet| live_set.events().map(|event| event.time_ns).collect::<Vec<_>>();
+        let allocated = What::Allocated { address: 0x100, bytes: 0x100, stack };
+        let told = [allocated, announced(0x100, 0x80), announced(0x100, 8), announced(0x180, 8), announced(0x300, 8)];
+        for (what, time) in told.into_iter().zip(1..) {
+            live_set.take(event(time, 7, 7, what));
+        }
+        assert_eq!(times(&live_set), [1, 2, 3, 4, 5]);
+        // The last one that began at this address ends.
+        live_set.take(event(6, 7, 7, What::Withdrawn { address: 0x100 }));
+        assert_eq!(times(&live_set), [1, 2, 4, 5]);
+        live_set.take(event(7, 7, 7, announced(0x100, 0x80)));
+        assert_eq!(times(&live_set), [1, 7, 4, 5]);
+        live_set.take(event(8, 7, 7, What::Freed { address: 0x100 }));
+        assert_eq!(times(&live_set), [5]);
+        live_set.take(event(9, 7, 7, What::Freed { address: 0x300 }));
+        assert_eq!(live_set.events().count(), 0);
     }
 
     #[test]

@@ -182,12 +182,13 @@ fn allocated(address: *mut c_void, bytes: usize, frame: Frame) {
     }
 }
 
-/// Records an object that the heap does not know. Its size is the requested size.
+/// Records an object that the heap does not know, and which may be inside of one that it knows. Its size is the
+/// requested size.
 #[cold]
 pub fn told_by_operator(address: *mut c_void, bytes: usize, frame: Frame) {
     if let Some(mut entered) = enter((address as usize, bytes)) {
         entered.note(address as usize);
-        tell_allocated(&mut entered, address, bytes, frame, bytes <= settings().small_bytes);
+        tell_begun(&mut entered, Kind::Announced, (address, bytes), frame, bytes <= settings().small_bytes);
     }
 }
 
@@ -198,14 +199,26 @@ pub fn told_end_by_operator(address: *mut c_void, bytes: Option<usize>, time: u6
     if let Some(entered) = enter((address as usize, 0)) {
         entered.note(address as usize);
         if bytes.is_none_or(|bytes| bytes > settings().small_bytes) {
-            entered.writer.ring.tell(ring::event(Kind::Freed, time, address as usize, 0));
+            entered.writer.ring.tell(ring::event(Kind::Withdrawn, time, address as usize, 0));
         }
     }
 }
 
 /// Records an object, or counts it.
 #[inline]
-pub fn tell_allocated(entered: &mut Entered, address: *mut c_void, bytes: usize, frame: Frame, is_small: bool) {
+fn tell_allocated(entered: &mut Entered, address: *mut c_void, bytes: usize, frame: Frame, is_small: bool) {
+    tell_begun(entered, Kind::Allocated, (address, bytes), frame, is_small);
+}
+
+/// Records an object by a record of `kind`, or counts it.
+#[inline]
+pub fn tell_begun(
+    entered: &mut Entered,
+    kind: Kind,
+    (address, bytes): (*mut c_void, usize),
+    frame: Frame,
+    is_small: bool,
+) {
     let stack = entered.stack();
     let Writer { ring, walk, .. } = &mut *entered.writer;
     if is_small {
@@ -223,7 +236,7 @@ pub fn tell_allocated(entered: &mut Entered, address: *mut c_void, bytes: usize,
         time = clock::now();
         slot
     };
-    ring.tell(Head { slot, ..ring::event(Kind::Allocated, time, address as usize, bytes) });
+    ring.tell(Head { slot, ..ring::event(kind, time, address as usize, bytes) });
 }
 
 /// Records a reallocation: the old object ends before the call, the new one begins after it.

@@ -339,5 +339,29 @@ int main(int count, char **arguments) {
         printf("object pool %p 9000\n", object);
         NEARSIDE_FREED(object);
     }
+    if (!strcmp(name, "nested")) {
+        // The block ends by free, and what is announced at its start by its own call.
+        char *block = malloc(3300000);
+        printf("object block %p 3300000\n", block);
+        NEARSIDE_ALLOCATED(block, 64);
+        NEARSIDE_FREED(block);
+        NEARSIDE_ALLOCATED(block, 128);
+        free(block);
+    }
+    if (!strcmp(name, "region")) {
+        char *memory = mmap(NULL, 8 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        CHECK(memory != MAP_FAILED);
+        errno = 77;
+        NEARSIDE_NAME_REGION(memory + 4096, 2 << 20, "shared_buffers");
+        NEARSIDE_NAME_REGION(memory + (4 << 20), 100, "an index with a long name, of which the kernel would refuse `this`");
+        NEARSIDE_NAME_REGION(memory + (6 << 20), 0, "nothing");
+        CHECK(errno == 77);
+        printf("object region %p %d\nobject index %p 100\n", memory + 4096, 2 << 20, memory + (4 << 20));
+        char line[512];
+        FILE *maps = fopen("/proc/self/maps", "r");
+        while (fgets(line, sizeof line, maps)) if (strstr(line, "[anon:")) fputs(line, stdout);
+        fclose(maps);
+        NEARSIDE_NAME_REGION(memory + 4096, 2 << 20, NULL);
+    }
     return 0;
 }

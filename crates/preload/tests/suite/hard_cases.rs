@@ -88,7 +88,7 @@ fn signal_handlers_may_come_at_any_moment() {
     let text = told.text();
     let events: u64 = text.trim().strip_prefix("events ").unwrap().parse().unwrap();
     let of_it = |what: &What| match *what {
-        What::Allocated { bytes, .. } => u64::from(bytes == 5000 || bytes == 5001),
+        What::Allocated { bytes, .. } | What::Announced { bytes, .. } => u64::from(bytes == 5000 || bytes == 5001),
         _ => 0,
     };
     let allocated: u64 = told.events.iter().map(|event| of_it(&event.what)).sum();
@@ -227,9 +227,49 @@ fn a_process_may_end_in_the_middle() {
 fn an_allocator_of_its_own_announces_objects() {
     let told = CASES.run(&["pool"]).succeeded();
     let object = &told.printed()["pool"];
-    assert_eq!(told.life(object.address), "AF");
+    assert_eq!(told.life(object.address), "NW");
     let [(bytes, stack)] = told.objects(object.address)[..] else { panic!() };
     assert_eq!((bytes, CASES.function(&told, told.stacks.chain(stack)[0])), (9000, "from_pool".to_owned()));
+}
+
+#[test]
+fn the_end_of_a_block_and_of_what_is_announced_in_it_are_different() {
+    let told = CASES.run(&["nested"]).succeeded();
+    let block = &told.printed()["block"];
+    assert!(told.life(block.address).ends_with("ANWNF"), "{}", told.life(block.address));
+    nothing_is_lost(&told);
+}
+
+#[test]
+fn a_named_region_has_its_name_and_site() {
+    let told = CASES.run(&["region"]).succeeded();
+    nothing_is_lost(&told);
+    let printed = told.printed();
+    let name = |address| {
+        told.events.iter().find_map(|event| match &event.what {
+            What::Announced { address: at, name: Some(name), .. } if *at == address => Some(name.to_string()),
+            _ => None,
+        })
+    };
+    let [region, index] = ["region", "index"].map(|name| &printed[name]);
+    assert_eq!(name(region.address).as_deref(), Some("shared_buffers"));
+    assert_eq!(
+        name(index.address).as_deref(),
+        Some("an index with a long name, of which the kernel would refuse `this`")
+    );
+    assert_eq!((told.life(region.address).as_str(), told.life(index.address).as_str()), ("NW", "N"));
+    let [(bytes, stack)] = told.objects(region.address)[..] else { panic!() };
+    assert_eq!((bytes, CASES.function(&told, told.stacks.chain(stack)[0])), (region.bytes, "main".to_owned()));
+    assert!(!told.events.iter().any(|event| matches!(event.what, What::Announced { bytes: 0, .. })));
+    // The kernel shows it, if it was built with such names.
+    let text = told.text();
+    match text.lines().find(|line| line.contains("[anon:")) {
+        Some(line) => {
+            let wanted = format!("{:x}-{:x} ", region.address, region.address + region.bytes);
+            assert!(line.starts_with(&wanted) && line.ends_with("[anon:shared_buffers]"), "{line}");
+        }
+        None => test_tools::skipped("this kernel has no names of anonymous memory"),
+    }
 }
 
 #[test]
@@ -335,7 +375,7 @@ fn objects_of_operators_that_call_no_malloc_are_told() {
     nothing_is_lost(&told);
     assert!(told.text().ends_with("caught\n"));
     for (name, object) in &told.printed() {
-        assert_eq!(told.life(object.address), "AF", "{name}");
+        assert_eq!(told.life(object.address), "NW", "{name}");
         assert_eq!(told.objects(object.address)[0].0, object.bytes, "{name}");
     }
     let plain = &told.printed()["plain"];
@@ -344,7 +384,7 @@ fn objects_of_operators_that_call_no_malloc_are_told() {
     assert!(names[0].contains("site") && names[1] == "main", "{names:?}");
     // Small objects are counted, and no unrecorded object ends.
     let small = program.run_with(&[], &ObjectOptions { small_bytes: 5000, ..options() }).succeeded();
-    let of_it = |object: &crate::support::Printed| small.life(object.address).contains('A');
+    let of_it = |object: &crate::support::Printed| small.life(object.address).contains('N');
     assert!(!small.printed().values().any(of_it));
     let counted = small.events.iter().any(|event| matches!(event.what, What::Counted { bytes: 1501, .. }));
     assert!(counted, "{:?}", small.events);

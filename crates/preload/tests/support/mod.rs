@@ -138,7 +138,8 @@ impl Told {
             .collect()
     }
 
-    /// The events at an address, in order, as letters: A, R, F, and M and U for mappings that begin there.
+    /// The events at an address, in order, as letters: A, R, F, N and W for announced objects, and M and U for mappings
+    /// that begin there.
     pub fn life(&self, address: u64) -> String {
         self.events.iter().filter_map(|event| letter(&event.what, address)).collect()
     }
@@ -146,7 +147,11 @@ impl Told {
     /// The call chain and size of each object at this address.
     pub fn objects(&self, address: u64) -> Vec<(u64, StackId)> {
         let at = |event: &Event| match event.what {
-            What::Allocated { address: at, bytes, stack } if at == address => Some((bytes, stack)),
+            What::Allocated { address: at, bytes, stack } | What::Announced { address: at, bytes, stack, .. }
+                if at == address =>
+            {
+                Some((bytes, stack))
+            }
             _ => None,
         };
         self.events.iter().filter_map(at).collect()
@@ -158,6 +163,8 @@ fn letter(what: &What, address: u64) -> Option<char> {
         What::Allocated { address: at, .. } if at == address => Some('A'),
         What::Resized { address: at, .. } if at == address => Some('R'),
         What::Freed { address: at } if at == address => Some('F'),
+        What::Announced { address: at, .. } if at == address => Some('N'),
+        What::Withdrawn { address: at } if at == address => Some('W'),
         What::Mapped { start, .. } if start == address => Some('M'),
         What::Unmapped { start, .. } if start == address => Some('U'),
         What::Remapped { start, .. } if start == address => Some('M'),

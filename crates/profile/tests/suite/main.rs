@@ -4,6 +4,7 @@ mod advice;
 mod attribution;
 mod home;
 mod huge_pages;
+mod nested;
 mod output;
 mod properties;
 #[path = "../support/mod.rs"]

@@ -14,6 +14,10 @@ fn any_event() -> impl Strategy<Value = Event> {
     let what = prop_oneof![
         4 => (address.clone(), bytes.clone()).prop_map(|(at, bytes)| allocated(at, bytes, SITE)),
         3 => address.clone().prop_map(freed),
+        2 => (address.clone(), bytes.clone(), prop::option::of("(|a)")).prop_map(|(address, bytes, name)| {
+            What::Announced { address, bytes, stack: SITE, name: name.map(Into::into) }
+        }),
+        1 => address.clone().prop_map(|address| What::Withdrawn { address }),
         1 => (address.clone(), bytes.clone()).prop_map(|(address, bytes)| What::Resized { address, bytes }),
         1 => (address.clone(), bytes.clone(), "(|/lib/a|\\[stack\\]|\\[heap\\])")
             .prop_map(|(at, bytes, name)| mapped(at, bytes, &name, false)),

@@ -210,6 +210,7 @@ pub(crate) fn kind_words(kind: ObjectKind) -> &'static str {
     match kind {
         ObjectKind::Heap => "heap",
         ObjectKind::Static => "static",
+        ObjectKind::Region => "region",
         ObjectKind::MappedFile => "file",
         ObjectKind::BinarySection => "section",
         ObjectKind::Stacks => "stacks",

@@ -135,6 +135,13 @@ fn whats() -> impl Strategy<Value = What> {
         }),
         range().prop_map(|(address, bytes)| What::Resized { address, bytes }),
         any::<u64>().prop_map(|address| What::Freed { address }),
+        (range(), 0..4_u32, option::of(text())).prop_map(|((address, bytes), stack, name)| What::Announced {
+            address,
+            bytes,
+            stack: StackId(stack),
+            name
+        }),
+        any::<u64>().prop_map(|address| What::Withdrawn { address }),
         (range(), any::<u32>(), option::of(any::<u32>())).prop_map(|((address, bytes), node, from)| {
             What::PagePlaced { address, bytes, node: NodeId(node), from: from.map(NodeId) }
         }),
@@ -299,9 +306,9 @@ fn nothing_is_overwritten_and_nothing_foreign_is_a_trace() {
     assert!(refused(&folder.path().join("nothing")).contains("cannot read"));
     let about = folder.path().join("trace.toml");
     let text = fs::read_to_string(&about).unwrap();
-    fs::write(&about, text.replace("format = 3", "format = 4")).unwrap();
-    assert!(refused(folder.path()).contains("is of format 4"));
-    fs::write(&about, "format = 3").unwrap();
+    fs::write(&about, text.replace("format = 4", "format = 5")).unwrap();
+    assert!(refused(folder.path()).contains("is of format 5"));
+    fs::write(&about, "format = 4").unwrap();
     assert!(refused(folder.path()).contains("trace.toml does not describe a trace"));
 }
 

@@ -1,0 +1,42 @@
+//! Objects of any size on nodes.
+
+use crate::boundary::{ErrorOut, call_for};
+use heap::{MAX_NODES, Place};
+use library::Error;
+use std::ffi::{c_int, c_void};
+
+/// `NS_HEAP_LOCAL` and `NS_HEAP_INTERLEAVED` of the header.
+const LOCAL: c_int = -1;
+const INTERLEAVED: c_int = -2;
+
+/// Allocates an object of the heap.
+#[unsafe(no_mangle)]
+pub extern "C" fn ns_heap_alloc(bytes: usize, alignment: usize, place: c_int, error: ErrorOut<'_>) -> *mut c_void {
+    call_for(error, || {
+        let attempt = || format!("allocate {bytes} bytes, aligned to {alignment}, at place {place}");
+        let wrong = |why: &str| Error::Argument { attempt: attempt(), why: why.to_owned() };
+        if !alignment.is_power_of_two() {
+            return Err(wrong("an alignment is a power of two"));
+        }
+        let place = match (place, usize::try_from(place)) {
+            (LOCAL, _) => Place::Local,
+            (INTERLEAVED, _) => Place::Interleaved,
+            (_, Ok(node)) if node < MAX_NODES => Place::On(node),
+            _ => return Err(wrong("it is no node, NS_HEAP_LOCAL or NS_HEAP_INTERLEAVED")),
+        };
+        let object = heap::allocate(bytes, alignment, place);
+        if object.is_null() {
+            let diagnosis = linux::Cause::Other("there is no memory, or no address space, for it".to_owned());
+            let diagnosis = Box::new(diagnosis.into());
+            return Err(Error::Refused { attempt: attempt(), call: "mmap", errno: libc::ENOMEM, diagnosis });
+        }
+        Ok(object.cast())
+    })
+}
+
+/// Frees an object of the heap, in any thread; null is allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ns_heap_free(object: *mut c_void) {
+    // SAFETY: by the contract of all calls it comes from `ns_heap_alloc`; the heap ends the process otherwise.
+    unsafe { heap::free(object.cast()) };
+}
