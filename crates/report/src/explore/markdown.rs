@@ -13,7 +13,9 @@ impl CampaignReport {
         let claims = if claims.is_empty() { String::new() } else { format!("\n{}", table(&CLAIM_HEADINGS, &claims)) };
         let remarks: String = self.remarks().iter().map(|remark| format!("- {}\n", cell(remark))).collect();
         let remarks = if remarks.is_empty() { remarks } else { format!("\n{remarks}") };
-        format!("# {}\n\n{}\n\n{}{claims}{remarks}", cell(&self.title), self.size(), self.times())
+        let about: String = self.about.trim().lines().map(|line| format!("{}\n", cell(line))).collect();
+        let about = if about.is_empty() { about } else { format!("\n{about}") };
+        format!("# {}\n{about}\n{}\n\n{}{claims}{remarks}", cell(&self.title), self.size(), self.times())
     }
 
     /// The times: a row for each combination of the other axes.

@@ -17,8 +17,11 @@ const MOST_HOSTS: usize = 8;
 /// A campaign and its results so far.
 #[derive(Clone, Debug, Serialize)]
 pub struct CampaignReport {
-    /// What it is about.
+    /// What it is about, in a line.
     pub title: String,
+    /// What it is about, at length.
+    #[serde(skip)]
+    pub about: String,
     /// The hash of the campaign's file.
     pub hash: String,
     /// The names of the axes.
@@ -113,6 +116,7 @@ impl CampaignReport {
         };
         Self {
             title: campaign.title.clone(),
+            about: campaign.about.clone(),
             hash: campaign.hash.clone(),
             axes: campaign.axes.iter().map(|axis| axis.name.clone()).collect(),
             columns: campaign.baseline.axes().max(),

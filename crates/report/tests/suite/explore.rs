@@ -7,6 +7,7 @@ use std::path::Path;
 
 const CAMPAIGN: &str = r#"
 title = "two programs, <b>pinned</b>"
+about = "Why, and how."
 seconds = "/seconds"
 runs = { min = 3, max = 3 }
 [metrics]
@@ -103,6 +104,7 @@ fn times_are_a_table_of_markdown() {
     let markdown = report().markdown();
     for line in [
         "# two programs, &lt;b>pinned&lt;/b>",
+        "Why, and how.",
         "6 cells, 15 runs, 1 failed",
         "| app | balancing | sockorder | sequential |",
         "| cg | on | 1.001 s | 1.201 s, +20.0 % (+19.7 % to +20.3 %) |",
