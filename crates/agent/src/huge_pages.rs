@@ -216,7 +216,8 @@ impl Cured {
             }
         }
         let is_small = is_huge(present, &block)? == Some(false);
-        if steps.keep_small && is_small {
+        // A page that belongs on one node as a whole, and was split meanwhile, may be joined again there.
+        if steps.keep_small && is_small && page.whole().is_none() {
             match route.keep_small(&block) {
                 Ok(()) => self.kept_small += 1,
                 Err(error) if error.kind() == io::ErrorKind::Unsupported => self.note(

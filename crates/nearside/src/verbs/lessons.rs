@@ -6,6 +6,7 @@ use machine::{Machine, bounded};
 use object::Object;
 use object::read::ReadCache;
 use placement::Lesson;
+use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use std::error::Error;
 use std::ffi::OsString;
@@ -16,6 +17,8 @@ use std::path::{Path, PathBuf};
 
 /// The file's name.
 const NAME: &str = "lessons.json";
+/// The file that a run locks while it changes the other one.
+const LOCK: &str = "lessons.lock";
 /// Most commands that are remembered: those that were run last.
 const MOST: usize = 500;
 /// Longest command that is remembered, bytes.
@@ -72,18 +75,24 @@ impl Lessons {
 
     /// Keeps what is known about this command now; none to forget it. A damaged file is replaced.
     pub fn write(&self, lesson: Option<Lesson>) -> Result<(), Box<dyn Error>> {
+        if lesson.is_none() && !self.path.exists() {
+            return Ok(());
+        }
+        let folder = self.path.parent().unwrap_or(Path::new("/"));
+        make_folder(folder.parent().unwrap_or(Path::new("/")))?;
+        let folder = PrivateFolder::create(folder, 0o700)?;
+        // Another run that ends now has its lesson, too.
+        let lock = folder.file(LOCK, 0o600)?;
+        flock(&lock, FlockOperation::LockExclusive)?;
         let known = self.entries().unwrap_or_default();
         let others = known.iter().filter(|entry| entry.command != self.command).cloned();
         let own = lesson.map(|lesson| Entry { command: self.command.clone(), lesson });
         let entries: Vec<Entry> = own.into_iter().chain(others).take(MOST).collect();
         if entries == known {
-            return Ok(());
+            Ok(())
+        } else {
+            Ok(folder.replace(NAME, 0o600, &serde_json::to_vec_pretty(&entries)?)?)
         }
-        let folder = self.path.parent().unwrap_or(Path::new("/"));
-        if let Some(parent) = folder.parent() {
-            std::fs::create_dir_all(parent)?;
-        }
-        Ok(PrivateFolder::create(folder, 0o700)?.replace(NAME, 0o600, &serde_json::to_vec_pretty(&entries)?)?)
     }
 
     /// The file of all lessons, for messages.
@@ -98,6 +107,16 @@ impl Lessons {
         let file = PrivateFolder::existing_file(&self.path, Trust::Owners)?;
         Ok(serde_json::from_slice(&bounded::bytes_of(file, MOST_BYTES)?)?)
     }
+}
+
+/// Makes a folder and those above it. Root makes none in the home of another user, to whom it would not belong.
+fn make_folder(folder: &Path) -> Result<(), Box<dyn Error>> {
+    if !folder.is_dir() {
+        let there = folder.ancestors().find(|there| there.exists()).unwrap_or(Path::new("/"));
+        PrivateFolder::open(there, Trust::Owners)?;
+        std::fs::create_dir_all(folder)?;
+    }
+    Ok(())
 }
 
 /// The build ID of a program; of scripts and programs without one the size and time of change.
@@ -150,6 +169,35 @@ mod tests {
         others[0].write(Some(Lesson::FirstTouch)).unwrap();
         own.write(None).unwrap();
         assert_eq!((own.read().unwrap(), others[0].read().unwrap()), (None, Some(Lesson::FirstTouch)));
+    }
+
+    #[test]
+    fn runs_that_end_at_once_lose_no_lesson() {
+        let folder = tempfile::tempdir().unwrap();
+        let named = |number: usize| lessons(folder.path(), &[&number.to_string()], "small-4x2");
+        std::thread::scope(|scope| {
+            for first in (0..100).step_by(25) {
+                let named = &named;
+                scope.spawn(move || {
+                    (first..first + 25).for_each(|number| named(number).write(Some(Lesson::Spread)).unwrap());
+                });
+            }
+        });
+        assert!((0..100).all(|number| named(number).read().unwrap() == Some(Lesson::Spread)));
+    }
+
+    #[test]
+    fn nothing_is_made_in_another_users_folder_nor_to_forget_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        lessons(&folder.path().join("state"), &["a"], "small-4x2").write(None).unwrap();
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+        if !rustix::process::geteuid().is_root() {
+            return test_tools::skipped("only root can give a folder to another user");
+        }
+        std::os::unix::fs::chown(folder.path(), Some(65534), None).unwrap();
+        let error = lessons(&folder.path().join("state"), &["a"], "small-4x2").write(Some(Lesson::Spread)).unwrap_err();
+        assert!(machine::chain(&*error).contains("belongs to another user"), "{error}");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     #[test]

@@ -64,6 +64,10 @@ fn the_agent_makes_grants_and_nothing_is_left_of_them() {
         assert!(lines[0].ends_with("is another user's") && lines[1] == "status 1", "{holder}");
         assert_eq!(lines[2..], ["status 0", "Cpus_allowed_list:\t0-7", "same"], "{holder}");
     });
+    part("two", &|two| {
+        assert!(two.starts_with("status 0\n0::/nearside-grant-") && two.ends_with("\nstatus 0\nsame\n"), "{two}");
+    });
+    part("full", &|full| assert_eq!(full, "0::/\nsame\n"));
     part("moved", &|moved| {
         let lines: Vec<&str> = moved.lines().collect();
         assert_eq!(lines[0], "Cpus_allowed_list:\t0", "{moved}");

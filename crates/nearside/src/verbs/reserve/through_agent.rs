@@ -159,7 +159,7 @@ pub fn enter(arguments: &Enter) -> Result<ExitCode, Box<dyn Error>> {
             .filter(|pid| pid.as_raw_nonzero().get() > 0)
             .ok_or_else(|| UsageError::boxed(format!("{pid} is no process: numbers of processes are above 0")))?,
     };
-    join(&connection, Some(arguments.grant.clone()), process, own_handle().as_ref())?;
+    join(&connection, Some(arguments.grant.clone()), process, own_handle(&arguments.grant).as_ref())?;
     match arguments.command.split_first() {
         None => Ok(ExitCode::SUCCESS),
         Some((program, words)) => Err(become_program(Command::new(program).args(words))),
@@ -172,7 +172,7 @@ pub fn upgrade(arguments: &Upgrade) -> Result<ExitCode, Box<dyn Error>> {
         return Err(UsageError::boxed("an upgrade needs --isolate, --share or --add-node"));
     }
     let upgrade = Call::Upgrade { grant: Some(arguments.grant.clone()), memory: arguments.add_node, controller };
-    let handle = own_handle();
+    let handle = own_handle(&arguments.grant);
     let (answer, _) = call(&connect()?, &upgrade, &handle.iter().collect::<Vec<_>>())?;
     decided(answer, arguments.json)
 }
@@ -181,7 +181,7 @@ pub fn release(arguments: &Release) -> Result<ExitCode, Box<dyn Error>> {
     let record = find(&arguments.grant)?;
     let id = record.grant.id;
     if record.by_agent {
-        let handle = own_handle();
+        let handle = own_handle(&arguments.grant);
         call(&connect()?, &Call::Release { grant: Some(id.to_string()) }, &handle.iter().collect::<Vec<_>>())?;
     } else {
         let removed = Records::lock(&records_folder())?.remove(id);
@@ -240,8 +240,11 @@ fn join(
     call(connection, &Call::Enter { grant }, &files).map(drop)
 }
 
-/// A copy of the handle that this process has inherited from a program with a grant.
-fn own_handle() -> Option<OwnedFd> {
+/// A copy of the handle of this grant, if this process has inherited it from a program with the grant. A handle of another
+/// grant would be refused, also where the caller owns this one.
+fn own_handle(grant: &str) -> Option<OwnedFd> {
+    let own: u32 = env::var(GRANT).ok()?.parse().ok()?;
+    find(grant).ok().filter(|record| record.grant.id == GrantId(own))?;
     let number = env::var(HANDLE).ok()?.parse().ok()?;
     let this = pidfd_open(getpid(), PidfdFlags::empty()).ok()?;
     pidfd_getfd(this, number, PidfdGetfdFlags::empty()).ok()

@@ -41,6 +41,16 @@ nearside reserve run --isolate core --node 1 -- sh -c '
     for by in "env -u NEARSIDE_GRANT_HANDLE" env; do
         setpriv --reuid 65534 --clear-groups $by nearside reserve release $NEARSIDE_GRANT 2>&1; echo "status $?"
     done; grep Cpus_allowed_list /proc/self/status' 2> /dev/null; same
+echo "[two]"
+nearside reserve create --name other > /dev/null; sleep 1000 & member=$!
+M=$member nearside reserve run -- sh -c '
+    nearside reserve enter other --pid $M; echo "status $?"; cat /proc/$M/cgroup; nearside reserve release other; echo "status $?"' 2> /dev/null
+kill $member; same
+echo "[full]"
+mkdir -p $G/full/inner; sleep 1000 & member=$!
+sh -c "echo \$\$ > $G/full/cgroup.procs; exec nearside reserve create --name full --isolate core" > /dev/null
+nearside reserve enter full --pid $member; echo +cpuset > $G/full/cgroup.subtree_control
+nearside reserve release full; cat /proc/$member/cgroup; kill $member; rmdir $G/full/inner $G/full; same
 echo "[moved]"
 nearside reserve run -- sleep 1000 2> /dev/null & tenant=$!; wait_for listed CPU; wait_for grep -q sleep /proc/$tenant/comm; allowed $tenant
 nearside reserve run --isolate core,cache --cpus 0 -- true 2>&1 | grep moves; allowed $tenant; kill $tenant; same
