@@ -1,9 +1,11 @@
-//! What each parser of outside input must hold for any bytes: it never panics, and what else its function says.
+//! What each parser of outside input, and the allocator, must hold for any bytes: it never panics, and what else its
+//! function says.
 //!
 //! `fuzz/` runs them with libFuzzer, for as long as one likes. `tests/seeds.rs` runs them on the seeds of `fuzz/corpus/`
 //! and on some thousand changed ones. bolero would do both, but its plain tests only run the seeds as they are and random
 //! bytes, which most parsers reject at once, and its libFuzzer needs `cargo bolero` to be installed.
 
+mod allocator;
 mod firmware;
 mod grammar;
 mod journal;
@@ -32,6 +34,7 @@ targets! {
     kernel_text: numa_maps, smaps, node_files, cgroup, process;
     recordings: trace, perf_data, spe;
     journal: journal;
+    allocator: allocator;
 }
 
 /// The target of this name.

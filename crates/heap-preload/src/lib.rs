@@ -3,13 +3,40 @@
 //!
 //! No crate may depend on this one, because it contains a `malloc`; a Rust program uses `heap`.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::null_mut;
-use heap::Place;
+use heap::{MAX_NODES, Place};
 
 /// Alignment that suits every type of C.
 const ALIGNMENT: usize = 16;
 const PAGE: usize = 4096;
+
+/// Environment variable that says where objects lie: `local` (also if it is not set), `interleave`, or `node:N`.
+const PLACE_VARIABLE: &CStr = c"NEARSIDE_HEAP";
+
+/// The dynamic linker calls this before the program's own code. Objects of earlier calls are local.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEGIN: extern "C" fn() = begin;
+
+extern "C" fn begin() {
+    // SAFETY: no thread that could change the environment runs yet. The result is null or a C string of the environment.
+    let text: *const c_char = unsafe { libc::getenv(PLACE_VARIABLE.as_ptr()) };
+    if !text.is_null() {
+        // SAFETY: as above.
+        heap::place_all(place(unsafe { CStr::from_ptr(text) }.to_bytes()));
+    }
+}
+
+/// What cannot be understood is local: a library must not end the program that it is loaded into.
+fn place(text: &[u8]) -> Place {
+    let node = text.strip_prefix(b"node:").and_then(|number| core::str::from_utf8(number).ok()?.parse().ok());
+    match node.filter(|node| *node < MAX_NODES) {
+        Some(node) => Place::On(node),
+        None if text == b"interleave" => Place::Interleaved,
+        None => Place::Local,
+    }
+}
 
 /// What a failed call returns: null, with the reason in `errno`.
 #[cold]

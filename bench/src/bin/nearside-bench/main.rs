@@ -6,6 +6,7 @@ mod busy;
 mod campaign_speed;
 mod clock;
 mod cold_build;
+mod heap_speed;
 mod host_time;
 mod lab_speed;
 mod look_speed;
@@ -76,6 +77,8 @@ enum Part {
     Reserve,
     /// The library that reports objects
     Preload,
+    /// The allocator, beside others
+    Heap,
     /// Traces, and perf.data files
     Trace,
     /// Recording of programs, in the lab and on this host
@@ -127,6 +130,7 @@ fn measure(arguments: &Arguments, rows: &mut Vec<Row>) -> Result<(), Error> {
             Part::Campaign => campaign_speed::measure()?,
             Part::Reserve => reserve_speed::measure()?,
             Part::Preload => preload_speed::measure()?,
+            Part::Heap => heap_speed::measure()?,
             Part::Trace => trace_speed::measure()?,
             Part::Record => record_speed::measure()?,
         };

@@ -1,6 +1,7 @@
 //! Options that several verbs share, and what they choose: machines, nodes, policies, parts of a trace.
 
 pub mod candidates;
+pub mod heap;
 pub mod machine_source;
 pub mod places;
 pub mod policy;

@@ -1,5 +1,6 @@
 //! `nearside run`: starts a program under a memory and CPU policy, with numactl's options.
 
+use crate::options::heap::Heap;
 use crate::options::places::{Cpus, Nodes, Places};
 use crate::options::policy::{self, Policy, note};
 use crate::options::shared_memory_policy::SharedMemoryOptions;
@@ -48,10 +49,13 @@ Examples:
   nearside run -N netdev:eth0 -m same ./server                    near the network card
   nearside run --interleave all --huge never ./program
   sudo nearside run --steady ./benchmark                          pinned, without NUMA balancing
+  nearside run --heap -- ./program                                memory of each thread on its node
   nearside run --cgroup /batch --weighted-interleave 0-3 ./program
   nearside run --interleave all --file /dev/shm/pool --length 1G --touch
   nearside run --dump-nodes --file /dev/shm/pool
   nearside run --membind 1 --show                 in numactl's format
+
+Environment: NEARSIDE_HEAP_LIBRARY (the allocator's library, if it is not installed beside nearside).
 
 Exit codes, unless the program runs, which then has its own:
   0  the shared memory has its policy
@@ -96,6 +100,11 @@ pub struct Arguments {
     /// where the system setting is madvise. Without a value: huge pages for a segment that --shm creates
     #[arg(long, short = 'u', value_enum, num_args = 0..=1, default_missing_value = "segment", value_name = "never|always", hide_possible_values = true)]
     huge: Option<Huge>,
+
+    /// Use nearside's allocator, whose objects lie on the node of the thread that allocates them, on all allowed nodes
+    /// page by page, or on one node. It does not place objects if the program has a memory policy of its own
+    #[arg(long, num_args = 0..=1, default_missing_value = "local", value_name = "local|interleave|node:N")]
+    heap: Option<Heap>,
 
     /// Run in this control group (version 2), which is created if missing: a path from the top of the hierarchy, such
     /// as /batch
@@ -181,6 +190,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     if program.is_none() && !arguments.show {
         return Err(UsageError::boxed("no command to run: nearside run OPTIONS -- COMMAND"));
     }
+    let heap = arguments.heap.as_ref().map(|heap| heap.environment(&mut places)).transpose()?;
+    if heap.is_some() && policy.is_some() {
+        note("the program has a memory policy, so its heap does not place objects");
+    }
     if let Some(cpus) = &cpus {
         set_affinity(Tid::CALLER, cpus).map_err(|error| {
             let why = diagnose(Attempt::Run(cpus), error.raw_os_error().unwrap_or_default(), &places.situation);
@@ -197,6 +210,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     };
     let mut command = Command::new(program);
     command.args(arguments.command.iter().skip(1)).envs(tunables.map(|value| (TUNABLES, value)));
+    command.envs(heap.into_iter().flatten());
     if arguments.steady {
         return steady::run(command);
     }

@@ -74,9 +74,13 @@ pub enum ObjectsError {
         why: io::Error,
     },
     /// The library was not found.
-    #[error("there is no {LIBRARY}: searched for {}; set {LIBRARY_VARIABLE} to its path",
+    #[error("there is no {library}: searched for {}; set {variable} to its path",
         places.iter().map(|place| place.display().to_string()).collect::<Vec<_>>().join(", "))]
     NoLibrary {
+        /// Its file name.
+        library: &'static str,
+        /// The environment variable that can have its path.
+        variable: &'static str,
         /// The paths searched.
         places: Vec<PathBuf>,
     },
@@ -140,13 +144,18 @@ pub struct ObjectRings {
 /// Finds the library: next to this program, as built; in `lib/nearside` beside this program's folder, as installed;
 /// or where [`LIBRARY_VARIABLE`] says.
 pub fn library() -> Result<PathBuf, ObjectsError> {
-    let named = std::env::var_os(LIBRARY_VARIABLE).map(PathBuf::from);
+    installed(LIBRARY, LIBRARY_VARIABLE)
+}
+
+/// Likewise for another of nearside's libraries, whose path `variable` may have.
+pub fn installed(library: &'static str, variable: &'static str) -> Result<PathBuf, ObjectsError> {
+    let named = std::env::var_os(variable).map(PathBuf::from);
     let program = std::env::current_exe().unwrap_or_default();
     let folder = program.parent().unwrap_or(Path::new("/"));
-    let built = vec![folder.join(LIBRARY), folder.join("../lib/nearside").join(LIBRARY)];
+    let built = vec![folder.join(library), folder.join("../lib/nearside").join(library)];
     let places = named.map_or(built, |named| vec![named]);
     let found = places.iter().find_map(|place| fs::canonicalize(place).ok());
-    found.ok_or(ObjectsError::NoLibrary { places })
+    found.ok_or(ObjectsError::NoLibrary { library, variable, places })
 }
 
 impl ObjectRings {
@@ -323,7 +332,7 @@ fn is_left_incomplete(path: &Path) -> bool {
 }
 
 /// Whether the dynamic linker takes this for one path: it ends paths at spaces and colons, and replaces `$LIB` and others.
-fn is_one_path(path: &Path) -> bool {
+pub fn is_one_path(path: &Path) -> bool {
     !path.as_os_str().as_encoded_bytes().iter().any(|byte| b" :$".contains(byte))
 }
 

@@ -1,0 +1,133 @@
+//! `nearside run --heap` on this host: unmodified programs with nearside's allocator, alone and recorded.
+
+use std::env;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use trace::{Event, Record, Trace, What};
+
+const PYTHON: &str = "import hashlib, threading
+def work(n): return hashlib.sha256(str({i: [i] * (i % 50) for i in range(n)}).encode()).hexdigest()
+threads = [threading.Thread(target=work, args=(20000,)) for i in range(4)]
+[t.start() for t in threads]; [t.join() for t in threads]; print(work(30000))";
+const PERL: &str =
+    r#"my %h; $h{$_ % 977} .= "x$_" for 1..100000; print join(",", map { length $h{$_} } sort keys %h);"#;
+const SQL: &str = "create table t(a integer primary key, b text);
+with recursive n(i) as (select 1 union all select i + 1 from n where i < 20000) insert into t select i, hex(i * i) from n;
+create index by_b on t(b); select count(*), min(b), max(b) from t;";
+const PROGRAMS: [&[&str]; 3] = [&["python3", "-c", PYTHON], &["perl", "-e", PERL], &["sqlite3", ":memory:", SQL]];
+
+fn nearside() -> Command {
+    let nearside = assert_cmd::cargo::cargo_bin("nearside");
+    let library = nearside.with_file_name("libnearside_heap.so");
+    assert!(library.exists(), "{} is missing: run `cargo build --release --workspace` first", library.display());
+    Command::new(nearside)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn output(command: &mut Command) -> Output {
+    command.stdin(Stdio::null()).env("PYTHONHASHSEED", "0").env("PERL_HASH_SEED", "0").output().unwrap()
+}
+
+fn is_installed(program: &str) -> bool {
+    env::split_paths(&env::var_os("PATH").unwrap_or_default()).any(|folder| folder.join(program).exists())
+}
+
+#[test]
+fn programs_have_the_same_output_with_the_heap() {
+    for program in PROGRAMS {
+        if !is_installed(program[0]) {
+            test_tools::skipped(format_args!("{} is not installed", program[0]));
+            continue;
+        }
+        let alone = output(Command::new(program[0]).args(&program[1..]));
+        assert!(alone.status.success() && !alone.stdout.is_empty(), "{}", text(&alone.stderr));
+        for heap in [&["--heap"][..], &["--heap", "interleave"], &["--heap", "node:0"]] {
+            let with = output(nearside().arg("run").args(heap).arg("--").args(program));
+            assert_eq!((text(&with.stderr), with.status), (String::new(), alone.status), "{heap:?} {program:?}");
+            assert!(with.stdout == alone.stdout, "{heap:?} {program:?}: {}", text(&with.stdout));
+        }
+    }
+}
+
+/// The library is in the program, with the place that was chosen, behind the recorder's and in front of others.
+#[test]
+fn a_program_gets_the_library_and_the_place() {
+    let seen = |before: &str, heap: &[&str]| {
+        let mut command = nearside();
+        command.arg("run").args(heap).args(["--", "sh", "-c", "echo $NEARSIDE_HEAP; grep -c heap.so /proc/self/maps"]);
+        let seen = output(command.env("LD_PRELOAD", before));
+        assert!(seen.status.success(), "{}", text(&seen.stderr));
+        text(&seen.stdout)
+    };
+    for (heap, place) in
+        [(&["--heap"][..], "local"), (&["--heap=interleave"], "interleave"), (&["--heap", "node:0"], "node:0")]
+    {
+        let seen = seen("", heap);
+        let (said, maps) = seen.split_once('\n').unwrap();
+        assert_eq!(said, place);
+        assert!(maps.trim().parse::<u32>().unwrap() > 0, "{seen}");
+    }
+    let refused = |heap: &str| output(nearside().args(["run", "--heap", heap, "--", "true"]));
+    for (heap, says) in [("node:4000", "node 4000"), ("nowhere", "a heap is"), ("node:", "selects nothing")] {
+        let refused = refused(heap);
+        assert_eq!((refused.status.code(), text(&refused.stdout)), (Some(2), String::new()), "{heap}");
+        assert!(text(&refused.stderr).contains(says), "{heap}: {}", text(&refused.stderr));
+    }
+    let missing = output(nearside().args(["run", "--heap", "--", "true"]).env("NEARSIDE_HEAP_LIBRARY", "/nowhere"));
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(text(&missing.stderr).contains("set NEARSIDE_HEAP_LIBRARY to its path"), "{}", text(&missing.stderr));
+}
+
+fn events(folder: &Path) -> Vec<Event> {
+    let trace = Trace::open(folder).unwrap();
+    let event = |record| if let Record::Event(event) = record { Some(event) } else { None };
+    trace.records().unwrap().map(Result::unwrap).filter_map(event).collect()
+}
+
+/// The recorder sees the objects of a program that runs with the heap: each begins and ends, with its site.
+#[test]
+fn a_recorded_program_with_the_heap_has_its_objects() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = "#include <malloc.h>
+        #include <stdio.h>
+        #include <string.h>
+        __attribute__((noinline)) static void *matrix(void) { return malloc(1000003); }
+        int main(void) {
+            char line[4096]; int libraries = 0;
+            FILE *maps = fopen(\"/proc/self/maps\", \"r\");
+            while (fgets(line, sizeof line, maps)) libraries |= strstr(line, \"libnearside_heap\") ? 1 : strstr(line, \"libnearside_preload\") ? 2 : 0;
+            for (int i = 0; i < 100; i++) { char *object = matrix(); object[i] = 1; free(object); }
+            return libraries;
+        }";
+    std::fs::write(folder.path().join("program.c"), format!("#include <stdlib.h>\n{source}")).unwrap();
+    let mut compiler = Command::new("cc");
+    compiler.current_dir(&folder).args([
+        "-O1",
+        "-g",
+        "-fno-builtin",
+        "-fno-optimize-sibling-calls",
+        "program.c",
+        "-o",
+        "program",
+    ]);
+    assert!(compiler.status().unwrap().success());
+    let nested = assert_cmd::cargo::cargo_bin("nearside");
+    let mut record = nearside();
+    record.current_dir(&folder).args(["record", "--source", "none", "-o", "trace", "--"]).arg(nested);
+    let recorded = output(record.args(["run", "--heap", "--", "./program"]));
+    assert_eq!(recorded.status.code(), Some(3), "both libraries: {}", text(&recorded.stderr));
+    let events = events(&folder.path().join("trace"));
+    let begun = |event: &&Event| matches!(event.what, What::Allocated { bytes: 1_000_003, .. });
+    let begun: Vec<&Event> = events.iter().filter(begun).collect();
+    assert_eq!(begun.len(), 100);
+    for begin in begun {
+        let What::Allocated { address, .. } = begin.what else { unreachable!() };
+        let ends = |event: &&Event| {
+            event.time_ns > begin.time_ns && matches!(event.what, What::Freed { address: at } if at == address)
+        };
+        assert!(events.iter().any(|event| ends(&event)), "{begin:?}");
+    }
+}
