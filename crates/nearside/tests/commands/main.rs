@@ -12,6 +12,7 @@ mod documents;
 mod elf_bombs;
 mod explore;
 mod export;
+mod hostile;
 mod hugepages;
 mod json;
 mod manual;
