@@ -1,7 +1,9 @@
 //! Nodes and CPUs in numactl's syntax: `0-3`, `all`, `!0`, `+0-1`, `same`, `netdev:eth0`; and in hwloc's: `l3:0`.
 
-use crate::objects::{ObjectError, Objects};
-use crate::set::{IdSet, SetError};
+use crate::description::Machine;
+use crate::ids::{CpuId, NodeId};
+use crate::objects::{ObjectError, Objects, Part};
+use crate::set::{CpuSet, IdSet, NodeSet, SetError};
 use std::fmt;
 use std::str::FromStr;
 
@@ -212,10 +214,35 @@ impl<T: From<u32> + Into<u32> + Copy> Selection<T> {
     }
 }
 
+impl Selection<CpuId> {
+    /// The CPUs of a machine that is described, not this one: `all`, `!` and `+` refer to all of its CPUs.
+    pub fn of_machine(&self, machine: &Machine) -> Result<CpuSet, SelectionError> {
+        self.resolve(&machine.cpus(), None, |named| match part_of(named, machine)?.cpus {
+            none if none.is_empty() => Err(format!("{named} has no CPUs")),
+            cpus => Ok(cpus),
+        })
+    }
+}
+
+impl Selection<NodeId> {
+    /// The nodes of a machine that is described, not this one: `all`, `!` and `+` refer to all of its nodes.
+    pub fn of_machine(&self, machine: &Machine) -> Result<NodeSet, SelectionError> {
+        let all = machine.nodes.iter().map(|node| node.id).collect();
+        self.resolve(&all, None, |named| Ok(part_of(named, machine)?.nodes))
+    }
+}
+
+fn part_of(named: &Named, machine: &Machine) -> Result<Part, String> {
+    match named {
+        Named::Device(_) => Err("a description of a machine has no devices".to_owned()),
+        Named::Objects(objects) => objects.part(machine).map_err(|error| error.to_string()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{NodeId, NodeSet};
+    use crate::NodeSet;
     use proptest::prelude::*;
 
     fn resolve(text: &str, allowed: &str, before: Option<&str>) -> Result<String, SelectionError> {
@@ -227,6 +254,28 @@ mod tests {
         };
         let selection: Selection<NodeId> = text.parse().unwrap();
         selection.resolve(&set(allowed), before.as_ref(), find).map(|set| set.to_string())
+    }
+
+    #[test]
+    fn parts_of_a_described_machine() {
+        let machine = crate::presets::load("small-4x2").unwrap();
+        let cpus = |text: &str| {
+            let set = text.parse::<Selection<CpuId>>().unwrap().of_machine(&machine);
+            set.map(|set| set.to_string()).map_err(|error| error.to_string())
+        };
+        let nodes = |text: &str| {
+            let set = text.parse::<Selection<NodeId>>().unwrap().of_machine(&machine);
+            set.map(|set| set.to_string()).map_err(|error| error.to_string())
+        };
+        assert_eq!(
+            ["0,5", "node:1", "!0-5", "all", "+7"].map(cpus),
+            ["0,5", "2-3", "6-7", "0-7", "7"].map(|set| Ok(set.to_owned()))
+        );
+        assert_eq!(["2", "node:1", "!0", "pu:6"].map(nodes), ["2", "1", "1-3", "3"].map(|set| Ok(set.to_owned())));
+        // Numbers are taken as they are: whether they exist is another question.
+        assert_eq!(cpus("99"), Ok("99".to_owned()));
+        assert!(cpus("package:9").unwrap_err().contains("no package:9"), "{:?}", cpus("package:9"));
+        assert!(cpus("netdev:eth0").unwrap_err().contains("has no devices"), "{:?}", cpus("netdev:eth0"));
     }
 
     /// Claim 22 of the specification.

@@ -13,6 +13,7 @@ use clap_complete::CompleteEnv;
 use options::usage_error::UsageError;
 use options::user_configuration::UserConfiguration;
 use options::value_error::in_words;
+use report::escape_message;
 use std::error::Error;
 use std::io::Write;
 use std::process::ExitCode;
@@ -68,7 +69,7 @@ fn run() -> Result<ExitCode, Box<dyn Error>> {
             _ => return Err(UsageError::boxed(why)),
         }
     }
-    let Cli { verb, terminal } = parsed.unwrap_or_else(|error| in_words(error).exit());
+    let Cli { verb, terminal } = parsed.unwrap_or_else(|error| exit(&in_words(error)));
     configuration.cache.into_iter().for_each(lab::setup::keep_in);
     verb.run(terminal)
 }
@@ -76,5 +77,16 @@ fn run() -> Result<ExitCode, Box<dyn Error>> {
 /// Prints an error with its causes.
 fn print_error(error: &(dyn Error + 'static)) {
     // With standard error closed there is nowhere to report this.
-    let _ = writeln!(std::io::stderr(), "nearside: {}", machine::chain(error));
+    let _ = writeln!(std::io::stderr(), "nearside: {}", escape_message(&machine::chain(error)));
+}
+
+/// Ends with a message about the command line, which may contain any argument.
+fn exit(error: &clap::Error) -> ! {
+    let text = error.render().to_string();
+    let plain = escape_message(&text);
+    if error.use_stderr() && plain != text {
+        let _ = write!(std::io::stderr(), "{plain}");
+        std::process::exit(error.exit_code());
+    }
+    error.exit()
 }

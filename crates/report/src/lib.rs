@@ -60,7 +60,7 @@ pub use compare::{
 pub use cure::CureReport;
 pub use devices::{DeviceReport, DevicesReport, devices_to_text};
 pub use doctor::{DoctorReport, Finding};
-pub use escape::{escape_name, escape_sentence};
+pub use escape::{escape_json, escape_message, escape_name, escape_sentence};
 pub use family::Family;
 pub use flamegraph::{FlameGraphError, RemoteCost};
 pub use html::{campaign_to_html, comparison_to_html, profile_to_html};

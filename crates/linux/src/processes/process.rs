@@ -236,7 +236,7 @@ fn parse_mapping(line: &str) -> Option<Mapping> {
 
 /// Untrusted text, without characters that would change a terminal or break a picture.
 pub fn printable(text: &str) -> String {
-    text.replace(char::is_control, "\u{fffd}")
+    text.replace(machine::is_obeyed, "\u{fffd}")
 }
 
 /// Parses the text of /proc/PID/status. Missing fields stay empty, as kernels differ.

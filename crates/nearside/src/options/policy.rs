@@ -5,6 +5,7 @@ use crate::options::usage_error::UsageError;
 use clap::Args;
 use linux::{Attempt, MemoryMode, MemoryPolicy, SystemState, diagnose};
 use machine::NodeSet;
+use report::escape_message;
 use std::error::Error;
 use std::io::{self, Write};
 
@@ -90,7 +91,7 @@ impl Policy {
 /// Prints a note that is not an error.
 pub fn note(text: &str) {
     // With standard error closed there is nowhere to report this.
-    let _ = writeln!(io::stderr(), "nearside: {text}");
+    let _ = writeln!(io::stderr(), "nearside: {}", escape_message(text));
 }
 
 /// Sets a policy. A kernel without balancing under it gets the policy without the flag, as with numactl, and a note.

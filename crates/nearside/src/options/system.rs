@@ -1,9 +1,15 @@
 //! The system that a command reads: this one, or a saved one.
 
+use crate::options::process_name::process;
+use crate::options::usage_error::UsageError;
 use clap::Args;
 use linux::{Cause, Pid, Process, ProcessError, SystemState, diagnose_process, without_memory};
 use machine::chain;
+use std::error::Error;
 use std::path::{Path, PathBuf};
+
+/// Why a name cannot be looked up.
+const NO_NAMES: &str = "the processes of a saved system have numbers only";
 
 /// Which system to read.
 #[derive(Clone, Debug, Args)]
@@ -49,6 +55,12 @@ impl System {
     /// Whether the system is live, so that the kernel can be queried.
     pub fn is_live(&self) -> bool {
         self.root == Path::new("/")
+    }
+
+    /// A process by number or, on this system, by a name that only one process has.
+    pub fn named(&self, text: &str) -> Result<Pid, Box<dyn Error>> {
+        let found = if self.is_live() { process(text) } else { text.parse().map_err(|_| NO_NAMES.to_owned()) };
+        found.map(Pid).map_err(UsageError::boxed)
     }
 
     /// Opens one of its processes that has memory.

@@ -1,9 +1,10 @@
 //! Options that select accesses of a trace.
 
+use crate::options::places::{Cpus, Nodes};
 use crate::options::usage_error::UsageError;
 use clap::{Args, ValueEnum};
 use linux::{Pid, Tid};
-use machine::{CpuId, CpuSet, NodeId, NodeSet};
+use machine::{CpuId, CpuSet, Machine, NodeId, NodeSet, SelectionError};
 use profile::{CodeId, Filter, ObjectKind, Predicate, Process, Profile, Thread};
 use report::TraceFacts;
 use std::error::Error;
@@ -60,17 +61,17 @@ pub struct FilterOptions {
     #[arg(long, value_name = "TID,...", value_delimiter = ',')]
     tid: Vec<u32>,
 
-    /// From these CPUs, such as 0-3,8
+    /// From these CPUs of the recorded machine, such as 0-3,8 or l3:0, package:1.core:2
     #[arg(long, value_name = "CPUS")]
-    cpu: Option<CpuSet>,
+    cpu: Option<Cpus>,
 
-    /// From CPUs of these nodes
+    /// From CPUs of these nodes, such as 0,2 or package:1
     #[arg(long, value_name = "NODES")]
-    from_node: Option<NodeSet>,
+    from_node: Option<Nodes>,
 
     /// To memory of these nodes
     #[arg(long, value_name = "NODES")]
-    to_node: Option<NodeSet>,
+    to_node: Option<Nodes>,
 
     /// By functions whose names contain this; =NAME is the whole name
     #[arg(long, value_name = "PART")]
@@ -157,9 +158,11 @@ impl FilterOptions {
         if !self.tid.is_empty() {
             found.push(Predicate::Tid(self.tid.iter().copied().map(Tid).collect()));
         }
-        found.extend(self.cpu.clone().map(Predicate::Cpu));
-        found.extend(self.from_node.clone().map(Predicate::FromNode));
-        found.extend(self.to_node.clone().map(Predicate::ToNode));
+        // What a machine lacks, no access of its traces has; `check` reports what all of them lack.
+        let Parts { cpus, from, to } = self.parts(profile.machine()).unwrap_or_else(|_| Parts::nothing(self));
+        found.extend(cpus.map(Predicate::Cpu));
+        found.extend(from.map(Predicate::FromNode));
+        found.extend(to.map(Predicate::ToNode));
         found.extend(self.by_function.as_ref().map(|name| match name.strip_prefix('=') {
             Some(whole) => Predicate::Function(whole.to_owned()),
             None => Predicate::FunctionContains(name.clone()),
@@ -172,6 +175,16 @@ impl FilterOptions {
         found.extend(self.address.clone().map(Predicate::Address));
         found.extend(self.physical.clone().map(Predicate::Physical));
         Filter(found)
+    }
+
+    /// The CPUs and nodes that the options name on this machine.
+    fn parts(&self, machine: &Machine) -> Result<Parts, SelectionError> {
+        let nodes = |nodes: &Option<Nodes>| nodes.as_ref().map(|nodes| nodes.of_machine(machine)).transpose();
+        Ok(Parts {
+            cpus: self.cpu.as_ref().map(|cpus| cpus.of_machine(machine)).transpose()?,
+            from: nodes(&self.from_node)?,
+            to: nodes(&self.to_node)?,
+        })
     }
 
     /// The selected time of a trace that begins at `start_ns`, ns.
@@ -190,19 +203,27 @@ impl FilterOptions {
 
     /// Checks that everything named in the options exists in one of these traces, even if it has no matching access.
     pub fn check(&self, profiles: &[&Profile]) -> Result<(), Box<dyn Error>> {
-        let missing = self.named().into_iter().find(|named| !profiles.iter().any(|profile| named.is_in(profile)));
+        let parts: Vec<Result<Parts, SelectionError>> =
+            profiles.iter().map(|profile| self.parts(profile.machine())).collect();
+        let known: Vec<&Parts> = parts.iter().flatten().collect();
+        if let (true, Some(Err(error))) = (known.is_empty(), parts.first()) {
+            return Err(UsageError::boxed(format!("on the machine of the trace: {error}")));
+        }
+        let missing = self.named(&known).into_iter().find(|named| !profiles.iter().any(|profile| named.is_in(profile)));
         let who = if profiles.len() == 1 { "the trace has no" } else { "neither trace has a" };
         missing.map_or(Ok(()), |named| Err(UsageError::boxed(format!("{who} {named}"))))
     }
 
     /// Everything that the options name, one by one.
-    fn named(&self) -> Vec<Named<'_>> {
+    fn named(&self, parts: &[&Parts]) -> Vec<Named<'_>> {
         let mut named: Vec<Named> = Vec::new();
         named.extend(self.application.as_deref().map(Named::Application));
         named.extend(self.pid.iter().copied().map(Pid).map(Named::Process));
         named.extend(self.tid.iter().copied().map(Tid).map(Named::Thread));
-        named.extend(self.cpu.iter().flat_map(CpuSet::iter).map(Named::Cpu));
-        named.extend([&self.from_node, &self.to_node].into_iter().flatten().flat_map(NodeSet::iter).map(Named::Node));
+        for Parts { cpus, from, to } in parts {
+            named.extend(cpus.iter().flat_map(CpuSet::iter).map(Named::Cpu));
+            named.extend([from, to].into_iter().flatten().flat_map(NodeSet::iter).map(Named::Node));
+        }
         named.extend(self.by_function.as_deref().map(|name| match name.strip_prefix('=') {
             Some(whole) => Named::Function(whole),
             None => Named::PartOfFunction(name),
@@ -252,6 +273,25 @@ impl FilterOptions {
         ];
         words.extend(valued.into_iter().filter_map(|(name, value)| Some(format!("{name} {}", value?))));
         words
+    }
+}
+
+/// The CPUs and nodes that options name on one machine; `None` without the option.
+struct Parts {
+    cpus: Option<CpuSet>,
+    from: Option<NodeSet>,
+    to: Option<NodeSet>,
+}
+
+impl Parts {
+    /// Nothing of what the options name.
+    fn nothing(options: &FilterOptions) -> Self {
+        let none = |nodes: &Option<Nodes>| nodes.as_ref().map(|_| NodeSet::new());
+        Self {
+            cpus: options.cpu.as_ref().map(|_| CpuSet::new()),
+            from: none(&options.from_node),
+            to: none(&options.to_node),
+        }
     }
 }
 

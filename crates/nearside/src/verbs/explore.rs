@@ -2,6 +2,7 @@
 
 use crate::explore::{Boots, Session, openmp_variables, slurm_script};
 use crate::interrupt::interrupted;
+use crate::options::policy::note;
 use crate::options::usage_error::UsageError;
 use crate::output;
 use crate::output::json;
@@ -12,7 +13,6 @@ use std::collections::BTreeSet;
 use std::error::Error;
 use std::ffi::OsString;
 use std::fs;
-use std::io::Write;
 use std::iter::successors;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -325,8 +325,7 @@ impl Arguments {
 
     fn say(&self, text: &str) {
         if !self.quiet {
-            // With standard error closed there is nowhere to report this.
-            let _ = writeln!(std::io::stderr(), "nearside: {text}");
+            note(text);
         }
     }
 

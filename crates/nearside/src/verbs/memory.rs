@@ -6,7 +6,7 @@ use crate::output;
 use crate::output::watch::Watch;
 use crate::process::residences::{is_gone, mappings};
 use clap::{Args, ValueEnum};
-use linux::{Cgroups, Pid, Process, nodes, system_events};
+use linux::{Cgroups, Process, nodes, system_events};
 use report::{CgroupReport, History, MemoryReport, MemoryText, NodeMemory, OpenMetrics, ProcessMemory, is_numa_event};
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -36,9 +36,9 @@ Exit codes:
   1  something could not be read, such as another user's process
   2  the command line is wrong, or there is no such control group")]
 pub struct Arguments {
-    /// Processes to show as well
+    /// Processes to show as well: their numbers, or names that only one process has
     #[arg(value_name = "PID")]
-    pids: Vec<u32>,
+    pids: Vec<String>,
 
     /// A control group (version 2) to show as well, by its path from the top of the hierarchy
     #[arg(long, value_name = "PATH")]
@@ -106,8 +106,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn opened(system: &System, pids: &[u32]) -> Result<Vec<Process>, Box<dyn Error>> {
-    pids.iter().map(|pid| Ok(system.process(Pid(*pid))?)).collect()
+fn opened(system: &System, pids: &[String]) -> Result<Vec<Process>, Box<dyn Error>> {
+    pids.iter().map(|pid| Ok(system.process(system.named(pid)?)?)).collect()
 }
 
 /// One reading. Processes that have ended are removed from the list.

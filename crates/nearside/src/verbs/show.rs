@@ -1,13 +1,11 @@
 //! `nearside show`: where the memory of a process is and why; or the machine's memory.
 
-use crate::options::process_name::process;
 use crate::options::system::System;
-use crate::options::usage_error::UsageError;
 use crate::output::watch::Watch;
 use crate::process::residences::{is_gone, mappings};
 use clap::Args;
 use linux::{
-    CgroupError, Cgroups, EffectiveCpuset, NodeError, NodePages, NodeState, Pid, PolicyMark, Process, Switch, nodes,
+    CgroupError, Cgroups, EffectiveCpuset, NodeError, NodePages, NodeState, PolicyMark, Process, Switch, nodes,
     online_nodes, printable, threads, total_pages,
 };
 use machine::{NodeId, NodeSet, PciDevice, chain};
@@ -55,15 +53,11 @@ pub struct Arguments {
     system: System,
 }
 
-/// Why a name cannot be looked up.
-const NO_NAMES: &str = "the processes of a saved system have numbers only";
-
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let Arguments { pid, json, watch, system } = arguments;
     match pid {
         Some(pid) => {
-            let found = if system.is_live() { process(pid) } else { pid.parse().map_err(|_| NO_NAMES.to_owned()) };
-            let process = system.process(Pid(found.map_err(UsageError::boxed)?))?;
+            let process = system.process(system.named(pid)?)?;
             let mut seen = false;
             watch.print(|| match look_at(system, &process) {
                 // A process that ends under --watch is no error.

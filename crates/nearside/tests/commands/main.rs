@@ -13,6 +13,7 @@ mod elf_bombs;
 mod explore;
 mod export;
 mod heap;
+mod hostile;
 mod hugepages;
 mod json;
 mod manual;

@@ -186,6 +186,15 @@ fn filters_leave_what_they_say() {
     for whole in wholes {
         assert_eq!(samples(whole), all, "{whole:?}");
     }
+    // Parts of the recorded machine, in the grammar of `run`.
+    for (part, numbers) in [
+        (["--cpu", "node:0"], ["--from-node", "0"]),
+        (["--cpu", "node:1-3"], ["--cpu", "2-7"]),
+        (["--from-node", "!0"], ["--from-node", "1-3"]),
+        (["--to-node", "node:1-"], ["--to-node", "1-3"]),
+    ] {
+        assert_eq!(samples(&part), samples(&numbers), "{part:?}");
+    }
     let nothing: [&[&str]; 3] =
         [&["--kind", "stacks"], &["--physical", "0-1000"], &["--to-node", "3", "--from-node", "0"]];
     for filter in nothing {
@@ -206,6 +215,9 @@ fn filters_leave_what_they_say() {
         refused(&[&["report", &trace][..], filter].concat(), 2, &format!("the trace has {says}"));
     }
     refused(&["diff", &trace, &trace, "--cpu", "99"], 2, "neither trace has a CPU 99");
+    let missing = "on the machine of the trace: no node:9";
+    refused(&["report", &trace, "--cpu", "node:9"], 2, missing);
+    refused(&["diff", &trace, &trace, "--to-node", "node:9"], 2, missing);
     let unknown = nearside(&["report", &trace, "--wrapper", "no_such"]);
     assert!(unknown.code == 0 && unknown.err.contains("--wrapper no_such changes nothing"), "{}", unknown.err);
     // Rates refer to the selected time.

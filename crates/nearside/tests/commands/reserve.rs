@@ -76,6 +76,9 @@ fn what_no_machine_can_do_is_a_wrong_command_line() {
         (&["--cpus", "99"], "no CPU 99: this machine has CPUs 0-47"),
         (&["--cpus", "0,6"], "CPUs 0,6 are of nodes 0-1"),
         (&["--node", "9"], "no node 9: this machine has node 0-7"),
+        (&["--node", "0-1"], "--node takes one node, and `0-1` is 0-1"),
+        (&["--cpus", "node:9"], "no node:9"),
+        (&["--zone", "package:9"], "no package:9"),
         (&["--node", "1", "--local"], "cannot be used with"),
         (&["--cores", "1", "--cpus", "2"], "cannot be used with"),
         (&["--bandwidth", "0"], "a bandwidth is above 0, unlike `0`"),
@@ -93,6 +96,17 @@ fn what_no_machine_can_do_is_a_wrong_command_line() {
         let text = refused(2, &words(&check(more)));
         assert!(text.contains(said), "{more:?}: {text}");
     }
+}
+
+#[test]
+fn parts_of_a_machine_are_named_as_for_run() {
+    let same = |part: &[&str], numbers: &[&str]| {
+        let [part, numbers] = [part, numbers].map(|more| answered(0, &words(&check(more))));
+        assert_eq!(part, numbers);
+    };
+    same(&["--cpus", "node:1.core:0-1"], &["--cpus", "6-7"]);
+    same(&["--node", "node:2"], &["--node", "2"]);
+    same(&["--zone", "node:3", "--keep-back", "node:3.core:0"], &["--zone", "18-23", "--keep-back", "18"]);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use super::links::Points;
 use super::scene::{Rect, Scene, Shape, Style};
+use crate::escape::is_odd;
 
 /// From near to far; colour-blind safe because it also darkens.
 const HEAT: [[f64; 3]; 4] = [[233.0, 241.0, 236.0], [247.0, 217.0, 160.0], [219.0, 133.0, 84.0], [150.0, 58.0, 52.0]];
@@ -194,7 +195,7 @@ fn escape(text: &str) -> String {
             '"' => escaped += "&quot;",
             '\'' => escaped += "&#39;",
             '\t' | '\n' | '\r' => escaped.push(' '),
-            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => escaped.push(char::REPLACEMENT_CHARACTER),
+            c if is_odd(c) => escaped.push(char::REPLACEMENT_CHARACTER),
             c => escaped.push(c),
         }
     }

@@ -3,6 +3,7 @@
 use super::facts::{Alike, Facts};
 use super::units;
 use crate::columns;
+use crate::escape::plain;
 use machine::{CacheKind, Link, LinkDirection, Machine, NodeId, Sharing, Source};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Display;
@@ -16,9 +17,9 @@ const MOST_WRAPPED: usize = 4;
 
 pub(super) fn machine(machine: &Machine) -> String {
     let facts = Facts::new(machine);
-    let mut text = machine.name.clone();
+    let mut text = plain(&machine.name);
     if !machine.description.is_empty() {
-        append!(text, ": {}", machine.description);
+        append!(text, ": {}", plain(&machine.description));
     }
     append!(text, "\n{}\n", facts.summary());
     nodes(&mut text, &facts);

@@ -12,7 +12,7 @@ use agent::{Agent, Configuration, Journal, KernelBalancing, ONE_NODE, Options, P
 use linux::{Pid, PrivateFolder, PrivateFolderError, Process, Trust, process_cpu_time};
 use machine::{Machine, chain};
 use observe::Target;
-use report::{StatusMetrics, prometheus};
+use report::{StatusMetrics, escape_message, prometheus};
 use sd_notify::NotifyState;
 use std::error::Error;
 use std::io::Write;
@@ -210,7 +210,7 @@ fn own_cpu_time_s() -> f64 {
 
 /// Writes to the service's standard error, usually systemd's journal.
 pub fn note(text: &str) {
-    for line in text.lines() {
+    for line in escape_message(text).lines() {
         // With standard error closed there is nowhere to report this.
         let _ = writeln!(std::io::stderr(), "nearside agent: {line}");
     }

@@ -5,6 +5,7 @@ mod in_lab;
 use crate::interrupt::interrupted;
 use crate::options::candidates;
 use crate::options::machine_source;
+use crate::options::policy::note;
 use crate::options::thresholds::ThresholdOptions;
 use crate::options::usage_error::UsageError;
 use crate::output;
@@ -19,7 +20,6 @@ use machine::Machine;
 use report::{CompareReport, Comparison, comparison_to_html};
 use std::error::Error;
 use std::ffi::OsString;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -155,8 +155,7 @@ fn here(arguments: &Arguments) -> Result<(Comparison, Machine), Box<dyn Error>> 
     let host = Host { machine, simulated, nearside: std::env::current_exe()? };
     let say = |text: &str| {
         if !arguments.quiet {
-            // With standard error closed there is nowhere to report this.
-            let _ = writeln!(std::io::stderr(), "nearside: {text}");
+            note(text);
         }
     };
     let so_far = |comparison: &Comparison| {

@@ -4,7 +4,7 @@ use super::options::RecordOptions;
 use crate::output;
 use crate::output::json;
 use observe::Recorded;
-use report::{RecordLoss, RecordReport, RecordSource};
+use report::{RecordLoss, RecordReport, RecordSource, escape_message};
 use std::error::Error;
 use std::io::Write;
 use std::path::Path;
@@ -39,7 +39,7 @@ pub fn tell(
     };
     if !options.quiet {
         // With standard error closed there is nowhere to report this.
-        let _ = write!(std::io::stderr(), "{report}");
+        let _ = write!(std::io::stderr(), "{}", escape_message(&report.to_string()));
     }
     if let Some(json) = json {
         output::write_to(&json::document(&report)?, json)?;

@@ -1,9 +1,11 @@
 //! The machine and the rules by which requests are decided.
 
+use super::request_options::cpus_of;
 use crate::options::machine_source;
+use crate::options::places::Cpus;
 use crate::options::usage_error::UsageError;
 use clap::{Args, ValueEnum};
-use machine::{CpuSet, Mistake, bounded};
+use machine::{Machine, Mistake, bounded};
 use reserve::{Asker, Control, Facts, Ledger, Plan, Refusal, Rule, Rules, Throttle, Zone};
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -24,13 +26,13 @@ pub struct MachineOptions {
     #[arg(long, value_enum, default_value_t = RuleName::Forecast)]
     rule: RuleName,
 
-    /// Grants are made of these CPUs only
+    /// Grants are made of these CPUs only, such as 0-3,8 or package:1
     #[arg(long, value_name = "CPUS")]
-    zone: Option<CpuSet>,
+    zone: Option<Cpus>,
 
     /// No grant gets these CPUs
-    #[arg(long, value_name = "CPUS", default_value = "", hide_default_value = true)]
-    keep_back: CpuSet,
+    #[arg(long, value_name = "CPUS")]
+    keep_back: Option<Cpus>,
 
     /// Leave programs without isolation where they are, also in the way of the request
     #[arg(long)]
@@ -72,8 +74,16 @@ impl MachineOptions {
     /// Whether all is as without options.
     pub fn is_default(&self) -> bool {
         let rules = self.rule == RuleName::Forecast && self.throttle == ThrottleName::Duty;
-        let zone = self.zone.is_none() && self.keep_back.is_empty();
+        let zone = self.zone.is_none() && self.keep_back.is_none();
         self.is_this() && rules && zone && !self.keep_tenants && !self.without_directory
+    }
+
+    /// The machine.
+    pub fn machine(&self) -> Result<Machine, Box<dyn Error>> {
+        Ok(match &self.machine {
+            Some(from) => machine_source::read(Some(from))?,
+            None => machine_source::running()?.0,
+        })
     }
 
     /// The machine with its grants.
@@ -84,7 +94,8 @@ impl MachineOptions {
             ThrottleName::Hardware => Throttle::Hardware,
         };
         let rule = if self.rule == RuleName::Seed { Rule::Seed } else { Rule::Forecast };
-        let zone = Zone { cpus: self.zone.clone(), keep_back: self.keep_back.clone() };
+        let cpus = |cpus: &Option<Cpus>| cpus.as_ref().map(|cpus| cpus_of(cpus, &|| self.machine())).transpose();
+        let zone = Zone { cpus: cpus(&self.zone)?, keep_back: cpus(&self.keep_back)?.unwrap_or_default() };
         let (keep_tenants, without_directory) = (self.keep_tenants, self.without_directory);
         let rules = Rules { zone, rule, keep_tenants, without_directory };
         match &self.after {
@@ -113,11 +124,7 @@ impl MachineOptions {
     }
 
     fn empty(&self, rules: Rules, control: Control) -> Result<Ledger, Box<dyn Error>> {
-        let machine = match &self.machine {
-            Some(from) => machine_source::read(Some(from))?,
-            None => machine_source::running()?.0,
-        };
-        let facts = Facts::new(machine, control);
+        let facts = Facts::new(self.machine()?, control);
         let unknown = rules.zone.unknown(&facts);
         if unknown.is_empty() {
             return Ok(Ledger::new(Arc::new(facts), rules));

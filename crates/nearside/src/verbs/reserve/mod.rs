@@ -169,7 +169,7 @@ fn asker() -> Asker {
 }
 
 fn check(arguments: &Check) -> Result<ExitCode, Box<dyn Error>> {
-    let request = arguments.request.request()?;
+    let request = arguments.request.request(|| arguments.machine.machine())?;
     let asker = asker();
     let ledger = arguments.machine.ledger(&asker)?;
     let ledger = if arguments.machine.is_this() { run::with_grants(ledger) } else { ledger };

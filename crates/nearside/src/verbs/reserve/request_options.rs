@@ -1,8 +1,9 @@
 //! A request as options of the command line.
 
+use crate::options::places::{Cpus, Nodes};
 use crate::options::usage_error::UsageError;
 use clap::{Args, ValueEnum};
-use machine::{CpuSet, NodeId, size};
+use machine::{CpuSet, Machine, NodeId, size};
 use reserve::{Cores, Isolation, Memory, Part, Preference, ReadWrite, Request, parse_bandwidth};
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -14,13 +15,13 @@ pub struct RequestOptions {
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "cpus")]
     cores: u32,
 
-    /// The cores of these CPUs instead
+    /// The cores of these CPUs instead, such as 0-3,8 or l3:0, package:1.core:2
     #[arg(long, value_name = "CPUS")]
-    cpus: Option<CpuSet>,
+    cpus: Option<Cpus>,
 
-    /// Memory of this node [default: the best for --prefer]
+    /// Memory of this node, such as 1 or package:1 [default: the best for --prefer]
     #[arg(long, value_name = "NODE")]
-    node: Option<u32>,
+    node: Option<Nodes>,
 
     /// Memory of the node of its cores
     #[arg(long, conflicts_with = "node")]
@@ -92,8 +93,11 @@ enum Prefer {
 }
 
 impl RequestOptions {
-    /// The request. Fails if it breaks a rule that holds on every machine.
-    pub fn request(&self) -> Result<Request, Box<dyn Error>> {
+    /// The request, for this machine, which is read only if an option names a part of it. Fails if it breaks a rule that
+    /// holds on every machine.
+    pub fn request(&self, machine: impl Fn() -> Result<Machine, Box<dyn Error>>) -> Result<Request, Box<dyn Error>> {
+        let cpus = self.cpus.as_ref().map(|cpus| cpus_of(cpus, &machine)).transpose()?;
+        let node = self.node.as_ref().map(|node| node_of(node, &machine)).transpose()?;
         let part = |isolate: &Isolate| match isolate {
             Isolate::Core => Part::Core,
             Isolate::Cache => Part::Cache,
@@ -104,10 +108,10 @@ impl RequestOptions {
         let rate = |rate: Option<f64>| rate.unwrap_or(0.0);
         let is_stated = self.bandwidth.or(self.write_bandwidth).is_some();
         let both = ReadWrite { read: rate(self.bandwidth), write: rate(self.write_bandwidth) };
-        let memory = self.node.map(|node| Memory::Node(NodeId(node)));
+        let memory = node.map(Memory::Node);
         let request = Request {
             name: self.name.clone(),
-            cores: self.cpus.clone().map_or(Cores::Any(self.cores), Cores::These),
+            cores: cpus.map_or(Cores::Any(self.cores), Cores::These),
             memory: memory.unwrap_or(if self.local { Memory::Local } else { Memory::Any }),
             bytes: self.bytes,
             isolate: Isolation::from_parts(&parts, self.cache_ways).map_err(UsageError::boxed)?,
@@ -128,5 +132,19 @@ impl RequestOptions {
         }
         let words: Vec<String> = broken.iter().map(|broken| broken.rule.clone()).collect();
         Err(UsageError::boxed(words.join("\n")))
+    }
+}
+
+/// The CPUs that an option names on this machine.
+pub fn cpus_of(cpus: &Cpus, machine: &impl Fn() -> Result<Machine, Box<dyn Error>>) -> Result<CpuSet, Box<dyn Error>> {
+    cpus.of_machine(&machine()?).map_err(UsageError::boxed)
+}
+
+/// The one node that an option names on this machine.
+fn node_of(nodes: &Nodes, machine: &impl Fn() -> Result<Machine, Box<dyn Error>>) -> Result<NodeId, Box<dyn Error>> {
+    let named = nodes.of_machine(&machine()?).map_err(UsageError::boxed)?;
+    match (named.first(), named.len()) {
+        (Some(node), 1) => Ok(node),
+        _ => Err(UsageError::boxed(format!("--node takes one node, and `{nodes}` is {named}"))),
     }
 }

@@ -73,7 +73,7 @@ pub fn records_folder() -> PathBuf {
 }
 
 pub fn run(arguments: &Run, asker: &Asker) -> Result<ExitCode, Box<dyn Error>> {
-    let request = arguments.request.request()?;
+    let request = arguments.request.request(|| arguments.machine.machine())?;
     if !arguments.limit.is_empty() && !request.isolate.controller {
         return Err(UsageError::boxed("--limit keeps a guarded controller: it goes with --isolate controller"));
     }

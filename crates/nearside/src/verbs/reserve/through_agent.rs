@@ -3,13 +3,14 @@
 use super::REFUSED;
 use super::request_options::RequestOptions;
 use super::run::{SYSTEM_FOLDER, records_folder};
+use crate::options::machine_source;
 use crate::options::policy::note;
 use crate::options::usage_error::UsageError;
 use crate::output::{self, json};
 use agent::broker::{Answer, Call, CallError, Connection};
 use agent::grants::{GrantRecord, Records, read_records};
 use clap::{Args, ValueEnum};
-use machine::NodeId;
+use machine::{Machine, NodeId};
 use reserve::{GrantId, Memory, Refusal, Request};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
@@ -136,8 +137,13 @@ fn connect() -> Result<Connection, CallError> {
     Connection::open(Path::new(SYSTEM_FOLDER))
 }
 
+/// The agent makes grants of this machine only.
+fn this_machine() -> Result<Machine, Box<dyn Error>> {
+    Ok(machine_source::running()?.0)
+}
+
 pub fn create(arguments: &Create) -> Result<ExitCode, Box<dyn Error>> {
-    let request = arguments.request.request()?;
+    let request = arguments.request.request(this_machine)?;
     if request.name.is_none() {
         return Err(UsageError::boxed("a grant that stays needs a name: --name NAME"));
     }
@@ -146,7 +152,7 @@ pub fn create(arguments: &Create) -> Result<ExitCode, Box<dyn Error>> {
 }
 
 pub fn adopt(arguments: &Adopt) -> Result<ExitCode, Box<dyn Error>> {
-    let request = Box::new(arguments.request.request()?);
+    let request = Box::new(arguments.request.request(this_machine)?);
     let (answer, _) = call(&connect()?, &Call::Adopt { request, cgroup: arguments.cgroup.clone() }, &[])?;
     decided(answer, arguments.json)
 }
