@@ -177,7 +177,8 @@ portable:
 uninstall:
 	rm -f $(root)/bin/nearside $(root)/bin/nearside-workloads
 	rm -rf $(root)/lib/nearside
-	rm -f $(root)/include/nearside.h $(root)/include/nearside-numa-compat.h $(root)/lib/pkgconfig/nearside.pc $(root)/share/man/man3/libnearside.3
+	rm -f $(root)/include/nearside.h $(root)/include/nearside-numa-compat.h $(root)/include/nearside-memory-resource.hpp
+	rm -f $(root)/lib/pkgconfig/nearside.pc $(root)/share/man/man3/libnearside.3
 	rm -f $(root)/lib/libnearside.so.1 $(root)/lib/libnearside.so $(root)/lib/libnearside.a
 	rm -f $(root)/share/man/man1/nearside.1 $(root)/share/man/man1/nearside-*.1
 	rm -f $(root)/share/bash-completion/completions/nearside

@@ -36,7 +36,7 @@ impl FromStr for Heap {
         match text {
             "local" => Ok(Self::Local),
             "interleave" => Ok(Self::Interleave),
-            _ => match text.strip_prefix("node:") {
+            _ => match text.strip_prefix("node:").filter(|node| !node.is_empty()) {
                 Some(node) => node.parse().map(Self::Node).map_err(|error| format!("{error}")),
                 None => Err("a heap is `local`, `interleave` or `node:N`; write `--` before the command".to_owned()),
             },
@@ -56,7 +56,7 @@ impl Heap {
                     (Some(node), 1) => format!("node:{node}"),
                     _ => {
                         return Err(UsageError::boxed(format!(
-                            "a heap is on one node, not on {set}: use --interleave"
+                            "a heap is on one node, not on {set}: use --heap interleave"
                         )));
                     }
                 }

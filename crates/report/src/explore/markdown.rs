@@ -15,7 +15,11 @@ impl CampaignReport {
         let remarks = if remarks.is_empty() { remarks } else { format!("\n{remarks}") };
         let about: String = self.about.trim().lines().map(|line| format!("{}\n", cell(line))).collect();
         let about = if about.is_empty() { about } else { format!("\n{about}") };
-        format!("# {}\n{about}\n{}\n\n{}{claims}{remarks}", cell(&self.title), self.size(), self.times())
+        let common = self.axes.iter().enumerate().filter(|(index, _)| !self.differs(*index));
+        let label = |index: usize| self.cells.first().map_or("", |first| first.labels[index].as_str());
+        let common: String = common.map(|(index, axis)| format!(", {axis} {}", label(index))).collect();
+        let size = cell(&format!("{}{common}", self.size()));
+        format!("# {}\n{about}\n{size}\n\n{}{claims}{remarks}", cell(&self.title), self.times())
     }
 
     /// The times: a row for each combination of the other axes.
