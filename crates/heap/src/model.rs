@@ -196,6 +196,10 @@ pub fn run(calls: impl IntoIterator<Item = (usize, Call)>) {
 
 /// Checks that the memory of all sequences so far has returned: objects with a mapping of their own are unmapped, and
 /// segments wait for the next heaps. No other code of the process may use the heap meanwhile.
+///
+/// # Panics
+///
+/// If memory is left.
 pub fn check_counts() {
     let mapped = mapped_bytes();
     assert!(mapped.is_multiple_of(SEGMENT_BYTES), "{mapped} bytes are left mapped");

@@ -17,17 +17,7 @@ impl Sweep<'_> {
             What::ProcessStarted { parent } => self.start_process(*time_ns, *pid, *parent),
             What::ThreadStarted => self.start_thread(*time_ns, *pid, *tid),
             What::ThreadEnded => self.end_thread(*time_ns, *pid, *tid),
-            What::Named { name, exec } => {
-                let thread = self.thread(*pid, *tid);
-                let process = self.threads[thread.index()].process;
-                self.threads[thread.index()].name = Some(name.clone());
-                if *exec || pid.0 == tid.0 {
-                    self.processes[process.index()].name = Some(name.clone());
-                }
-                if *exec {
-                    self.clear(process, *time_ns);
-                }
-            }
+            What::Named { name, exec } => self.name(*time_ns, (*pid, *tid), name, *exec),
             What::Mapped { start, bytes, offset, name, file, .. } => {
                 if let Some(last) = last(*start, *bytes) {
                     let file = File { name: name.clone(), identity: file.clone() };
@@ -95,6 +85,19 @@ impl Sweep<'_> {
                 self.placements.push(placed);
                 self.spaces[process.index()].pages.insert(*address, (address.saturating_add(*bytes), *node));
             }
+        }
+    }
+
+    /// A thread has a new name, and another program if it is of an `exec`.
+    fn name(&mut self, time_ns: u64, (pid, tid): (Pid, Tid), name: &Arc<str>, exec: bool) {
+        let thread = self.thread(pid, tid);
+        let process = self.threads[thread.index()].process;
+        self.threads[thread.index()].name = Some(name.clone());
+        if exec || pid.0 == tid.0 {
+            self.processes[process.index()].name = Some(name.clone());
+        }
+        if exec {
+            self.clear(process, time_ns);
         }
     }
 

@@ -64,7 +64,8 @@ pub fn escape_json(json: String) -> String {
     let mut escaped = String::with_capacity(json.len());
     for c in json.chars() {
         if is_raw(c) {
-            c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| escaped += &format!("\\u{unit:04x}"));
+            let unit = |unit: &u16| format!("\\u{unit:04x}");
+            escaped.extend(c.encode_utf16(&mut [0; 2]).iter().map(unit));
         } else {
             escaped.push(c);
         }

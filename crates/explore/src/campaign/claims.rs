@@ -174,22 +174,22 @@ fn mean_ratio(results: &Results, metric: &str, pairs: &[(&Cell, &Cell)]) -> Opti
 fn effect_result(results: &Results, effect: &Effect, compared: &[Compared]) -> EffectResult {
     let lowest: Vec<Option<&Cell>> =
         compared.iter().map(|(_, against)| lowest(results, &effect.metric, against)).collect();
-    let pair = |((of, against), lowest): (&Compared, &Option<&Cell>)| Pair {
+    let pair = |((of, against), lowest): (&Compared, Option<&Cell>)| Pair {
         of: of.name.clone(),
         against: lowest.or(against.first().copied()).map(|cell| cell.name.clone()).unwrap_or_default(),
         ratio: lowest.and_then(|lowest| mean_ratio(results, &effect.metric, &[(*of, lowest)])),
     };
-    let pairs: Vec<Pair> = compared.iter().zip(&lowest).map(pair).collect();
+    let pairs: Vec<Pair> = compared.iter().zip(lowest.iter().copied()).map(pair).collect();
     let known: Option<Vec<(&Cell, &Cell)>> =
         compared.iter().zip(&lowest).map(|((of, _), lowest)| Some((*of, (*lowest)?))).collect();
     let ratio = known.and_then(|known| mean_ratio(results, &effect.metric, &known));
     let claim = |ratio: &Option<Estimate>| ratio.as_ref().map_or(Claim::NoData, |ratio| effect.expect.ratio(ratio));
     let badness = |pair: &Pair| (claim(&pair.ratio), pair.ratio.map_or(0.0, |ratio| effect.expect.excess(ratio.mean)));
-    let worse = |a: &&Pair, b: &&Pair| {
+    let by_badness = |a: &&Pair, b: &&Pair| {
         let ((a, a_excess), (b, b_excess)) = (badness(a), badness(b));
         a.cmp(&b).then(a_excess.total_cmp(&b_excess))
     };
-    let worst = if effect.each { pairs.iter().max_by(worse).cloned() } else { None };
+    let worst = if effect.each { pairs.iter().max_by(by_badness).cloned() } else { None };
     EffectResult {
         name: effect.name.clone(),
         source: effect.source.clone(),

@@ -105,7 +105,9 @@ impl Shaker {
         }
         for &thread in threads.iter().filter(|thread| !self.numbers.contains_key(thread)) {
             let parent = affinity(thread).ok().and_then(|cpus| held.iter().find(|held| held.during == cpus));
-            parent.into_iter().for_each(|held| give(thread, held));
+            if let Some(held) = parent {
+                give(thread, held);
+            }
         }
     }
 
@@ -147,7 +149,9 @@ impl Shaker {
             from = end;
         }
         let mut batch = PageBatch::default();
-        pages_from(&extents, first * mapping.page_bytes).into_iter().for_each(|page| batch.push(page, None));
+        for page in pages_from(&extents, first * mapping.page_bytes) {
+            batch.push(page, None);
+        }
         if batch.locate(process.pid()).is_err() {
             return Ok(0);
         }
@@ -156,7 +160,9 @@ impl Shaker {
         };
         let pages: Vec<u64> = batch.statuses().filter_map(elsewhere).collect();
         batch.clear();
-        pages.iter().for_each(|&page| batch.push(page, Some(chosen.to)));
+        for &page in &pages {
+            batch.push(page, Some(chosen.to));
+        }
         if batch.is_empty() || batch.move_pages(process.pid(), Whose::Private).is_err() {
             return Ok(0);
         }

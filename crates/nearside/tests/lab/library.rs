@@ -11,7 +11,8 @@ fn capi(path: &str) -> PathBuf {
 /// Compiles a program, with the static library that was built beside the command, or with libnuma.
 fn compiled(lab: &Lab, source: &str, with_libnuma: bool) -> PathBuf {
     let program = lab.path("work").join(format!("{source}-{with_libnuma}"));
-    let mut command = Command::new(if source.ends_with(".cc") { "c++" } else { "cc" });
+    let mut command =
+        Command::new(if Path::new(source).extension().is_some_and(|kind| kind == "cc") { "c++" } else { "cc" });
     command.args(["-Wall", "-Wextra", "-Werror", "-O1", "-pthread"]).arg(capi("tests/programs").join(source));
     if with_libnuma {
         command.args(["-DWITH_LIBNUMA", "-lnuma"]);

@@ -170,7 +170,9 @@ impl Model {
             Change::Announced(start, bytes) => self.begin(start, start + bytes, true, time),
             Change::Freed(at) => {
                 let found = self.innermost(at, false).or_else(|| self.innermost(at, true));
-                found.into_iter().for_each(|object| self.end(object));
+                if let Some(object) = found {
+                    self.end(object);
+                }
             }
             Change::Withdrawn(at) => self.innermost(at, true).into_iter().for_each(|object| self.end(object)),
             Change::Resized(at, bytes) => {

@@ -11,13 +11,16 @@ impl CampaignReport {
     pub fn markdown(&self) -> String {
         let claims = self.claim_rows();
         let claims = if claims.is_empty() { String::new() } else { format!("\n{}", table(&CLAIM_HEADINGS, &claims)) };
-        let remarks: String = self.remarks().iter().map(|remark| format!("- {}\n", cell(remark))).collect();
+        let remark = |remark: &String| format!("- {}\n", cell(remark));
+        let remarks: String = self.remarks().iter().map(remark).collect();
         let remarks = if remarks.is_empty() { remarks } else { format!("\n{remarks}") };
-        let about: String = self.about.trim().lines().map(|line| format!("{}\n", cell(line))).collect();
+        let line = |line: &str| format!("{}\n", cell(line));
+        let about: String = self.about.trim().lines().map(line).collect();
         let about = if about.is_empty() { about } else { format!("\n{about}") };
         let common = self.axes.iter().enumerate().filter(|(index, _)| !self.differs(*index));
         let label = |index: usize| self.cells.first().map_or("", |first| first.labels[index].as_str());
-        let common: String = common.map(|(index, axis)| format!(", {axis} {}", label(index))).collect();
+        let labelled = |(index, axis): (usize, &String)| format!(", {axis} {}", label(index));
+        let common: String = common.map(labelled).collect();
         let size = cell(&format!("{}{common}", self.size()));
         format!("# {}\n{about}\n{size}\n\n{}{claims}{remarks}", cell(&self.title), self.times())
     }
