@@ -49,7 +49,7 @@ kill $member; same
 echo "[full]"
 mkdir -p $G/full/inner; sleep 1000 & member=$!
 sh -c "echo \$\$ > $G/full/cgroup.procs; exec nearside reserve create --name full --isolate core" > /dev/null
-nearside reserve enter full --pid $member; echo +cpuset > $G/full/cgroup.subtree_control
+nearside reserve enter full --pid $member; echo +memory > $G/full/cgroup.subtree_control
 nearside reserve release full; cat /proc/$member/cgroup; kill $member; rmdir $G/full/inner $G/full; same
 echo "[moved]"
 nearside reserve run -- sleep 1000 2> /dev/null & tenant=$!; wait_for listed CPU; wait_for grep -q sleep /proc/$tenant/comm; allowed $tenant
