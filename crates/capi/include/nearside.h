@@ -160,8 +160,8 @@ void ns_heap_free(void *object);
 
 /* -- names of ranges -- */
 
-/* Gives a range, of any part of the program's memory, a name of at most 255 bytes: nearside record, report and top show it
- * by this name. NULL ends the name of the range that begins there. Returns 1, or 0 if the program is not being recorded:
+/* Gives a range, of any part of the program's memory, a name of at most 255 bytes: nearside record and report show it by
+ * this name. NULL ends the name of the range that begins there. Returns 1, or 0 if the program is not being recorded:
  * then the call tests an address and does nothing. NEARSIDE_NAME_REGION below needs no library. */
 int ns_name_region(const void *address, size_t bytes, const char *name, ns_error **error);
 

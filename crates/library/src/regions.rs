@@ -5,8 +5,9 @@ use crate::policies::named;
 use std::ffi::CString;
 use std::ops::Range;
 
-/// Gives a range of this process a name: `nearside record`, `report` and `top` show its accesses under this name, and
-/// `nearside migrate` and `bind` find it by the name. The range may be any part of the process's memory, such as one
+/// Gives a range of this process a name: `nearside record` and `report` show its accesses under this name, and while it is
+/// recorded, `nearside pages` and `migrate` find whole pages of it by the name, if the kernel names anonymous memory
+/// (`CONFIG_ANON_VMA_NAME`). The range may be any part of the process's memory, such as one
 /// table of a large block. The name holds until [`end_region`], or until another range with the same start and size gets
 /// one. Returns whether the program is being recorded: if not, the call tests an address and does nothing. Names have at
 /// most 255 bytes. Needs no privileges.

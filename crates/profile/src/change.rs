@@ -132,29 +132,16 @@ impl Sweep<'_> {
     }
 
     fn allocate(&mut self, time_ns: u64, start: u64, bytes: u64, site: (ThreadId, Option<CpuId>, StackId)) {
-        let (thread, allocated_on, stack) = site;
-        let process = self.threads[thread.index()].process;
+        let object = self.new_object(time_ns, start, bytes, site);
         // What the program itself maps is also a file; parts of files mapped by the loader are not.
-        let mapped = self.spaces[process.index()].mappings.get(start).filter(|piece| piece.first == start);
+        let mapped = self.spaces[object.process.index()].mappings.get(start).filter(|piece| piece.first == start);
         let file = mapped.and_then(|piece| match self.mappings[piece.value as usize].of {
             MappingOf::File(file) => Some(file),
             MappingOf::Stack | MappingOf::Memory => None,
         });
-        let object = Object {
-            process,
-            kind: if file.is_some() { ObjectKind::MappedFile } else { ObjectKind::Heap },
-            name: file.map(|file| self.codes.files[file.index()].name.clone()),
-            file,
-            start,
-            bytes,
-            from_ns: time_ns,
-            until_ns: None,
-            site: self.chain(process, stack),
-            allocated_by: Some(thread),
-            allocated_on,
-            announced: false,
-        };
-        self.begin(object);
+        let kind = if file.is_some() { ObjectKind::MappedFile } else { ObjectKind::Heap };
+        let name = file.map(|file| self.codes.files[file.index()].name.clone());
+        self.begin(Object { kind, name, file, ..object });
     }
 
     fn announce(
@@ -162,25 +149,37 @@ impl Sweep<'_> {
         time_ns: u64,
         start: u64,
         bytes: u64,
-        (thread, allocated_on, stack): (ThreadId, Option<CpuId>, StackId),
+        site: (ThreadId, Option<CpuId>, StackId),
         name: Option<&Arc<str>>,
     ) {
+        let kind = if name.is_some() { ObjectKind::Region } else { ObjectKind::Heap };
+        let object = self.new_object(time_ns, start, bytes, site);
+        self.begin(Object { kind, name: name.cloned(), announced: true, ..object });
+    }
+
+    /// An object of the heap that begins now.
+    fn new_object(
+        &mut self,
+        from_ns: u64,
+        start: u64,
+        bytes: u64,
+        (thread, allocated_on, stack): (ThreadId, Option<CpuId>, StackId),
+    ) -> Object {
         let process = self.threads[thread.index()].process;
-        let object = Object {
+        Object {
             process,
-            kind: if name.is_some() { ObjectKind::Region } else { ObjectKind::Heap },
-            name: name.cloned(),
+            kind: ObjectKind::Heap,
+            name: None,
             file: None,
             start,
             bytes,
-            from_ns: time_ns,
+            from_ns,
             until_ns: None,
             site: self.chain(process, stack),
             allocated_by: Some(thread),
             allocated_on,
-            announced: true,
-        };
-        self.begin(object);
+            announced: false,
+        }
     }
 
     fn map(&mut self, process: ProcessId, (time_ns, start, last): (u64, u64, u64), offset: u64, file: &File) {

@@ -8,7 +8,8 @@ const MACHINE: &str = "opteron-6164x2";
 /// Runs of each wait on an idle host, and again on a busy one.
 const RUNS: usize = 10;
 /// Waiting rounds of one run: the kernel's own work, which takes tens of microseconds now and then, is a small part of it.
-const ROUNDS: usize = 3000;
+/// More rounds narrow the spread of two CPUs little, and take minutes on the busy host.
+const ROUNDS: usize = 1000;
 
 /// A kind of wait, with its targets.
 struct Wait {
