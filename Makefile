@@ -147,7 +147,7 @@ install: $(nearside) $(library)/libnearside.so.1
 	install -d $(root)/bin $(root)/lib/nearside
 	install -m 755 $(nearside) $(release)/nearside-workloads $(root)/bin
 	install -m 755 $(release)/libnearside_lab_plugin.so $(release)/libnearside_preload.so \
-		$(release)/libnearside_heap.so $(root)/lib/nearside
+		$(release)/libnearside_heap.so $(release)/libnearside_start.so $(root)/lib/nearside
 	install -d $(root)/include
 	install -m 644 crates/capi/include/nearside.h crates/capi/include/nearside-numa-compat.h \
 		crates/capi/include/nearside-memory-resource.hpp $(root)/include

@@ -172,13 +172,13 @@ impl Team {
     }
 
     /// Runs `fill` on the CPU that should touch memory first.
-    pub fn touch<T: Send>(&self, fill: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {
+    pub fn touch<T>(&self, fill: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         self.touch_on(self.touch_cpu, fill)
     }
 
     /// Runs `fill` for each thread, on the CPU that should touch memory first, if one was given, and otherwise on the
     /// thread's own.
-    pub fn touch_each<T: Send>(&self, fill: impl Fn() -> Result<T, Error> + Sync) -> Result<Vec<T>, Error> {
+    pub fn touch_each<T>(&self, fill: impl Fn() -> Result<T, Error>) -> Result<Vec<T>, Error> {
         let touch_cpu = self.touch_cpu.map(|cpu| CpuSet::from_iter([cpu]));
         let touch = |thread| self.touch_in(touch_cpu.as_ref().or_else(|| self.place(thread)), &fill);
         (0..self.threads).map(touch).collect()
@@ -205,26 +205,16 @@ impl Team {
     }
 
     /// Runs `fill` on a CPU, or on any.
-    pub fn touch_on<T: Send>(
-        &self,
-        cpu: Option<CpuId>,
-        fill: impl FnOnce() -> Result<T, Error> + Send,
-    ) -> Result<T, Error> {
+    pub fn touch_on<T>(&self, cpu: Option<CpuId>, fill: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         self.touch_in(cpu.map(|cpu| CpuSet::from_iter([cpu])).as_ref(), fill)
     }
 
-    fn touch_in<T: Send>(
-        &self,
-        cpus: Option<&CpuSet>,
-        fill: impl FnOnce() -> Result<T, Error> + Send,
-    ) -> Result<T, Error> {
-        // In a separate thread, as the workers inherit the affinity of this one.
-        let failed = |error| Error::Thread { thread: 0, threads: 1, error };
-        thread::scope(|scope| {
-            self.move_to(cpus)?;
-            let filler = Builder::new().spawn_scoped(scope, fill).map_err(failed)?;
-            filler.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
+    /// In this thread, which has none beside it yet: so do programs that read their data first and make threads then.
+    fn touch_in<T>(&self, cpus: Option<&CpuSet>, fill: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+        self.move_to(cpus)?;
+        let filled = fill();
+        self.move_to(None)?;
+        filled
     }
 
     /// Gives each thread one part and runs `work` on it `rounds` times. Every round starts at a barrier. `work` gets

@@ -195,7 +195,11 @@ impl Policy {
 
     /// The sampling rate until a decision sets another.
     pub fn sampling(&self) -> Sampling {
-        self.state.carrefour.sampling(&self.settings.thresholds)
+        let thresholds = &self.settings.thresholds;
+        match self.name.memory {
+            MemoryPlacement::Predict => Sampling::at(!self.state.predict.needs_samples(), thresholds),
+            _ => self.state.carrefour.sampling(thresholds),
+        }
     }
 
     /// Places a new process, or a later thread of it: its CPUs and memory policy. Call it before it runs, or as soon as
@@ -285,6 +289,16 @@ impl Policy {
             steps.extend(self.memory_rules().settle(observation, |pid| threads.home(pid), stays));
         }
         steps
+    }
+
+    /// The nodes over which a new program is to spread what it touches before it makes threads, so that what one thread
+    /// fills for many is not on one node. None if earlier runs taught something, the owner chose a policy, or there is
+    /// one node only. Only of `predict`, with [`spread_start`](crate::Thresholds::spread_start).
+    pub fn spread_start(&self, process: &Process) -> Option<NodeSet> {
+        let is_used = self.name.memory == MemoryPlacement::Predict && self.settings.thresholds.spread_start > 0;
+        let is_free = process.memory_policy.is_none() || !self.settings.respect_owner;
+        let nodes = self.costs.memory_nodes().intersection(&process.nodes);
+        (is_used && is_free && self.state.predict.began_with().is_none() && nodes.len() > 1).then_some(nodes)
     }
 
     fn memory_rules(&self) -> memory::Rules<'_> {

@@ -40,6 +40,8 @@ pub struct Agent {
     actor: Actor,
     ledger: Ledger,
     round: u64,
+    /// Whether the program was told to spread what it touches before it makes threads.
+    spreads_start: bool,
 }
 
 impl Agent {
@@ -63,6 +65,7 @@ impl Agent {
             actor: Actor::new(journal, options.stop.clone(), options.settings.respect_owner),
             ledger: Ledger::open(&options, notes)?,
             round: 0,
+            spreads_start: false,
             policy,
             options,
         };
@@ -183,6 +186,7 @@ impl Agent {
             rounds: self.round,
             source: self.observer.source(),
             processes: self.managed.seen(),
+            spreads_start: self.spreads_start,
             began_with: self.options.lesson,
             lesson: self.policy.lesson(),
             ..self.ledger.report(self.policy.costs(), self.observer.lost())

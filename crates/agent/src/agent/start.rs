@@ -9,7 +9,7 @@ use crate::managed_processes::Candidate;
 use crate::memory::{asked_for, to_start_with, why};
 use crate::owner::bound_to;
 use linux::{Attempt, PageBatch, Pid, Process, SystemState, Tid, affinity, current_cpu, diagnose, process_cpu_time};
-use machine::{CpuSet, MemoryMode, MemoryPolicy, chain};
+use machine::{CpuSet, MemoryMode, MemoryPolicy, NodeSet, chain};
 use observe::Target;
 use placement::{LogLine, MemoryPlacement, PolicyName, Start, ThreadPolicy};
 use std::io::ErrorKind;
@@ -23,6 +23,8 @@ pub struct ProgramStart {
     pub cpus: Option<CpuSet>,
     /// Memory policy for it and its children; none leaves this process's own.
     pub memory: Option<MemoryPolicy>,
+    /// Nodes over which it is to spread what it touches before it makes threads, by the library that does so.
+    pub spread: Option<NodeSet>,
 }
 
 /// Checks whether pages of a process may be moved; querying where they are needs the same privileges.
@@ -78,6 +80,15 @@ impl Agent {
             let why = taught.unwrap_or_else(|| why(&self.options.policy.memory));
             self.ledger.explain(|| format!("start: take the program's memory by policy {memory}: {why}"));
         }
+        let spread = self.policy.spread_start(&record);
+        if let Some(nodes) = &spread {
+            self.ledger.explain(|| {
+                format!(
+                    "start: spread over nodes {nodes} what the program touches before it makes threads: what one thread \
+                     fills, many use"
+                )
+            });
+        }
         if self.options.dry_run {
             return Ok(ProgramStart::default());
         }
@@ -85,7 +96,7 @@ impl Agent {
             Some(policy) => Some(self.possible(&policy, cpus.as_ref())?),
             None => None,
         };
-        Ok(ProgramStart { cpus, memory })
+        Ok(ProgramStart { cpus, memory, spread })
     }
 
     /// This memory policy, or the closest that the kernel supports. Weights are system-wide, and are set for it.
@@ -126,7 +137,10 @@ impl Agent {
             self.actor.was_started(pid, &own, cpus)?;
         }
         let given = start.cpus.iter().cloned().collect();
-        let inherited = Inherited { given, memory: start.memory.clone(), ..Inherited::default() };
+        let spread = start.spread.clone().map(|nodes| MemoryPolicy::new(MemoryMode::Interleave, nodes));
+        let memory = start.memory.clone().or(spread);
+        let inherited = Inherited { given, memory, ..Inherited::default() };
+        self.spreads_start = start.spread.is_some();
         self.managed.set_program(pid, Inherited { parent: Some(pid), ..inherited.clone() });
         self.begin(pid, false, inherited)?;
         self.begin_round();

@@ -2,6 +2,7 @@
 
 use crate::interrupt::asked_to_end;
 use crate::options::candidates;
+use crate::options::loaded_first;
 use crate::options::machine_source;
 use crate::options::policy::note;
 use crate::options::process_name::process;
@@ -18,7 +19,7 @@ use agent::{Agent, Journal, Options, PlaceReport, PutBack, Scope};
 use clap::{Args, ValueEnum};
 use clap_complete::ArgValueCompleter;
 use linux::{ChildSetup, Pid, Process};
-use machine::{Machine, chain, size};
+use machine::{Machine, NodeSet, chain, size};
 use observe::{Followed, Target};
 use placement::{Lesson, MemoryPlacement, POLICIES, Policy, PolicyName, Settings};
 use report::PlaceText;
@@ -40,6 +41,12 @@ const FAILED: u8 = 125;
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Longest delay before Ctrl-C takes effect.
 const CTRL_C: Duration = Duration::from_millis(20);
+/// File name of the library that spreads what a program touches before it makes threads: crates/start-preload.
+const START_LIBRARY: &str = "libnearside_start.so";
+/// Environment variable with the library's path, if it is not beside nearside.
+const START_LIBRARY_VARIABLE: &str = "NEARSIDE_START_LIBRARY";
+/// Environment variable from which the library reads the nodes.
+const START_NODES_VARIABLE: &str = "NEARSIDE_SPREAD_START";
 const USAGE: &str = "nearside place [OPTIONS] -- <CMD>...
        nearside place [OPTIONS] --pid <PID>,...
        nearside place [OPTIONS] --system";
@@ -296,9 +303,16 @@ impl Placing<'_> {
         let lessons = self.lessons();
         let lesson = lessons.as_ref().and_then(|lessons| self.begin_with(lessons));
         let mut agent = self.open(Target::Program, Scope::default(), lesson, Arc::default())?;
-        let start = agent.program_start()?;
+        let mut start = agent.program_start()?;
+        let spread = start.spread.as_ref().map(spread_start);
+        let spread = spread.transpose().unwrap_or_else(|why| {
+            note(&format!("what the program touches before it makes threads is left to first touch: {}", chain(&*why)));
+            start.spread = None;
+            None
+        });
         let program = Program::start(&self.arguments.command, |command| {
             command.place(start.cpus.as_ref(), start.memory.as_ref());
+            command.envs(spread.into_iter().flatten());
         })?;
         let mut program = UntilExit(program);
         let placed = agent.add_program(program.0.pid(), &start).map_err(Box::from);
@@ -412,6 +426,13 @@ impl Placing<'_> {
             let _ = write!(std::io::stderr(), "{}", PlaceText(report));
         }
     }
+}
+
+/// The environment variables of a program that is to spread over these nodes what it touches before it makes threads.
+fn spread_start(nodes: &NodeSet) -> Result<[(&'static str, OsString); 3], Box<dyn Error>> {
+    let nodes: Vec<String> = nodes.iter().map(|node| node.0.to_string()).collect();
+    let [preload, sanitizer] = loaded_first::environment(START_LIBRARY, START_LIBRARY_VARIABLE)?;
+    Ok([preload, sanitizer, (START_NODES_VARIABLE, nodes.join(",").into())])
 }
 
 /// Lessons are an aid: the program is placed without them as well.

@@ -68,6 +68,7 @@ fn everything_is_installed_and_uninstalled_and_a_changed_configuration_stays() {
         "bin/nearside-workloads",
         "lib/nearside/libnearside_preload.so",
         "lib/nearside/libnearside_heap.so",
+        "lib/nearside/libnearside_start.so",
     ] {
         let mode = fs::metadata(below("packaged/opt/near").join(name)).unwrap().permissions().mode();
         assert_eq!(mode & 0o7777, 0o755, "{name}");

@@ -158,6 +158,17 @@ pub fn installed(library: &'static str, variable: &'static str) -> Result<PathBu
     found.ok_or(ObjectsError::NoLibrary { library, variable, places })
 }
 
+/// The environment variable of a program that has one of nearside's libraries in `LD_PRELOAD`: the `AddressSanitizer`
+/// options of this process, with one that lets its runtime come second.
+pub fn sanitizer_options() -> (&'static str, OsString) {
+    let mut options = std::env::var_os(SANITIZER_VARIABLE).unwrap_or_default();
+    if !options.is_empty() {
+        options.push(":");
+    }
+    options.push("verify_asan_link_order=0");
+    (SANITIZER_VARIABLE, options)
+}
+
 impl ObjectRings {
     /// Creates the folder, in shared memory if available. Programs stamp events with ticks of `clock`. If root
     /// creates it, all users may write to it but not list it, so that programs that drop their privileges can go on: what
@@ -206,21 +217,16 @@ impl ObjectRings {
         }
     }
 
-    /// The program's environment variables: the library, in front of existing entries of `LD_PRELOAD`; the folder;
-    /// and the `AddressSanitizer` options of this process, with an option added that lets its runtime come second.
+    /// The program's environment variables: the library, in front of existing entries of `LD_PRELOAD`; the folder; and
+    /// [`sanitizer_options`].
     pub fn environment(&self, library: &Path, preloaded: Option<&OsStr>) -> [(&'static str, OsString); 3] {
         let mut libraries = library.as_os_str().to_owned();
         if let Some(others) = preloaded.filter(|others| !others.is_empty()) {
             libraries.push(":");
             libraries.push(others);
         }
-        let mut sanitizer = std::env::var_os(SANITIZER_VARIABLE).unwrap_or_default();
-        if !sanitizer.is_empty() {
-            sanitizer.push(":");
-        }
-        sanitizer.push("verify_asan_link_order=0");
         let folder = self.folder.path().as_os_str().to_owned();
-        [("LD_PRELOAD", libraries), (FOLDER_VARIABLE, folder), (SANITIZER_VARIABLE, sanitizer)]
+        [("LD_PRELOAD", libraries), (FOLDER_VARIABLE, folder), sanitizer_options()]
     }
 
     /// Adds a process of the recorded program: the program itself, or a descendant as reported by the kernel.

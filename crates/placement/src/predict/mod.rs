@@ -7,6 +7,8 @@
 //! 4. [`moves`]: the remaining time of a program is not known. Memory of a process moves once what would have been saved
 //!    so far equals what moving costs: if the prediction holds, that is never worse than twice the optimum. After moves,
 //!    time is counted anew.
+//!    [`waiting`]: until then, or while a choice finds nothing, the next one is made later and later, unless the traffic
+//!    changes. Between them few samples are taken.
 //! 5. Two rounds later the cost of an access is compared with the one before. Moves that made accesses slower are taken
 //!    back where one node had the memory; the policy rests, twice as long after each further failure, and trusts
 //!    predictions less where less was gained than predicted.
@@ -25,6 +27,7 @@ mod matrix;
 mod moves;
 mod search;
 mod segments;
+mod waiting;
 
 use crate::action::{Action, Step};
 use crate::batches::Limits;
@@ -43,6 +46,7 @@ use search::Plan;
 use segments::Sampled;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use waiting::{NotChosen, Waiting};
 
 /// Fewest samples of a round that a placement is chosen by.
 const FEWEST_SAMPLES: u64 = 256;
@@ -69,6 +73,10 @@ pub(crate) struct Predict {
     bytes_per_s: Option<f64>,
     /// Moves whose effect is not known yet.
     trial: Option<Trial>,
+    /// When the next placement is chosen.
+    waiting: Waiting,
+    /// The round that was decided last.
+    round: u64,
     /// No moves before this round.
     rests_until: u64,
     /// How often in succession moves made accesses slower.
@@ -99,6 +107,8 @@ impl Default for Predict {
             busy_s: BTreeMap::new(),
             bytes_per_s: None,
             trial: None,
+            waiting: Waiting::default(),
+            round: 0,
             rests_until: 0,
             failures: 0,
             trust: 1.0,
@@ -117,17 +127,36 @@ impl Predict {
         settings: &Settings,
         metrics: &Metrics,
     ) -> Vec<Step> {
+        self.round = observation.round;
         self.count_time(observation, settings);
         if let Some(steps) = self.judge(observation, costs, settings, metrics) {
             return steps;
         }
-        let steps = self.choose(observation, costs, settings, metrics);
-        steps.unwrap_or_else(|reason| vec![Step { action: Action::Nothing, reason }])
+        if let Some(reason) = self.waiting.reason(observation) {
+            return vec![Step { action: Action::Nothing, reason }];
+        }
+        match self.choose(observation, costs, settings, metrics) {
+            Ok(steps) => {
+                self.waiting.end();
+                steps
+            }
+            Err(why) => {
+                self.waiting.begin(&why, observation);
+                vec![Step { action: Action::Nothing, reason: why.reason }]
+            }
+        }
     }
 
     /// Whether a placement may be chosen after this round, so that mappings are needed.
     pub fn may_choose(&self, round: u64) -> bool {
-        self.trial.is_none() && round >= self.rests_until
+        self.trial.is_none() && round >= self.rests_until && self.waiting.is_over(round)
+    }
+
+    /// Whether the next round needs many samples: for a choice, or to compare what accesses cost since moves.
+    pub fn needs_samples(&self) -> bool {
+        let next = self.round.saturating_add(1);
+        let is_judged = |trial: &Trial| next >= trial.round.saturating_add(SETTLING_ROUNDS);
+        self.trial.as_ref().map_or_else(|| self.may_choose(next), is_judged)
     }
 
     /// Records how long moves took.
@@ -227,18 +256,18 @@ impl Predict {
         costs: &Costs,
         settings: &Settings,
         metrics: &Metrics,
-    ) -> Result<Vec<Step>, Reason> {
+    ) -> Result<Vec<Step>, NotChosen> {
         if observation.traffic.is_empty() {
-            return Err(Reason::new(Rule::NoTraffic));
+            return Err(Reason::new(Rule::NoTraffic).into());
         }
         let count = observation.pages.iter().fold(0_u64, |sum, page| sum.saturating_add(page.samples()));
         if count < FEWEST_SAMPLES {
             let few = Reason::new(Rule::FewSamples);
-            return Err(few.against(Quantity::Samples, count as f64, FEWEST_SAMPLES as f64));
+            return Err(few.against(Quantity::Samples, count as f64, FEWEST_SAMPLES as f64).into());
         }
         let sampled = Sampled::new(observation, costs, settings);
         if sampled.unread > MOST_UNREAD {
-            return Err(Reason::new(Rule::MappingsNotRead));
+            return Err(Reason::new(Rule::MappingsNotRead).into());
         }
         let forecast = Forecast::new(observation, sampled, costs).ok_or_else(|| Reason::new(Rule::NoLatencies))?;
         let plan = Plan::search(&forecast);
@@ -249,7 +278,7 @@ impl Predict {
             self.lesson = Lesson::of(&plan, &forecast.segments, speedup).or(self.lesson);
         }
         if speedup < LEAST_SPEEDUP {
-            return Err(predicted(Rule::NothingFaster));
+            return Err(predicted(Rule::NothingFaster).into());
         }
         let usual = settings.thresholds.move_bytes_per_s.max(1.0);
         let weighing = Weighing {

@@ -3,6 +3,7 @@
 use super::forecast::{Choice, Forecast, moved_bytes};
 use super::search::Plan;
 use super::segments::Segment;
+use super::waiting::NotChosen;
 use crate::action::{Action, AddressRange, Step};
 use crate::batches::Limits;
 use crate::costs::Costs;
@@ -46,9 +47,9 @@ impl Moves {
         mut limits: Limits,
         weighing: &Weighing,
         predicted: impl Fn(Rule) -> Reason,
-    ) -> Result<Self, Reason> {
+    ) -> Result<Self, NotChosen> {
         let mut moves = Self::default();
-        let mut refused = predicted(Rule::NothingFaster);
+        let mut refused = NotChosen::from(predicted(Rule::NothingFaster));
         for (pid, groups) in processes(forecast, plan) {
             let wanted: f64 = groups.iter().map(|(choice, segments)| moved_together(segments, *choice)).sum();
             let cost_s = wanted / weighing.bytes_per_s;
@@ -56,7 +57,9 @@ impl Moves {
             let weighed =
                 |rule| predicted(rule).with(Quantity::MoveMs, cost_s * 1e3).with(Quantity::SavedMs, saved_s * 1e3);
             if saved_s < cost_s {
-                refused = weighed(Rule::MovingCostsMore);
+                let paid_in_s = (cost_s - saved_s) / weighing.gain;
+                let first = refused.paid_in_s.map_or(paid_in_s, |known| known.min(paid_in_s));
+                refused = NotChosen { reason: weighed(Rule::MovingCostsMore), paid_in_s: Some(first) };
                 continue;
             }
             let mut granted = 0.0;
@@ -68,7 +71,7 @@ impl Moves {
                 moves.steps.push(Step { action, reason: weighed(rule) });
             }
             if granted == 0.0 {
-                refused = weighed(Rule::NoRoom);
+                refused = weighed(Rule::NoRoom).into();
                 continue;
             }
             moves.pids.insert(pid);

@@ -116,6 +116,42 @@ fn nothing_moves_where_nothing_is_gained_or_it_is_not_paid_for_yet() {
     assert_eq!(rule(&policy().decide(&unread)), Rule::MappingsNotRead);
 }
 
+/// Rounds in which the policy wanted many samples, of these.
+fn sampled(policy: &mut Policy, rounds: std::ops::Range<u64>, accesses_per_us: impl Fn(u64) -> f64) -> Vec<u64> {
+    let is_sampled = |round: &u64| {
+        let is_sampled = policy.sampling().divisor == 1;
+        let seen = Observation { latency_mean_ns: Some(130.0), ..observation(*round, accesses_per_us(*round), all) };
+        assert_eq!(rule(&policy.decide(&seen)), Rule::NothingFaster);
+        is_sampled
+    };
+    rounds.filter(is_sampled).collect()
+}
+
+#[test]
+fn choices_that_find_nothing_are_made_later_and_later_until_the_traffic_changes() {
+    let mut policy = policy();
+    assert_eq!(sampled(&mut policy, 1..100, |_| 0.5), [1, 2, 4, 8, 16, 32, 64, 96]);
+    assert_eq!(sampled(&mut policy, 100..106, |_| 1.0), [101, 102, 104]);
+}
+
+#[test]
+fn the_next_choice_is_made_when_moving_will_have_paid() {
+    let mut policy = policy();
+    let short = |round| {
+        let observed = observation(round, 80.0, all);
+        let traffic =
+            observed.traffic.iter().map(|pair| Traffic { accesses: pair.accesses / 100.0, ..*pair }).collect();
+        Observation { traffic, length_s: 0.01, ..observed }
+    };
+    let mut chosen = Vec::new();
+    let moved = (1..100).find(|&round| {
+        chosen.extend((policy.sampling().divisor == 1).then_some(round));
+        rule(&policy.decide(&short(round))) == Rule::FasterDealt
+    });
+    // Moving takes 80 ms; each round of 10 ms would have saved 7 ms.
+    assert_eq!((chosen, moved), (vec![1, 12], Some(12)));
+}
+
 #[test]
 fn what_owners_placed_and_what_others_share_stays() {
     let mut owned = observation(1, 80.0, all);

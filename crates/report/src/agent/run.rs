@@ -21,6 +21,9 @@ impl fmt::Display for PlaceText<'_> {
         if report.began_with == Some(Lesson::Spread) {
             line(f, "began", "with its memory spread over the nodes, as earlier runs taught")?;
         }
+        if report.spreads_start {
+            line(f, "began", "with what it touches before it makes threads spread over the nodes")?;
+        }
         if !report.dry_run {
             let moved = format!("{} ({})", many(report.pages_moved, "page"), bytes(report.bytes_moved));
             line(f, "moved", &moved)?;

@@ -1,0 +1,55 @@
+//! Nearside's libraries that a program runs with, through `LD_PRELOAD`.
+
+use observe::objects;
+use std::env;
+use std::error::Error;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+/// Environment variable with the libraries that the dynamic linker loads first.
+const PRELOAD: &str = "LD_PRELOAD";
+
+/// The environment variables of a program that runs with this library, whose path `variable` may have if it is not beside
+/// nearside.
+pub fn environment(
+    library: &'static str,
+    variable: &'static str,
+) -> Result<[(&'static str, OsString); 2], Box<dyn Error>> {
+    let library = objects::installed(library, variable)?;
+    if !objects::is_one_path(&library) {
+        let path = library.display();
+        return Err(format!(
+            "cannot load {path}: LD_PRELOAD cannot have a path with a space, colon or dollar sign; install nearside elsewhere"
+        )
+        .into());
+    }
+    let before = env::var_os(PRELOAD).unwrap_or_default();
+    Ok([(PRELOAD, with(&before, &library)?), objects::sanitizer_options()])
+}
+
+/// Puts the library in front of others, and behind the one that reports objects: that one calls the next `malloc` behind
+/// it.
+fn with(before: &OsStr, library: &Path) -> Result<OsString, Box<dyn Error>> {
+    let before = before.to_str().ok_or("LD_PRELOAD has a path that is not UTF-8: unset it")?;
+    let own = library.to_str().ok_or("the path of nearside's libraries is not UTF-8: install nearside elsewhere")?;
+    let others = before.split([':', ' ']).filter(|path| !path.is_empty());
+    let reports = |path: &&str| Path::new(path).ends_with(objects::LIBRARY);
+    let (first, last): (Vec<&str>, Vec<&str>) = others.partition(reports);
+    Ok([&first[..], &[own], &last[..]].concat().join(":").into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_library_that_reports_objects_stays_first() {
+        let order = |before: &str| with(before.as_ref(), Path::new("/lib/heap.so")).unwrap();
+        assert_eq!(order(""), "/lib/heap.so");
+        assert_eq!(order("/lib/jemalloc.so"), "/lib/heap.so:/lib/jemalloc.so");
+        assert_eq!(
+            order("/a/libnearside_preload.so /lib/other.so"),
+            "/a/libnearside_preload.so:/lib/heap.so:/lib/other.so"
+        );
+    }
+}

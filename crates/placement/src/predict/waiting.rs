@@ -1,0 +1,109 @@
+//! When to choose again. A choice needs many samples, the mappings and a forecast, which take the program's CPUs some
+//! time: while the traffic is as it was, there is nothing new to be found.
+
+use crate::observation::Observation;
+use crate::reason::Reason;
+use machine::NodeId;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Most doublings of the time between two choices that found nothing: 32 rounds.
+const MOST_DOUBLINGS: u32 = 5;
+/// Most rounds until the next choice.
+const MOST_ROUNDS: f64 = 32.0;
+/// The part of the traffic that must be elsewhere for it to have changed.
+const CHANGED: f64 = 0.1;
+/// What chance may add to that: samples spread over so many pairs of nodes differ by this times the root of pairs per sample.
+const BY_CHANCE: f64 = 0.5;
+/// How many times as much traffic there must be for it to have changed.
+const MORE: f64 = 1.5;
+
+/// Why nothing was chosen.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct NotChosen {
+    pub reason: Reason,
+    /// When the same choice would be worth its cost, s.
+    pub paid_in_s: Option<f64>,
+}
+
+impl From<Reason> for NotChosen {
+    fn from(reason: Reason) -> Self {
+        Self { reason, paid_in_s: None }
+    }
+}
+
+/// The rounds without a choice.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Waiting {
+    /// No choice before this round.
+    until: u64,
+    /// Choices in succession that found nothing.
+    in_vain: u32,
+    /// Why the last one moved nothing, and the traffic then.
+    last: Option<(Reason, Shape)>,
+}
+
+/// Traffic, by nodes of CPU and memory, in accesses per second.
+type Shape = Vec<((NodeId, NodeId), f64)>;
+
+impl Waiting {
+    /// Whether a placement may be chosen after this round.
+    pub fn is_over(&self, round: u64) -> bool {
+        round >= self.until
+    }
+
+    /// The reason of the last choice while it still holds. Traffic that has changed ends the wait: samples of the next
+    /// round are dense enough for a choice.
+    pub fn reason(&mut self, observation: &Observation) -> Option<Reason> {
+        let (reason, then) = self.last.as_ref().filter(|_| !self.is_over(observation.round))?;
+        let reason = reason.clone();
+        let samples = observation.pages.iter().fold(0_u64, |sum, page| sum.saturating_add(page.samples()));
+        if has_changed(then, &shape(observation), samples) {
+            *self = Self { until: observation.round.saturating_add(1), ..Self::default() };
+        }
+        Some(reason)
+    }
+
+    /// A choice has moved nothing.
+    pub fn begin(&mut self, why: &NotChosen, observation: &Observation) {
+        let rounds = match why.paid_in_s {
+            Some(seconds) => (seconds / observation.length_s).ceil().clamp(1.0, MOST_ROUNDS) as u64,
+            None => 1 << self.in_vain.min(MOST_DOUBLINGS),
+        };
+        self.in_vain = if why.paid_in_s.is_some() { 0 } else { self.in_vain.saturating_add(1) };
+        self.until = observation.round.saturating_add(rounds);
+        self.last = Some((why.reason.clone(), shape(observation)));
+    }
+
+    /// Memory moves: what was found before holds no more.
+    pub fn end(&mut self) {
+        *self = Self::default();
+    }
+}
+
+fn shape(observation: &Observation) -> Shape {
+    let rate = |accesses: f64| accesses / observation.length_s;
+    let rates = observation.traffic.iter().map(|pair| ((pair.from, pair.to), rate(pair.accesses)));
+    rates.filter(|(_, rate)| rate.is_finite()).collect()
+}
+
+/// Whether there is much more traffic, or it goes elsewhere, than this many samples show by chance.
+fn has_changed(then: &Shape, now: &Shape, samples: u64) -> bool {
+    let sum = |shape: &Shape| shape.iter().map(|(_, rate)| rate).sum::<f64>();
+    let sums = [sum(then), sum(now)];
+    if sums[1] > sums[0] * MORE {
+        return true;
+    }
+    if sums.iter().any(|sum| *sum <= 0.0) {
+        return false;
+    }
+    let mut parts: BTreeMap<(NodeId, NodeId), f64> = BTreeMap::new();
+    for (shape, factor) in [(then, 1.0 / sums[0]), (now, -1.0 / sums[1])] {
+        for (pair, rate) in shape {
+            *parts.entry(*pair).or_default() += rate * factor;
+        }
+    }
+    let elsewhere = parts.values().map(|part| part.abs()).sum::<f64>() / 2.0;
+    elsewhere > CHANGED + BY_CHANCE * (parts.len() as f64 / samples.max(1) as f64).sqrt()
+}

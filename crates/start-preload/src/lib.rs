@@ -1,0 +1,124 @@
+//! Spreads over nodes what a program touches before it makes threads, for `LD_PRELOAD`: one thread often fills what
+//! many use later, and by first touch all of that is on one node. From the first thread on, memory is on the node of
+//! the CPU that touches it, as without the library.
+//!
+//! A program that cannot make threads is left alone, as is one that has a memory policy: see [`imports`]. The policy is
+//! that of the first thread. It is marked by `MPOL_F_STATIC_NODES`, by which a program that another one executes knows
+//! that it is not its owner's.
+
+mod imports;
+
+use core::ffi::{CStr, c_char, c_int, c_long, c_ulong, c_void};
+use core::mem::transmute;
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
+
+/// Environment variable with the nodes, by number, separated by commas. Without it the library does nothing.
+const NODES_VARIABLE: &CStr = c"NEARSIDE_SPREAD_START";
+/// From `linux/mempolicy.h`.
+const DEFAULT: c_int = 0;
+const INTERLEAVE: c_int = 3;
+const STATIC_NODES: c_int = 1 << 15;
+/// The policy that this library sets.
+const SPREAD: c_int = INTERLEAVE | STATIC_NODES;
+/// Nodes of the largest kernels (`CONFIG_NODES_SHIFT` is at most 10).
+const MAX_NODES: usize = 1024;
+const BITS: usize = c_ulong::BITS as usize;
+
+type Nodes = [c_ulong; MAX_NODES / BITS];
+type CreateThread = unsafe extern "C-unwind" fn(*mut c_void, *const c_void, *mut c_void, *mut c_void) -> c_int;
+
+/// Whether this library's policy is that of the only thread.
+static IS_SPREAD: AtomicBool = AtomicBool::new(false);
+
+/// The dynamic linker calls this before the program's own code.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEGIN: extern "C" fn() = begin;
+
+extern "C" fn begin() {
+    // SAFETY: no thread that could change the environment runs yet. The result is null or a C string of the environment.
+    let text: *const c_char = unsafe { libc::getenv(NODES_VARIABLE.as_ptr()) };
+    if text.is_null() {
+        return;
+    }
+    // SAFETY: as above.
+    let Some(nodes) = nodes(unsafe { CStr::from_ptr(text) }.to_bytes()) else { return };
+    let inherited = policy();
+    if inherited != Some(DEFAULT) && inherited != Some(SPREAD) {
+        return;
+    }
+    if imports::has_threads() {
+        if set_policy(SPREAD, &nodes) {
+            IS_SPREAD.store(true, Relaxed);
+            // SAFETY: the handler only makes a system call.
+            unsafe { libc::pthread_atfork(None, None, Some(end)) };
+        }
+    } else if inherited == Some(SPREAD) {
+        // Its parent's, which had no time to end it.
+        set_policy(DEFAULT, &[0; MAX_NODES / BITS]);
+    }
+}
+
+/// Ends this library's policy, if the calling thread has it. What is there stays where it is.
+extern "C" fn end() {
+    if IS_SPREAD.load(Relaxed) && IS_SPREAD.swap(false, Relaxed) {
+        set_policy(DEFAULT, &[0; MAX_NODES / BITS]);
+    }
+}
+
+/// The C library's function of this name: the first call ends the policy.
+///
+/// # Safety
+///
+/// As for the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn pthread_create(
+    thread: *mut c_void,
+    attributes: *const c_void,
+    start: *mut c_void,
+    argument: *mut c_void,
+) -> c_int {
+    static NEXT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+    end();
+    let mut next = NEXT.load(Relaxed);
+    if next.is_null() {
+        // SAFETY: the name is a C string.
+        next = unsafe { libc::dlsym(libc::RTLD_NEXT, c"pthread_create".as_ptr()) };
+        NEXT.store(next, Relaxed);
+    }
+    if next.is_null() {
+        return libc::EAGAIN;
+    }
+    // SAFETY: it is the definition that the program would call without this library, with the caller's arguments.
+    unsafe { transmute::<*mut c_void, CreateThread>(next)(thread, attributes, start, argument) }
+}
+
+/// None unless all of it is numbers of nodes.
+fn nodes(text: &[u8]) -> Option<Nodes> {
+    let mut nodes = [0; MAX_NODES / BITS];
+    for number in core::str::from_utf8(text).ok()?.split(',') {
+        let node: usize = number.parse().ok()?;
+        *nodes.get_mut(node / BITS)? |= 1 << (node % BITS);
+    }
+    Some(nodes)
+}
+
+/// Mode and flags of the calling thread's policy; none if the kernel refuses to tell.
+fn policy() -> Option<c_int> {
+    let mut mode: c_int = -1;
+    let nothing = core::ptr::null_mut::<c_void>();
+    // SAFETY: the kernel writes one int.
+    let result = unsafe { libc::syscall(libc::SYS_get_mempolicy, &raw mut mode, nothing, 0, nothing, 0) };
+    (result == 0).then_some(mode)
+}
+
+/// Whether the kernel took the policy: a container or a cpuset may forbid it, and then first touch remains.
+fn set_policy(mode: c_int, nodes: &Nodes) -> bool {
+    // SAFETY: the C library's address of this thread's errno, which the program is not to see changed.
+    let errno = unsafe { &mut *libc::__errno_location() };
+    let before = *errno;
+    // SAFETY: the kernel reads one bit less than it is passed, which the set has.
+    let result: c_long = unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, nodes.as_ptr(), MAX_NODES + 1) };
+    *errno = before;
+    result == 0
+}

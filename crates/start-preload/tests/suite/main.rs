@@ -1,0 +1,110 @@
+//! Programs in C with the library: what policy they have, and when.
+
+use machine::{MemoryMode, MemoryPolicy};
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// `default`, and what the library sets: modes and flags of `linux/mempolicy.h`.
+const DEFAULT: &str = "0";
+const SPREAD: &str = "8003";
+
+/// Prints the policy of its only thread, of a forked child, of a program that it starts without forking, and of its own
+/// after it has made a thread.
+const MAKES_THREADS: &str = r#"
+#include <pthread.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+extern char **environ;
+static void tell(const char *who) {
+    int mode = -1;
+    syscall(SYS_get_mempolicy, &mode, 0, 0, 0, 0);
+    printf("%s %x\n", who, mode);
+    fflush(stdout);
+}
+static void *work(void *who) { tell(who); return 0; }
+int main(int count, char **arguments) {
+    tell("alone");
+    pid_t pid = fork();
+    if (pid == 0) { tell("forked"); _exit(0); }
+    waitpid(pid, 0, 0);
+    if (count > 1 && posix_spawn(&pid, arguments[1], 0, 0, arguments + 1, environ) == 0) waitpid(pid, 0, 0);
+    pthread_t thread;
+    pthread_create(&thread, 0, work, "thread");
+    pthread_join(thread, 0);
+    tell("after");
+    return 0;
+}"#;
+
+const MAKES_NONE: &str = r#"
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int main(void) {
+    int mode = -1;
+    syscall(SYS_get_mempolicy, &mode, 0, 0, 0, 0);
+    printf("single %x\n", mode);
+    return 0;
+}"#;
+
+fn compiled(folder: &Path, name: &str, source: &str, options: &[&str]) -> PathBuf {
+    let (file, program) = (folder.join(name).with_extension("c"), folder.join(name));
+    std::fs::write(&file, source).unwrap();
+    let done = Command::new("cc").arg("-o").arg(&program).arg(&file).args(options).status().unwrap();
+    assert!(done.success(), "{name}");
+    program
+}
+
+/// What the program prints, with the library and these nodes.
+fn output(program: &Path, argument: Option<&Path>, nodes: &str) -> String {
+    let library = env::current_exe().unwrap().with_file_name("libnearside_start.so");
+    assert!(library.exists(), "{} does not exist", library.display());
+    let mut command = Command::new(program);
+    command.args(argument).env("LD_PRELOAD", library).env("NEARSIDE_SPREAD_START", nodes);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// False on a kernel or in a container without memory policies.
+fn has_policies() -> bool {
+    let has = linux::memory_policy().is_ok();
+    if !has {
+        test_tools::skipped("the kernel has no memory policies");
+    }
+    has
+}
+
+#[test]
+fn a_program_is_spread_until_it_makes_threads_and_its_children_are_not() {
+    if !has_policies() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let single = compiled(folder.path(), "single", MAKES_NONE, &[]);
+    for options in [&["-pthread"][..], &["-pthread", "-no-pie"], &["-pthread", "-Wl,-z,lazy"]] {
+        let program = compiled(folder.path(), "threads", MAKES_THREADS, options);
+        let [told, without] = ["0", "x,"].map(|nodes| output(&program, Some(&single), nodes));
+        let expected =
+            |alone| format!("alone {alone}\nforked {DEFAULT}\nsingle {DEFAULT}\nthread {DEFAULT}\nafter {DEFAULT}\n");
+        assert_eq!((told, without), (expected(SPREAD), expected(DEFAULT)), "{options:?}");
+    }
+    assert_eq!(output(&single, None, "0"), format!("single {DEFAULT}\n"));
+}
+
+#[test]
+fn a_policy_that_the_owner_chose_stays() {
+    if !has_policies() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled(folder.path(), "threads", MAKES_THREADS, &["-pthread"]);
+    let owned = std::thread::spawn(move || {
+        linux::set_memory_policy(&MemoryPolicy::plain(MemoryMode::Local)).unwrap();
+        output(&program, None, "0")
+    });
+    assert_eq!(owned.join().unwrap(), "alone 4\nforked 4\nthread 4\nafter 4\n");
+}
