@@ -221,6 +221,7 @@ impl Ledger {
             after: run_summary.after(costs),
             cpu_time_s,
             cpu_share: cpu_time_s / time_s.max(1e-9),
+            cpu_time_of: self.work_time.shares(),
             notes: self.notes.clone(),
             ..PlaceReport::default()
         }

@@ -79,4 +79,4 @@ pub use journal::{Journal, JournalError, PutBack};
 pub use options::Options;
 pub use scope::{NoSuchUser, ProcessAttributes, ProcessSelection, Scope};
 pub use status::{ManagedProcess, Status};
-pub use summary::{PlaceMetrics, PlaceRefusal, PlaceReport, PlaceRule};
+pub use summary::{PlaceMetrics, PlaceRefusal, PlaceReport, PlaceRule, WorkShares};

@@ -103,7 +103,7 @@ impl Observer {
             thread_counts: ThreadCounts::default(),
             thread_work: FxHashMap::default(),
             memory: KnownMemory::default(),
-            rate: Rate::new(options.round, options.cpu_limit, contended_per_us * 1e6),
+            rate: Rate::new(options.round, policy.samples_max(), options.cpu_limit, contended_per_us * 1e6),
             period_before_pause: None,
             came: 0,
             round_began_ns: monotonic_ns(),

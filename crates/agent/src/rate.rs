@@ -6,7 +6,6 @@ use std::time::Duration;
 /// thousand.
 const PER_SECOND: f64 = 80_000.0;
 const FEWEST: f64 = 2048.0;
-const MOST: f64 = 30_000.0;
 /// The fraction taken while the CPU limit is exceeded or the policy wants fewer (Carrefour: a quarter). Counters show
 /// when more samples are needed.
 const FEWER: f64 = 1.0 / 32.0;
@@ -38,10 +37,11 @@ pub(crate) struct Rate {
 }
 
 impl Rate {
-    /// For rounds of this length. Observing and deciding may use the part `cpu_limit` of one CPU on average. From
-    /// `contended_per_s` accesses per second on memory may be contended, so that there may be something to decide.
-    pub fn new(round: Duration, cpu_limit: f64, contended_per_s: f64) -> Self {
-        let full = (PER_SECOND * round.as_secs_f64()).clamp(FEWEST, MOST);
+    /// For rounds of this length, of which the policy uses at most `most` samples. Observing and deciding may use the part
+    /// `cpu_limit` of one CPU on average. From `contended_per_s` accesses per second on memory may be contended, so that
+    /// there may be something to decide.
+    pub fn new(round: Duration, most: u64, cpu_limit: f64, contended_per_s: f64) -> Self {
+        let full = (PER_SECOND * round.as_secs_f64()).max(FEWEST).min(most as f64);
         let allowance_s = round.as_secs_f64() * cpu_limit;
         let saved_s = allowance_s * SAVED_ROUNDS;
         let (round_s, contended) = (round.as_secs_f64(), round.as_secs_f64() * contended_per_s);
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn as_many_as_are_wanted_come_and_no_more_than_may_be_paid_for() {
         let second = Duration::from_secs(1);
-        let mut rate = Rate::new(second, 0.02, 0.0);
+        let mut rate = Rate::new(second, 30_000, 0.02, 0.0);
         let next = [30_000, 60_000, 3_000, 64, 0].map(|taken| rate.next_period(10_000, taken, 1.0));
         assert_eq!(next, [10_000, 20_000, 1000, 625, 2500]);
         assert_eq!(rate.next_period(120, 0, 1.0), SHORTEST);
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn what_begins_after_a_quiet_time_does_not_flood_us() {
-        let mut rate = Rate::new(Duration::from_millis(20), 0.02, 40e6);
+        let mut rate = Rate::new(Duration::from_millis(20), 30_000, 0.02, 40e6);
         let quiet = |rate: &Rate| (0..20).fold(200_000, |period, _| rate.next_period(period, 30, 0.02));
         assert_eq!(quiet(&rate), 391, "2048 of the 800 thousand accesses of a round in which memory may be contended");
         rate.set_divisor(4);
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_rate_is_returned_only_when_it_changes() {
-        let mut rate = Rate::new(Duration::from_secs(1), 0.02, 0.0);
+        let mut rate = Rate::new(Duration::from_secs(1), 30_000, 0.02, 0.0);
         assert_eq!([rate.next_hz(48), rate.next_hz(48)], [Some(625), None]);
         rate.set_divisor(4);
         assert_eq!([rate.next_hz(48), rate.next_hz(2)], [Some(19), Some(468)]);
@@ -131,7 +131,8 @@ mod tests {
 
     #[test]
     fn short_rounds_have_fewer() {
-        let wanted = |ms| Rate::new(Duration::from_millis(ms), 0.02, 0.0).full;
-        assert_eq!([10, 50, 1000, 5000].map(|ms| wanted(ms) as u64), [2048, 4000, 30_000, 30_000]);
+        let wanted = |ms, most| Rate::new(Duration::from_millis(ms), most, 0.02, 0.0).full as u64;
+        assert_eq!([10, 50, 1000, 5000].map(|ms| wanted(ms, 30_000)), [2048, 4000, 30_000, 30_000]);
+        assert_eq!([10, 1000].map(|ms| wanted(ms, 2048)), [2048, 2048]);
     }
 }

@@ -58,8 +58,21 @@ pub struct PlaceReport {
     pub cpu_time_s: f64,
     /// That, as a share of one CPU.
     pub cpu_share: f64,
+    /// What it was spent on, in rounds.
+    pub cpu_time_of: WorkShares,
     /// Notes for the user.
     pub notes: Vec<String>,
+}
+
+/// What the agent's working time was spent on: shares, 0 to 1. Helper threads that move pages are included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WorkShares {
+    /// Reading samples, counters and mappings.
+    pub observing: f64,
+    /// The policy's decisions.
+    pub deciding: f64,
+    /// Carrying them out.
+    pub moving: f64,
 }
 
 /// Memory metrics over some time.

@@ -1,5 +1,6 @@
 //! The time that the agent spends working.
 
+use crate::summary::WorkShares;
 use linux::monotonic_ns;
 use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
@@ -10,8 +11,10 @@ use std::time::Duration;
 pub(crate) struct WorkTime {
     began_ns: u64,
     cpu_time_before: Duration,
-    /// Since the program began.
+    /// Since the program began: all of it, and the parts of it that were not spent observing.
     busy: Duration,
+    deciding: Duration,
+    moving: Duration,
     /// The part spent observing and deciding since samples were last paid for.
     observing: Duration,
 }
@@ -19,7 +22,8 @@ pub(crate) struct WorkTime {
 impl WorkTime {
     pub fn begin() -> Self {
         let began_ns = monotonic_ns();
-        Self { began_ns, cpu_time_before: own_cpu_time(), busy: Duration::ZERO, observing: Duration::ZERO }
+        let [busy, deciding, moving, observing] = [Duration::ZERO; 4];
+        Self { began_ns, cpu_time_before: own_cpu_time(), busy, deciding, moving, observing }
     }
 
     /// The program begins now: work before it does not count.
@@ -27,14 +31,32 @@ impl WorkTime {
         *self = Self { began_ns: self.began_ns, ..Self::begin() };
     }
 
-    /// Accounts for a call of the agent, and for the time that its helper threads spent.
-    pub fn add_work(&mut self, began_ns: u64, helped: Duration) {
-        self.busy += since(began_ns) + helped;
+    /// Accounts for a call of the agent.
+    pub fn add_work(&mut self, began_ns: u64) {
+        self.busy += since(began_ns);
     }
 
     /// Accounts for observing and deciding.
     pub fn add_observing(&mut self, began_ns: u64) {
         self.observing += since(began_ns);
+    }
+
+    /// Accounts for a decision, which is also part of a call of the agent.
+    pub fn add_deciding(&mut self, began_ns: u64) {
+        self.deciding += since(began_ns);
+    }
+
+    /// Accounts for carrying out a decision, likewise, with the time of helper threads.
+    pub fn add_moving(&mut self, began_ns: u64, helped: Duration) {
+        self.moving += since(began_ns) + helped;
+        self.busy += helped;
+    }
+
+    /// The shares of the working time that were spent observing, deciding and moving.
+    pub fn shares(&self) -> WorkShares {
+        let of = |part: Duration| part.as_secs_f64() / self.busy.as_secs_f64().max(1e-9);
+        let (deciding, moving) = (of(self.deciding).min(1.0), of(self.moving).min(1.0));
+        WorkShares { observing: (1.0 - deciding - moving).max(0.0), deciding, moving }
     }
 
     pub fn take_observing(&mut self) -> Duration {

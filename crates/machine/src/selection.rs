@@ -143,7 +143,7 @@ impl<T> FromStr for Selection<T> {
         let what = match rest {
             // As numactl: all but nothing is a mistake in a script, not the wish for all.
             "" if inverted || relative => {
-                return Err(SetError::NotANumber { text: trimmed.to_owned(), part: rest.to_owned() }.into());
+                return Err(SetError::NotANumber { text: trimmed.to_owned(), part: trimmed.to_owned() }.into());
             }
             "all" if !relative => What::All,
             "same" if !relative => What::Same,

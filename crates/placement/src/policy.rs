@@ -8,7 +8,7 @@ use crate::metrics::Metrics;
 use crate::name::{MemoryPlacement, PolicyName, ThreadPolicy};
 use crate::observation::{Observation, Process, Thread};
 use crate::outcome::Outcome;
-use crate::predict::{Lesson, Predict};
+use crate::predict::{self, Lesson, Predict};
 use crate::reason::{Reason, Rule};
 use crate::settings::Settings;
 use crate::start::Start;
@@ -202,6 +202,15 @@ impl Policy {
         }
     }
 
+    /// Most samples of a round that it uses.
+    pub fn samples_max(&self) -> u64 {
+        if self.name.memory == MemoryPlacement::Predict {
+            predict::MOST_SAMPLES
+        } else {
+            self.settings.thresholds.page_cap
+        }
+    }
+
     /// Places a new process, or a later thread of it: its CPUs and memory policy. Call it before it runs, or as soon as
     /// it is seen; threads not passed here are placed by the next [`Policy::decide`].
     pub fn admit(&mut self, process: &Process, thread: &Thread) -> Start {
@@ -292,12 +301,15 @@ impl Policy {
     }
 
     /// The nodes over which a new program is to spread what it touches before it makes threads, so that what one thread
-    /// fills for many is not on one node. None if earlier runs taught something, the owner chose a policy, or there is
-    /// one node only. Only of `predict`, with [`spread_start`](crate::Thresholds::spread_start).
-    pub fn spread_start(&self, process: &Process) -> Option<NodeSet> {
+    /// fills for many is not on one node: those with memory among the nodes of its CPUs. None if that is one, if earlier
+    /// runs taught something, or if the owner chose a policy. Only of `predict`, with
+    /// [`spread_start`](crate::Thresholds::spread_start).
+    pub fn spread_start(&self, process: &Process, thread: &Thread) -> Option<NodeSet> {
         let is_used = self.name.memory == MemoryPlacement::Predict && self.settings.thresholds.spread_start > 0;
         let is_free = process.memory_policy.is_none() || !self.settings.respect_owner;
-        let nodes = self.costs.memory_nodes().intersection(&process.nodes);
+        let cpus = thread.bound_to.as_ref().unwrap_or(&process.cpus);
+        let of_cpus: NodeSet = cpus.iter().filter_map(|cpu| self.costs.node_of_cpu(cpu)).collect();
+        let nodes = self.costs.memory_nodes().intersection(&process.nodes).intersection(&of_cpus);
         (is_used && is_free && self.state.predict.began_with().is_none() && nodes.len() > 1).then_some(nodes)
     }
 

@@ -1,6 +1,7 @@
 //! The cost of remote accesses by call chain, as a flame graph or as folded stacks.
 
 use crate::escape::escape_name;
+use crate::picture::DARK;
 use inferno::flamegraph::{self, Options, Palette, color::BasicPalette};
 use machine::{NodeId, Routes};
 use profile::{Access, CodeId, Profile, View};
@@ -74,7 +75,8 @@ impl RemoteCost {
         let lines: Vec<&str> = if folded.is_empty() { vec!["no remote access 1"] } else { folded.lines().collect() };
         let mut svg = Vec::new();
         flamegraph::from_lines(&mut options, lines, &mut svg).map_err(|error| FlameGraphError(error.to_string()))?;
-        String::from_utf8(svg).map_err(|error| FlameGraphError(error.to_string()))
+        let svg = String::from_utf8(svg).map_err(|error| FlameGraphError(error.to_string()))?;
+        Ok(svg.replacen("<style", &format!("{DARK}<style"), 1))
     }
 
     fn subtitle(&self, empty: bool) -> String {

@@ -2,7 +2,8 @@
 //! many use later, and by first touch all of that is on one node. From the first thread on, memory is on the node of
 //! the CPU that touches it, as without the library.
 //!
-//! A program that cannot make threads is left alone, as is one that has a memory policy: see [`imports`]. The policy is
+//! A program that cannot make threads ([`imports`]), or is told to make none (`OMP_NUM_THREADS=1`), is left alone, as is
+//! one that has a memory policy. The policy is
 //! that of the first thread. It is marked by `MPOL_F_STATIC_NODES`, by which a program that another one executes knows
 //! that it is not its owner's.
 
@@ -44,10 +45,14 @@ extern "C" fn begin() {
     // SAFETY: as above.
     let Some(nodes) = nodes(unsafe { CStr::from_ptr(text) }.to_bytes()) else { return };
     let inherited = policy();
+    // SAFETY: as above.
+    let threads: *const c_char = unsafe { libc::getenv(c"OMP_NUM_THREADS".as_ptr()) };
+    // SAFETY: as above.
+    let is_single = !threads.is_null() && unsafe { CStr::from_ptr(threads) } == c"1";
     if inherited != Some(DEFAULT) && inherited != Some(SPREAD) {
         return;
     }
-    if imports::has_threads() {
+    if !is_single && imports::has_threads() {
         if set_policy(SPREAD, &nodes) {
             IS_SPREAD.store(true, Relaxed);
             // SAFETY: the handler only makes a system call.

@@ -155,7 +155,7 @@ impl Agent {
                 self.ledger.work_time().add_observing(began_ns);
             }
         }
-        self.ledger.work_time().add_work(began_ns, self.actor.take_helped());
+        self.ledger.work_time().add_work(began_ns);
         Ok(())
     }
 

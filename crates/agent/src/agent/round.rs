@@ -6,6 +6,7 @@ use crate::error::AgentError;
 use crate::managed_process::SharedOut;
 use crate::observer::RoundReadings;
 use crate::samples::RoundSamples;
+use linux::monotonic_ns;
 use placement::{Decision, LogLine, MemoryPlacement, Observation, Outcome};
 
 /// Rounds after which the state of the kernel's NUMA balancing is checked again.
@@ -15,18 +16,23 @@ impl Agent {
     /// Decides and acts. `began_ns` is when this call of `poll` began.
     pub(super) fn end_round(&mut self, began_ns: u64) -> Result<(), AgentError> {
         let observation = self.observe()?;
+        let observed_ns = monotonic_ns();
         // In a dry run the policy must not remember steps that were not taken.
         let decision = if self.options.dry_run {
             self.policy.clone().decide(&observation)
         } else {
             self.policy.decide(&observation)
         };
+        self.ledger.work_time().add_deciding(observed_ns);
         self.ledger.work_time().add_observing(began_ns);
         let (cost, divisor) = (self.ledger.work_time().take_observing(), self.policy.sampling().divisor);
         // Moving pages may have taken longer than a round.
         self.observer.adjust_rate(cost, divisor, observation.length_s, &self.machine);
         self.ledger.add_round(&observation, &decision);
+        let decided_ns = monotonic_ns();
         let outcome = self.act(&decision)?;
+        let helped = self.actor.take_helped();
+        self.ledger.work_time().add_moving(decided_ns, helped);
         self.ledger.update_status(&observation, &decision, &self.managed, self.observer.lost());
         self.ledger.write(|| LogLine::Round { observation: Box::new(observation), decision })?;
         if !self.options.dry_run {

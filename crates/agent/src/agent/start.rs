@@ -80,7 +80,7 @@ impl Agent {
             let why = taught.unwrap_or_else(|| why(&self.options.policy.memory));
             self.ledger.explain(|| format!("start: take the program's memory by policy {memory}: {why}"));
         }
-        let spread = self.policy.spread_start(&record);
+        let spread = self.policy.spread_start(&record, &thread);
         if let Some(nodes) = &spread {
             self.ledger.explain(|| {
                 format!(

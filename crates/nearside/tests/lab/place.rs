@@ -46,6 +46,11 @@ fn carrefour_and_predict_beat_first_touch_on_streamcluster() {
             assert!((round_s - 0.02).abs() < 1e-9, "rounds have the lab's time scale: {report:#}");
         });
     }
+    // What its first thread fills is spread from the start: nothing has to move.
+    let (placed, report) = (json(ran.section("spread start")), json(ran.section("report of spread start")));
+    assert_eq!(plain["checksum"], placed["checksum"]);
+    assert!(1.5 * seconds(&placed) < seconds(&plain), "{plain:#}\n{placed:#}\n{report:#}");
+    assert_eq!((&report["spreads_start"], report["pages_moved"].as_u64()), (&Value::Bool(true), Some(0)), "{report:#}");
 }
 
 /// The second run of a command begins as the first one taught: nothing has to move, and short programs gain as well.

@@ -50,6 +50,8 @@ use waiting::{NotChosen, Waiting};
 
 /// Fewest samples of a round that a placement is chosen by.
 const FEWEST_SAMPLES: u64 = 256;
+/// Most samples of a round: enough for 32 segments with 64 samples each, which is what halving one needs.
+pub(crate) const MOST_SAMPLES: u64 = 2048;
 /// Least predicted speedup that is acted on: the model's errors are of a few percent.
 const LEAST_SPEEDUP: f64 = 1.03;
 /// Rounds after moves until accesses are compared: the first is disturbed by the moves.

@@ -199,6 +199,32 @@ fn start(policy: &mut Policy) -> Option<MemoryPolicy> {
 }
 
 #[test]
+fn a_program_spreads_its_start_over_the_nodes_of_its_cpus_unless_its_owner_or_a_run_before_said_otherwise() {
+    let process = Process::new(Pid(7), cpus("0-23"), nodes("0-3"));
+    let thread = Thread::new(Pid(7), Tid(7));
+    let spread = |policy: &Policy, process: &Process, thread: &Thread| {
+        policy.spread_start(process, thread).map(|nodes| nodes.to_string())
+    };
+    assert_eq!(spread(&policy(), &process, &thread).as_deref(), Some("0-3"));
+    let bound = |cpus: &str| Thread { bound_to: Some(cpus.parse().unwrap()), ..thread.clone() };
+    assert_eq!(spread(&policy(), &process, &bound("0,23")).as_deref(), Some("0,3"));
+    assert_eq!(spread(&policy(), &process, &bound("0")), None, "one node");
+    let narrow = Process::new(Pid(7), cpus("0-23"), nodes("2"));
+    assert_eq!(spread(&policy(), &narrow, &thread), None);
+    let owned = Process { memory_policy: Some(MemoryPolicy::plain(MemoryMode::Local)), ..process.clone() };
+    assert_eq!(spread(&policy(), &owned, &thread), None);
+    let mut taught = policy();
+    taught.begin_with(Lesson::FirstTouch);
+    assert_eq!(spread(&taught, &process, &thread), None);
+    let machine = presets::find(MACHINE).unwrap();
+    let mut off = Settings::default();
+    off.thresholds.spread_start = 0;
+    assert_eq!(spread(&Policy::new("predict".parse().unwrap(), &machine, off).unwrap(), &process, &thread), None);
+    let other = Policy::new("carrefour".parse().unwrap(), &machine, Settings::default()).unwrap();
+    assert_eq!(spread(&other, &process, &thread), None);
+}
+
+#[test]
 fn a_run_teaches_the_next_one_to_begin_with_its_memory_spread() {
     let mut first = policy();
     assert_eq!((first.lesson(), start(&mut first)), (None, None));

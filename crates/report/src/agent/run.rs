@@ -1,7 +1,7 @@
 //! A run of the agent, as text.
 
 use crate::{Table, bytes, count, percent};
-use agent::{PlaceMetrics, PlaceReport, PlaceRule};
+use agent::{PlaceMetrics, PlaceReport, PlaceRule, WorkShares};
 use placement::Lesson;
 use std::fmt;
 
@@ -59,6 +59,11 @@ impl fmt::Display for PlaceText<'_> {
             "own CPU time",
             &format!("{:.1} ms, {} of one CPU", report.cpu_time_s * 1e3, percent(report.cpu_share)),
         )?;
+        let WorkShares { observing, deciding, moving } = report.cpu_time_of;
+        let [observing, deciding, moving] = [observing, deciding, moving].map(percent);
+        if report.rounds > 0 {
+            line(f, "", &format!("{observing} observing, {deciding} deciding, {moving} moving"))?;
+        }
         let has_numbers = |metrics: &PlaceMetrics| metrics.accesses_per_us.is_some();
         let sides = [("before that", &report.before), ("since then", &report.after)];
         let told: Vec<_> = sides.into_iter().filter(|(_, metrics)| has_numbers(metrics)).collect();
@@ -119,6 +124,7 @@ mod tests {
             after: metrics(1.4, 383.0),
             cpu_time_s: 0.0123,
             cpu_share: 0.0082,
+            cpu_time_of: WorkShares { observing: 0.25, deciding: 0.005, moving: 0.745 },
             notes: vec!["the kernel's NUMA balancing is off meanwhile".to_owned()],
             ..PlaceReport::default()
         };
@@ -130,7 +136,8 @@ mod tests {
              412: only that node uses them\n  \
              stayed        3 busy\n  \
              threads       1 move\n  \
-             own CPU time  12.3 ms, 0.8 % of one CPU\n                  \
+             own CPU time  12.3 ms, 0.8 % of one CPU\n                \
+             25.0 % observing, 0.5 % deciding, 74.5 % moving\n                  \
              time  accesses/µs   local  imbalance  an access\n  \
              before that  0.100 s         76.2  25.0 %       1.50     991 ns\n  \
              since then   1.400 s         76.2  25.0 %       1.50     383 ns\n  \

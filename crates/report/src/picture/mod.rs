@@ -29,6 +29,7 @@ pub use heat::HeatMap;
 pub(crate) use heat::MEMORY;
 use machine::Machine;
 pub use strip::{Place, Strip};
+pub(crate) use svg::DARK;
 
 /// Heat maps as one self-contained SVG image. Maps without a value are left out.
 pub fn heat_maps_to_svg(title: &str, summary: &str, maps: Vec<HeatMap>) -> String {

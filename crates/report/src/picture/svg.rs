@@ -10,7 +10,7 @@ const HEAT: [[f64; 3]; 4] = [[233.0, 241.0, 236.0], [247.0, 217.0, 160.0], [219.
 const UNKNOWN: &str = "#e4e4e4";
 const UNKNOWN_RGB: [f64; 3] = [228.0, 228.0, 228.0];
 /// Turns the light picture into a dark one, with the same hues.
-const DARK: &str =
+pub const DARK: &str =
     "<style>@media (prefers-color-scheme: dark) { :root { filter: invert(0.9) hue-rotate(180deg); } }</style>\n";
 /// Categorical colours: colour-blind safe (Okabe and Ito).
 const KINDS: [&str; 8] = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#5b5b5b"];

@@ -66,5 +66,6 @@ fn a_graph_is_well_formed_and_names_are_text() {
 fn nothing_remote_is_a_graph_that_says_so() {
     let nothing = cost(&Shape { samples: 0, ..Shape::default() });
     assert_eq!(nothing.to_folded(), "");
-    assert!(nothing.to_svg("").unwrap().contains("no remote access"));
+    let svg = nothing.to_svg("").unwrap();
+    assert!(svg.contains("no remote access") && svg.contains("prefers-color-scheme: dark"), "{svg}");
 }

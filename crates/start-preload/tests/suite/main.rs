@@ -60,10 +60,15 @@ fn compiled(folder: &Path, name: &str, source: &str, options: &[&str]) -> PathBu
 
 /// What the program prints, with the library and these nodes.
 fn output(program: &Path, argument: Option<&Path>, nodes: &str) -> String {
+    output_with(program, argument, nodes, &[])
+}
+
+fn output_with(program: &Path, argument: Option<&Path>, nodes: &str, variables: &[(&str, &str)]) -> String {
     let library = env::current_exe().unwrap().with_file_name("libnearside_start.so");
     assert!(library.exists(), "{} does not exist", library.display());
     let mut command = Command::new(program);
     command.args(argument).env("LD_PRELOAD", library).env("NEARSIDE_SPREAD_START", nodes);
+    command.env_remove("OMP_NUM_THREADS").envs(variables.iter().copied());
     let output = command.output().unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap()
@@ -93,6 +98,9 @@ fn a_program_is_spread_until_it_makes_threads_and_its_children_are_not() {
         assert_eq!((told, without), (expected(SPREAD), expected(DEFAULT)), "{options:?}");
     }
     assert_eq!(output(&single, None, "0"), format!("single {DEFAULT}\n"));
+    let program = compiled(folder.path(), "threads", MAKES_THREADS, &["-pthread"]);
+    let told = output_with(&program, None, "0", &[("OMP_NUM_THREADS", "1")]);
+    assert!(told.starts_with(&format!("alone {DEFAULT}\n")), "{told}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ folder=$XDG_STATE_HOME/nearside
 place() { # NAME REPEAT OPTIONS...
     name=$1; repeat=$2; shift 2
     echo "[$name]"
-    ../nearside place --quiet --policy predict --json /tmp/report "$@" -- \
+    ../nearside place --quiet --policy predict --threshold spread_start=0 --json /tmp/report "$@" -- \
         ../nearside-workloads streamcluster --json --size 16M --pin 0-7 --repeat "$repeat" 2>/tmp/note
     echo "[report of $name]"; cat /tmp/report
 }

@@ -1,8 +1,12 @@
 # Runs in the virtual machine of ../place.rs.
 near=../nearside; run="../nearside-workloads streamcluster --json --size 16M --repeat 80 --pin 0-7"
 echo '[plain]'; $run
-for policy in carrefour predict; do
-    echo "[$policy]"; $near place --quiet --policy $policy --json /tmp/placed.json -- $run
-    echo "[report of $policy]"; cat /tmp/placed.json
-done
+placed() { # NAME POLICY OPTIONS...
+    name=$1; policy=$2; shift 2
+    echo "[$name]"; $near place --quiet --forget --policy "$policy" --json /tmp/placed.json "$@" -- $run
+    echo "[report of $name]"; cat /tmp/placed.json
+}
+placed carrefour carrefour
+placed predict predict --threshold spread_start=0
+placed 'spread start' predict
 echo '[end]'
