@@ -44,7 +44,7 @@ pub struct PlaceReport {
     pub pages_split: u64,
     /// Threads whose CPUs were changed.
     pub threads_moved: u64,
-    /// Whether the program was told to spread over the nodes what it touches before it makes threads; only of `predict`.
+    /// Whether the program spread over the nodes what it touched before it made threads; only of `predict`.
     pub spreads_start: bool,
     /// What earlier runs of the program taught, by which it began; only of `predict`.
     pub began_with: Option<Lesson>,

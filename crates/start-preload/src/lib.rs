@@ -2,7 +2,7 @@
 //! many use later, and by first touch all of that is on one node. From the first thread on, memory is on the node of
 //! the CPU that touches it, as without the library.
 //!
-//! A program that cannot make threads ([`imports`]), or is told to make none (`OMP_NUM_THREADS=1`), is left alone, as is
+//! A program that cannot make threads ([`imports`]), or is to make none (`OMP_NUM_THREADS=1`), is left alone, as is
 //! one that has a memory policy. The policy is
 //! that of the first thread. It is marked by `MPOL_F_STATIC_NODES`, by which a program that another one executes knows
 //! that it is not its owner's.

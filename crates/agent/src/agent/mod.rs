@@ -40,7 +40,7 @@ pub struct Agent {
     actor: Actor,
     ledger: Ledger,
     round: u64,
-    /// Whether the program was told to spread what it touches before it makes threads.
+    /// Whether the program spreads what it touches before it makes threads.
     spreads_start: bool,
 }
 

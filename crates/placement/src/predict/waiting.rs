@@ -13,7 +13,7 @@ const MOST_DOUBLINGS: u32 = 5;
 const MOST_ROUNDS: f64 = 32.0;
 /// The part of the traffic that must be elsewhere for it to have changed.
 const CHANGED: f64 = 0.1;
-/// What chance may add to that: samples spread over so many pairs of nodes differ by this times the root of pairs per sample.
+/// What chance may add to that: this times the square root of the number of pairs of nodes over that of samples.
 const BY_CHANCE: f64 = 0.5;
 /// How many times as much traffic there must be for it to have changed.
 const MORE: f64 = 1.5;
