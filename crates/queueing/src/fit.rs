@@ -7,7 +7,9 @@ use crate::network::{Class, solve};
 const MOST_SCALE: f64 = 100.0;
 /// A modelled latency within this relative distance of the observed one needs no scaling.
 const CLOSE: f64 = 0.02;
-/// Bisections of the factor.
+/// One within this relative distance ends the search.
+const EXACT: f64 = 1e-3;
+/// Most bisections of the factor.
 const STEPS: usize = 24;
 
 /// The classes with this many times as many lines.
@@ -30,7 +32,11 @@ pub fn scale(classes: &[Class], accesses: &[f64], observed_ns: f64, distances: &
     let (mut low, mut high) = (1.0 / MOST_SCALE, MOST_SCALE);
     for _ in 0..STEPS {
         let middle = (low * high).sqrt();
-        if modelled(middle)? < observed_ns { low = middle } else { high = middle }
+        let part = modelled(middle)? / observed_ns;
+        if (part - 1.0).abs() < EXACT {
+            return Some(middle);
+        }
+        if part < 1.0 { low = middle } else { high = middle }
     }
     Some(high)
 }

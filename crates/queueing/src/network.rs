@@ -15,7 +15,8 @@ pub const LINE_BYTES: f64 = machine::LINE_BYTES as f64;
 /// Utilisation at which the rise is complete.
 const RISEN: f64 = 0.1;
 const MOST_SWEEPS: usize = 60;
-const STEPS: usize = 50;
+/// A delay is exact to this part of itself, and to this part of a nanosecond: far below [`TOLERANCE`] of a latency.
+const EXACT: f64 = 1e-6;
 /// Iteration ends when delays change by less than this part of a latency.
 const TOLERANCE: f64 = 1e-4;
 
@@ -207,7 +208,7 @@ impl Server {
         while !is_enough(high) && high < 1e12 {
             (low, high) = (high, 4.0 * high);
         }
-        for _ in 0..STEPS {
+        while high - low > EXACT * high.max(1.0) {
             let middle = f64::midpoint(low, high);
             if is_enough(middle) { high = middle } else { low = middle }
         }

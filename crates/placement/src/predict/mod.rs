@@ -194,6 +194,7 @@ impl Predict {
     /// Threads have moved, so that the effect of earlier moves of memory is not known.
     pub fn threads_moved(&mut self) {
         self.trial = None;
+        self.waiting.end();
     }
 
     fn count_time(&mut self, observation: &Observation, settings: &Settings) {
