@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 pub const PLUGIN: &str = "libnearside_lab_plugin.so";
-/// The library that reports objects from inside programs.
-const LIBRARY: &str = "libnearside_preload.so";
+/// The libraries that programs run with: to report their objects, and to spread what they touch first.
+const LIBRARIES: [&str; 2] = ["libnearside_preload.so", "libnearside_start.so"];
 const SHARED: &str = "/dev/shm";
 /// Names in shared memory of recordings that run on this host at the same time.
 const RECORDING: &str = "nearside-objects-";
@@ -63,7 +63,7 @@ impl Lab {
         let folder = TempDir::new().unwrap();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let lab = Self { folder, shared: names(Path::new(SHARED)), _turn: turn };
-        for name in ["nearside", "nearside-workloads", PLUGIN, LIBRARY] {
+        for name in ["nearside", "nearside-workloads", PLUGIN].into_iter().chain(LIBRARIES) {
             let from = built().join(name);
             assert!(from.exists(), "{} is missing: run `cargo build --release --workspace` first", from.display());
             fs::copy(from, lab.path(name)).unwrap();
