@@ -130,6 +130,11 @@ impl Ledger {
         self.lock_status().samples += count;
     }
 
+    /// Pages that were moved since the start.
+    pub fn pages_moved(&self) -> u64 {
+        self.run_summary.pages_moved
+    }
+
     /// Adds a round; its observation precedes its own moves.
     pub fn add_round(&mut self, observation: &Observation, decision: &Decision) {
         self.run_summary.add_round(observation, decision);

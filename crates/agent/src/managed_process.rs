@@ -7,7 +7,7 @@ use crate::ranges::Mappings;
 use crate::replicable::Replicable;
 use crate::samples::ThreadSamples;
 use linux::{Process, ThreadTimes, affinity, process_cpu_time, thread_policy, thread_times};
-use machine::{CpuSet, MemoryPolicy, Pid, Tid};
+use machine::{CpuSet, MemoryMode, MemoryPolicy, NodeId, Pid, Tid};
 use observe::ThreadCount;
 use placement::NodeAccesses;
 use rustc_hash::FxHashMap;
@@ -34,6 +34,8 @@ pub(crate) struct ManagedProcess {
     /// CPU sets that the agent gave it or its parent.
     pub given: Vec<CpuSet>,
     memory_given: Option<MemoryPolicy>,
+    /// The node that a request placed it on, with its CPUs: for policies, as if its owner had.
+    requested: Option<(NodeId, CpuSet)>,
     cpu_time: Duration,
 }
 
@@ -81,6 +83,7 @@ impl ManagedProcess {
             parent: inherited.parent,
             given: inherited.given,
             memory_given: inherited.memory,
+            requested: None,
         })
     }
 
@@ -94,6 +97,20 @@ impl ManagedProcess {
         self.replicable = Replicable::default();
         self.begin_thread(first, is_watched);
         self.read_policy();
+    }
+
+    /// A request places it on a node, with the CPUs that it may have there.
+    pub fn request(&mut self, node: NodeId, cpus: CpuSet) {
+        for thread in self.threads.values_mut() {
+            thread.record.bound_to = Some(cpus.clone()).filter(|cpus| !cpus.is_empty());
+        }
+        self.requested = Some((node, cpus));
+        self.read_policy();
+    }
+
+    /// The node that a request placed it on.
+    pub fn requested_node(&self) -> Option<NodeId> {
+        self.requested.as_ref().map(|(node, _)| *node)
     }
 
     /// What its children inherit.
@@ -110,7 +127,9 @@ impl ManagedProcess {
     pub fn begin_thread(&mut self, tid: Tid, is_watched: bool) {
         let mut record = placement::Thread::new(self.record.pid, tid);
         let now = affinity(tid).ok();
-        record.bound_to = now.and_then(|now| owner::bound_to(&now, &self.record.cpus, &self.given));
+        let requested = self.requested.as_ref().map(|(_, cpus)| cpus.clone()).filter(|cpus| !cpus.is_empty());
+        let chosen = || now.and_then(|now| owner::bound_to(&now, &self.record.cpus, &self.given));
+        record.bound_to = requested.or_else(chosen);
         let times = if is_watched { thread_times(&self.process, tid).ok().flatten() } else { None };
         self.threads.insert(tid, ManagedThread { record, times });
     }
@@ -118,6 +137,10 @@ impl ManagedProcess {
     /// Reads the memory policy that the program or its owner set. One thread's policy counts for the whole process: the
     /// kernel does not report which pages were placed by it.
     pub fn read_policy(&mut self) {
+        if let Some(node) = self.requested_node() {
+            self.record.memory_policy = Some(MemoryPolicy::new(MemoryMode::Bind, [node].into_iter().collect()));
+            return;
+        }
         let of_thread = |tid| {
             let words = thread_policy(&self.process, tid)?;
             owner::asked_for(&words, self.memory_given.as_ref())

@@ -121,6 +121,8 @@ rules! {
     FewOperations = "few pages were worth an operation";
     /// Many operations.
     ManyOperations = "many pages were worth an operation";
+    /// A request to the agent.
+    Requested = "a request to the agent placed the process there";
     /// Policies that decide at the start: memory that existed before.
     PolicyOfStart = "the policy would have placed them there";
     /// `fixed`.

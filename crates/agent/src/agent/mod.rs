@@ -3,6 +3,7 @@
 //! In each round data flows one way: the [`Observer`] observes, the [`Policy`] decides, the [`Actor`] acts, and the
 //! [`Ledger`] accounts for it. [`Managed`] is what they work on.
 
+mod requests;
 mod round;
 mod start;
 
@@ -16,9 +17,10 @@ use crate::options::Options;
 use crate::status::Status;
 use crate::summary::PlaceReport;
 use linux::monotonic_ns;
-use machine::{Machine, chain};
+use machine::{Machine, NodeId, Pid, chain};
 use placement::{LogLine, Policy, ThreadPolicy};
 pub use start::ProgramStart;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -40,6 +42,8 @@ pub struct Agent {
     actor: Actor,
     ledger: Ledger,
     round: u64,
+    /// Processes that requests placed on nodes, whose memory has not followed completely.
+    placing: BTreeMap<Pid, NodeId>,
     /// Whether the program spreads what it touches before it makes threads.
     spreads_start: bool,
 }
@@ -65,6 +69,7 @@ impl Agent {
             actor: Actor::new(journal, options.stop.clone(), options.settings.respect_owner),
             ledger: Ledger::open(&options, notes)?,
             round: 0,
+            placing: BTreeMap::new(),
             spreads_start: false,
             policy,
             options,

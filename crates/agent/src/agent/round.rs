@@ -31,6 +31,7 @@ impl Agent {
         self.ledger.add_round(&observation, &decision);
         let decided_ns = monotonic_ns();
         let outcome = self.act(&decision)?;
+        self.move_requested()?;
         let helped = self.actor.take_helped();
         self.ledger.work_time().add_moving(decided_ns, helped);
         self.ledger.update_status(&observation, &decision, &self.managed, self.observer.lost());
@@ -88,7 +89,7 @@ impl Agent {
         })
     }
 
-    fn act(&mut self, decision: &Decision) -> Result<Outcome, AgentError> {
+    pub(super) fn act(&mut self, decision: &Decision) -> Result<Outcome, AgentError> {
         let mut outcome = Outcome { round: decision.round, ..Outcome::default() };
         let all_done = if self.options.dry_run {
             Vec::new()

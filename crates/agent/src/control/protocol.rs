@@ -1,7 +1,7 @@
 //! Requests and answers, each a line of JSON.
 
 use crate::status::{ManagedProcess, Status};
-use machine::Pid;
+use machine::{NodeId, Pid};
 use serde::{Deserialize, Serialize};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -11,7 +11,7 @@ pub(super) const MOST_REQUEST_BYTES: usize = 4096;
 pub(super) const MOST_ANSWER_BYTES: u64 = 1 << 30;
 
 /// A request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case")]
 pub enum Request {
     /// The agent's status.
@@ -27,6 +27,27 @@ pub enum Request {
     },
     /// The agent's status as `OpenMetrics`.
     Metrics,
+    /// Read the configuration again.
+    Reload,
+    /// Follow another policy, until the configuration is read again.
+    Policy {
+        /// Its name.
+        policy: String,
+    },
+    /// Give a threshold of the policy another value, until the configuration is read again.
+    Threshold {
+        /// Its name.
+        name: String,
+        /// Its value, as text.
+        value: String,
+    },
+    /// Place a managed process on a node: its threads and its memory, now and later.
+    Place {
+        /// The process.
+        pid: Pid,
+        /// The node.
+        node: NodeId,
+    },
 }
 
 /// An answer.
@@ -41,6 +62,8 @@ pub enum Answer {
     Explained(Box<Explanation>),
     /// The status in the text form of `OpenMetrics`.
     Metrics(String),
+    /// What the agent does from now on.
+    Ordered(String),
     /// The request was refused, with the reason.
     Refused(String),
 }
@@ -60,14 +83,19 @@ pub struct Explanation {
     pub rounds: u64,
 }
 
-/// Answers a request. `metrics` formats a status; `not_managed` says why a process is not managed.
+/// Answers a request. `metrics` formats a status; `not_managed` says why a process is not managed; `order` checks a
+/// request that changes what the agent does and passes it on: it returns what the agent does then, or why it refuses.
 pub fn answer(
     request: Request,
     status: &Mutex<Status>,
     metrics: impl FnOnce(&Status) -> String,
     not_managed: impl FnOnce(Pid) -> String,
+    order: impl FnOnce(&Request) -> Result<String, String>,
 ) -> Answer {
     match request {
+        Request::Reload | Request::Policy { .. } | Request::Threshold { .. } | Request::Place { .. } => {
+            order(&request).map_or_else(Answer::Refused, Answer::Ordered)
+        }
         Request::Status => {
             let mut status = locked(status).clone();
             status.processes.values_mut().for_each(|process| process.decisions.clear());
@@ -108,7 +136,8 @@ pub(super) fn line(of: &impl Serialize) -> Vec<u8> {
 /// Parses a line; a malformed one gives the refusal.
 pub(super) fn request(line: &[u8]) -> Result<Request, Answer> {
     serde_json::from_slice(line).map_err(|error| {
-        let requests = "{\"request\":\"status\"}, or pause, resume, metrics, or explain with a \"pid\"";
+        let requests = "{\"request\":\"status\"}, or pause, resume, metrics, reload, explain with a \"pid\", policy with \
+                        a \"policy\", threshold with a \"name\" and a \"value\", or place with a \"pid\" and a \"node\"";
         Answer::Refused(format!("invalid request: {error}; requests are {requests}"))
     })
 }
@@ -127,7 +156,11 @@ mod tests {
     }
 
     fn ask(status: &Mutex<Status>, request: Request) -> Answer {
-        answer(request, status, |status| status.policy.clone(), |pid| format!("{pid} is not managed"))
+        let order = |request: &Request| match request {
+            Request::Place { pid, .. } => Err(format!("process {pid} is not managed")),
+            other => Ok(format!("{other:?}")),
+        };
+        answer(request, status, |status| status.policy.clone(), |pid| format!("{pid} is not managed"), order)
     }
 
     #[test]
@@ -154,8 +187,18 @@ mod tests {
     }
 
     #[test]
+    fn orders_are_passed_on_and_refused_with_the_reason() {
+        let status = status();
+        assert_eq!(ask(&status, Request::Reload), Answer::Ordered("Reload".to_owned()));
+        let place = Request::Place { pid: Pid(9), node: NodeId(1) };
+        assert_eq!(ask(&status, place), Answer::Refused("process 9 is not managed".to_owned()));
+    }
+
+    #[test]
     fn requests_are_lines_of_json() {
         assert_eq!(request(b"{\"request\":\"explain\",\"pid\":7}\n"), Ok(Request::Explain { pid: Pid(7) }));
+        let place = request(b"{\"request\":\"place\",\"pid\":7,\"node\":1}");
+        assert_eq!(place, Ok(Request::Place { pid: Pid(7), node: NodeId(1) }));
         for wrong in ["", "{}", "{\"request\":\"stop\"}", "{\"request\":\"explain\"}"] {
             let Err(Answer::Refused(why)) = request(wrong.as_bytes()) else { panic!("{wrong}") };
             assert!(why.starts_with("invalid request: "), "{why}");

@@ -29,7 +29,8 @@ impl Fixture {
         let mut fixture = Self { folder, status, server: None };
         let listener = Listener::bind(&fixture.path(), ours()).unwrap();
         let status = fixture.status.clone();
-        let reply = move |request| answer(request, &status, |_| "x".repeat(1 << 20), |pid| format!("no {pid}"));
+        let order = |_: &Request| Ok("done".to_owned());
+        let reply = move |request| answer(request, &status, |_| "x".repeat(1 << 20), |pid| format!("no {pid}"), order);
         fixture.server = Some(Server::start(listener, reply).unwrap());
         fixture
     }
@@ -159,7 +160,7 @@ fn serve_users(users: Vec<u32>) -> (TempDir, Server) {
         Ok(Peer { pid: Pid(1), uid, gid: ours().group, groups: Vec::new() })
     };
     let status = Mutex::new(Status::default());
-    let reply = move |request| answer(request, &status, |_| "x".repeat(1 << 16), |_| String::new());
+    let reply = move |request| answer(request, &status, |_| "x".repeat(1 << 16), |_| String::new(), |_| Ok(String::new()));
     (folder, Server::start_with(listener, peer, reply).unwrap())
 }
 

@@ -14,9 +14,9 @@ pub struct ThresholdOptions {
 
 /// A threshold with its value, checked.
 #[derive(Clone, Debug)]
-struct ThresholdSetting {
-    name: String,
-    value: String,
+pub struct ThresholdSetting {
+    pub name: String,
+    pub value: String,
 }
 
 impl FromStr for ThresholdSetting {

@@ -12,12 +12,15 @@ const KILL: &str = include_str!("programs/agent_kill.sh");
 
 const ASK: &str = include_str!("programs/agent_ask.sh");
 
+/// Requests that change what it does.
+const ORDER: &str = include_str!("programs/agent_order.sh");
+
 const END: &str = include_str!("programs/agent_end.sh");
 
 #[test]
 fn an_agent_that_is_killed_leaves_nothing_and_one_that_runs_is_asked() {
     let lab = Lab::new();
-    let script = [BEGIN, KILL, ASK, END].concat();
+    let script = [BEGIN, KILL, ASK, ORDER, END].concat();
     let settings = ["--thp", "never", "--numa-balancing", "on", "--time-scale", "20", "--cpus-per-node", "1"];
     let options = [&["--quiet"][..], &settings, &FAST].concat();
     let ran = lab.script("small-4x2", &options, &script).succeeded();
@@ -58,6 +61,23 @@ fn an_agent_that_is_killed_leaves_nothing_and_one_that_runs_is_asked() {
             assert!(other.contains("is restricted to its owner and group") && other.ends_with("status 1\n"), "{other}");
         });
     }
+    checks.part("policy", || {
+        let policy = ran.section("policy");
+        let ordered = "the agent follows policy balanced\n{\n  \"schema\"";
+        assert!(policy.starts_with(ordered) && policy.contains("uses 0.5 for threshold imbalance_min"), "{policy}");
+        assert!(policy.contains("the agent refused: policy bind:9 wants "), "{policy}");
+    });
+    checks.part("place", || {
+        let place = ran.section("place");
+        assert!(place.starts_with("elsewhere\nthe agent places process "), "{place}");
+        assert!(place.contains("\nthere\n2\n") && place.contains("process 2 is not managed"), "{place}");
+        assert!(place.contains("node 9 has no memory: nodes 0-3 have"), "{place}");
+    });
+    checks.part("reload", || {
+        let reload = ran.section("reload");
+        assert!(reload.starts_with("yes\nthe agent follows /tmp/interleave.toml with policy balanced+interleave\n"), "{reload}");
+        assert!(reload.contains("/tmp/interleave.toml:1: policie: unknown field") && reload.ends_with("yes\n"), "{reload}");
+    });
     checks.part("end", || {
         let end = ran.section("end");
         assert!(end.starts_with("status 0\nsame\n0\nnearside: no agent is running: there is no socket"), "{end}");

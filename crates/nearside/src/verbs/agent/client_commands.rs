@@ -30,6 +30,12 @@ struct Paused {
     paused: bool,
 }
 
+/// What the agent does from now on, as JSON.
+#[derive(Serialize)]
+struct Ordered {
+    does: String,
+}
+
 /// Sends the query and prints the answer.
 pub fn print(socket: Option<&Path>, request: Request, form: Form) -> Result<ExitCode, Box<dyn Error>> {
     let socket = socket.map_or_else(default_socket, Path::to_owned);
@@ -40,6 +46,8 @@ pub fn print(socket: Option<&Path>, request: Request, form: Form) -> Result<Exit
         Answer::Explained(explanation) if json => json::document(&explanation)?,
         Answer::Explained(explanation) => ExplanationText(&explanation).to_string(),
         Answer::Paused(paused) if json => json::document(&Paused { paused })?,
+        Answer::Ordered(does) if json => json::document(&Ordered { does })?,
+        Answer::Ordered(does) => format!("the agent {does}\n"),
         Answer::Paused(true) => "the agent is paused\n".to_owned(),
         Answer::Paused(false) => "the agent is running\n".to_owned(),
         Answer::Metrics(text) if form == Form::Prometheus => prometheus(&text),

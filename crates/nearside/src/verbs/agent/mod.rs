@@ -4,13 +4,16 @@ mod client_commands;
 mod grants;
 mod heartbeat;
 mod name;
+mod orders;
 mod service;
 mod settings;
 mod sleep;
 
 use clap::{Args, Subcommand};
 use client_commands::Form;
+use crate::options::thresholds::ThresholdSetting;
 use linux::Pid;
+use machine::NodeId;
 use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -20,8 +23,9 @@ const SOCKET: &str = "agent.sock";
 
 /// Place the pages and threads of programs on this machine, as a service; query, pause or resume it
 ///
-/// Without a verb it runs in the foreground, as services do, until SIGTERM, SIGHUP or Ctrl-C, and then restores thread
-/// affinities and kernel switches. Pages stay where they are. Every change is written to a journal below /run/nearside
+/// Without a verb it runs in the foreground, as services do, until SIGTERM or Ctrl-C, and then restores thread
+/// affinities and kernel switches. Pages stay where they are. SIGHUP makes it read its configuration again; it ends an
+/// agent without one, or on a terminal. Every change is written to a journal below /run/nearside
 /// first, so that after a SIGKILL the next agent restores what the killed one had changed. What another process or user
 /// has changed in the meantime is left alone.
 ///
@@ -30,7 +34,7 @@ const SOCKET: &str = "agent.sock";
 /// installs an example of all settings as /usr/local/etc/nearside.toml, and a systemd unit. On a machine with one node
 /// there is nothing to place: the agent says so and sleeps.
 ///
-/// Verbs query the running agent through a Unix socket, which only its owner (root) and the group named in the
+/// Verbs query and direct the running agent through a Unix socket, which only its owner (root) and the group named in the
 /// configuration may use.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -45,6 +49,10 @@ Examples:
   nearside agent status
   nearside agent explain 4711
   nearside agent pause; ./benchmark; nearside agent resume
+  nearside agent policy predict
+  nearside agent threshold imbalance_min=0.2
+  nearside agent place 4711 --node 1
+  nearside agent reload
   nearside agent metrics --prometheus | curl --data-binary @- http://pushgateway.example:9091/metrics/job/nearside
 
 Exit codes:
@@ -77,6 +85,42 @@ enum Verb {
         /// The process
         #[arg(value_name = "PID")]
         pid: u32,
+        #[command(flatten)]
+        asking: Asking,
+    },
+    /// Read the configuration again, as SIGHUP does; a wrong one is refused, and changes nothing
+    ///
+    /// The agent puts back what it has changed, and begins anew. Its folder, socket and grants stay as they are until it
+    /// is restarted.
+    Reload(Asking),
+    /// Follow another policy until the configuration is read again
+    Policy {
+        /// The policy, as for `nearside place --policy`
+        #[arg(value_name = "POLICY")]
+        policy: String,
+        #[command(flatten)]
+        asking: Asking,
+    },
+    /// Give a threshold of the policy another value until the configuration is read again
+    Threshold {
+        /// The threshold (docs/place.md lists them) and its value
+        #[arg(value_name = "NAME=VALUE")]
+        setting: ThresholdSetting,
+        #[command(flatten)]
+        asking: Asking,
+    },
+    /// Place a managed process on a node: its threads run there, and its memory is moved there
+    ///
+    /// The policy leaves it alone from then on, as it does with programs that their owners have placed, unless
+    /// respect_owner is false. What owners have set is kept as well. When the agent ends, or begins anew, the threads get
+    /// their CPUs back.
+    Place {
+        /// The process
+        #[arg(value_name = "PID")]
+        pid: u32,
+        /// The node
+        #[arg(long, value_name = "NODE")]
+        node: u32,
         #[command(flatten)]
         asking: Asking,
     },
@@ -114,6 +158,15 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         Some(Verb::Pause(asking)) => ask(asking, Request::Pause),
         Some(Verb::Resume(asking)) => ask(asking, Request::Resume),
         Some(Verb::Explain { pid, asking }) => ask(asking, Request::Explain { pid: Pid(*pid) }),
+        Some(Verb::Reload(asking)) => ask(asking, Request::Reload),
+        Some(Verb::Policy { policy, asking }) => ask(asking, Request::Policy { policy: policy.clone() }),
+        Some(Verb::Threshold { setting, asking }) => {
+            let ThresholdSetting { name, value } = setting.clone();
+            ask(asking, Request::Threshold { name, value })
+        }
+        Some(Verb::Place { pid, node, asking }) => {
+            ask(asking, Request::Place { pid: Pid(*pid), node: NodeId(*node) })
+        }
         Some(Verb::Metrics { prometheus, socket }) => {
             let form = if *prometheus { Form::Prometheus } else { Form::Text };
             client_commands::print(socket.as_deref(), Request::Metrics, form)

@@ -3,63 +3,91 @@
 use super::SOCKET;
 use super::grants;
 use super::heartbeat::Heartbeat;
+use super::orders::{Order, Orders};
 use super::settings::{self, Settings};
-use super::sleep::Sleeper;
+use super::sleep::{HangUp, Sleeper, Waker};
 use crate::verbs::place::time_scale as time_scale_of;
-use agent::control::{Listener, Server, answer};
+use agent::control::{Listener, Request, Server, answer};
 use agent::journal::default_folder;
 use agent::{Agent, Configuration, Journal, KernelBalancing, ONE_NODE, Options, ProcessAttributes, Scope, Status};
 use linux::{Pid, PrivateFolder, PrivateFolderError, Process, Trust, process_cpu_time};
-use machine::{Machine, chain};
+use machine::chain;
 use observe::Target;
 use report::{StatusMetrics, escape_message, prometheus};
 use sd_notify::NotifyState;
 use std::error::Error;
-use std::io::Write;
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 pub fn run(file: Option<&Path>, time_scale: Option<u32>) -> Result<ExitCode, Box<dyn Error>> {
-    let Settings { configuration, machine, scope, access } = settings::read(file)?;
-    // Before anything is changed: from here on, a signal restores everything.
-    let sleeper = Sleeper::by_signals().map_err(|error| format!("cannot wait for signals (sigaction: {error})"))?;
+    let settings = settings::read(file)?;
+    // Before anything is changed: from here on, a signal restores everything. A closed terminal ends the agent.
+    let hang_up = if file.is_some() && !std::io::stdin().is_terminal() { HangUp::Reloads } else { HangUp::Ends };
+    let no_signals = |error| format!("cannot wait for signals (sigaction: {error})");
+    let sleeper = Sleeper::by_signals(hang_up).map_err(no_signals)?;
+    let waker = sleeper.waker().map_err(no_signals)?;
     let time_scale = time_scale_of(time_scale)?;
-    let folder = configuration.folder.clone().unwrap_or_else(default_folder);
-    let (journal, put_back) = Journal::open(&folder, "agent")?;
-    if !put_back.is_nothing() {
-        note(&format!("{}:\n{put_back}", put_back.heading()));
-    }
-    let socket = configuration.socket.path.clone().unwrap_or_else(|| folder.join(SOCKET));
-    let listener = Listener::bind(&socket, access)?;
-    let broker = grants::begin(&configuration.reserve, &machine)?;
-    let job = Job::begin(&machine, &configuration, &scope, journal, &sleeper, time_scale)?;
-    let (status, metrics) = (job.status(), MetricsFile::new(&configuration));
-    let told = status.clone();
-    let (began, sleeps) = (Instant::now(), matches!(job, Job::Sleep(..)));
-    let not_managed = move |pid| if sleeps { ONE_NODE.to_owned() } else { why_not(pid, &scope) };
-    let reply = move |request| {
-        if sleeps {
-            // While the agent sleeps, no round updates these.
-            let mut status = locked(&told);
-            status.time_s = began.elapsed().as_secs_f64();
-            status.cpu_time_s = own_cpu_time_s();
-        }
-        answer(request, &told, |status| StatusMetrics(status).to_string(), &not_managed)
-    };
-    let server =
-        Server::start(listener, reply).map_err(|error| format!("cannot serve {}: {error}", socket.display()))?;
-    note(&format!("policy {}, control socket {}", configuration.policy, socket.display()));
-    locked(&status).notes.iter().for_each(|text| note(text));
+    let folder = settings.configuration.folder.clone().unwrap_or_else(default_folder);
+    let journal = open_journal(&folder)?;
+    let socket = settings.configuration.socket.path.clone().unwrap_or_else(|| folder.join(SOCKET));
+    let listener = Listener::bind(&socket, settings.access)?;
+    let broker = grants::begin(&settings.configuration.reserve, &settings.machine)?;
+    let job = Job::begin(&settings, journal, &sleeper, time_scale)?;
+    let heartbeat = Heartbeat::begin(Duration::from_secs_f64(settings.configuration.round_s));
+    let metrics = MetricsFile::new(&settings.configuration);
+    let policy = settings.configuration.policy.clone();
+    let orders = Arc::new(Orders::new(file.map(Path::to_owned), settings, job.status()));
+    let server = serve(listener, orders.clone(), waker)
+        .map_err(|error| format!("cannot serve {}: {error}", socket.display()))?;
+    note(&format!("policy {policy}, control socket {}", socket.display()));
+    locked(&job.status()).notes.iter().for_each(|text| note(text));
     // Without a service manager there is no socket to notify.
     let _ = sd_notify::notify(&[NotifyState::Ready]);
-    let heartbeat = Heartbeat::begin(Duration::from_secs_f64(configuration.round_s));
-    let done = job.until_signalled(&sleeper, &status, metrics, heartbeat);
+    let service = Service { orders, sleeper, folder, time_scale, metrics, heartbeat };
+    let done = service.until_signalled(job);
     let _ = sd_notify::notify(&[NotifyState::Stopping]);
     drop((server, broker));
     done?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Opens the agent's journal, and puts back what a killed agent left.
+fn open_journal(folder: &Path) -> Result<Journal, Box<dyn Error>> {
+    let (journal, put_back) = Journal::open(folder, "agent")?;
+    if !put_back.is_nothing() {
+        note(&format!("{}:\n{put_back}", put_back.heading()));
+    }
+    Ok(journal)
+}
+
+/// Answers requests in a thread of its own.
+fn serve(listener: Listener, orders: Arc<Orders>, waker: Waker) -> io::Result<Server> {
+    let began = Instant::now();
+    Server::start(listener, move |request| {
+        let (status, scope) = {
+            let current = orders.current();
+            (current.status.clone(), current.settings.scope.clone())
+        };
+        let sleeps = {
+            // While the agent sleeps, no round updates these.
+            let mut status = locked(&status);
+            if status.sleeps {
+                status.time_s = began.elapsed().as_secs_f64();
+                status.cpu_time_s = own_cpu_time_s();
+            }
+            status.sleeps
+        };
+        let not_managed = |pid| if sleeps { ONE_NODE.to_owned() } else { why_not(pid, &scope) };
+        let order = |request: &Request| {
+            let ordered = orders.give(request);
+            waker.wake();
+            ordered
+        };
+        answer(request, &status, |status| StatusMetrics(status).to_string(), not_managed, order)
+    })
 }
 
 /// What the service does: everything or nothing.
@@ -71,13 +99,12 @@ enum Job {
 
 impl Job {
     fn begin(
-        machine: &Machine,
-        configuration: &Configuration,
-        scope: &Scope,
+        settings: &Settings,
         journal: Journal,
         sleeper: &Sleeper,
         time_scale: u32,
     ) -> Result<Self, Box<dyn Error>> {
+        let Settings { configuration, machine, scope, .. } = settings;
         let with_memory = machine.nodes.iter().filter(|node| node.memory_bytes > 0).count();
         if with_memory < 2 {
             let status = Status {
@@ -110,37 +137,8 @@ impl Job {
         }
     }
 
-    /// Runs until a signal arrives or a round fails, and restores everything in either case.
-    fn until_signalled(
-        mut self,
-        sleeper: &Sleeper,
-        status: &Mutex<Status>,
-        mut metrics: Option<MetricsFile>,
-        mut heartbeat: Heartbeat,
-    ) -> Result<(), Box<dyn Error>> {
-        let mut failed = None;
-        loop {
-            if let Self::Place(agent) = &mut self {
-                failed = agent.poll().err();
-                agent.take_log_news().iter().for_each(|news| note(news));
-                if failed.is_some() {
-                    break;
-                }
-            }
-            heartbeat.follow(&locked(status));
-            if let Some(metrics) = &mut metrics {
-                metrics.write_in_time(status);
-            }
-            let next = match &self {
-                Self::Place(agent) => Some(agent.until_next()),
-                Self::Sleep(..) => {
-                    metrics.as_ref().map(MetricsFile::until_next).into_iter().chain(heartbeat.until_next()).min()
-                }
-            };
-            if !sleeper.sleep(next) {
-                break;
-            }
-        }
+    /// Restores everything.
+    fn end(self) -> Result<(), Box<dyn Error>> {
         let put_back = match self {
             Self::Place(agent) => agent.finish()?.1,
             Self::Sleep(journal, _) => journal.restore(),
@@ -148,7 +146,90 @@ impl Job {
         if !put_back.is_nothing() {
             note(&put_back.to_string());
         }
-        failed.map_or(Ok(()), |error| Err(error.into()))
+        Ok(())
+    }
+}
+
+/// The loop, with all that outlives a job.
+struct Service {
+    orders: Arc<Orders>,
+    sleeper: Sleeper,
+    folder: PathBuf,
+    time_scale: u32,
+    metrics: Option<MetricsFile>,
+    heartbeat: Heartbeat,
+}
+
+impl Service {
+    /// Runs until a signal arrives or a round fails, and restores everything in either case.
+    fn until_signalled(mut self, mut job: Job) -> Result<(), Box<dyn Error>> {
+        loop {
+            job = self.carry_out_orders(job)?;
+            let mut failed = None;
+            if let Job::Place(agent) = &mut job {
+                failed = agent.poll().err();
+                agent.take_log_news().iter().for_each(|news| note(news));
+            }
+            if let Some(error) = failed {
+                job.end()?;
+                return Err(error.into());
+            }
+            let status = job.status();
+            self.heartbeat.follow(&locked(&status));
+            if let Some(metrics) = &mut self.metrics {
+                metrics.write_in_time(&status);
+            }
+            let next = match &job {
+                Job::Place(agent) => Some(agent.until_next()),
+                Job::Sleep(..) => {
+                    let metrics = self.metrics.as_ref().map(MetricsFile::until_next);
+                    metrics.into_iter().chain(self.heartbeat.until_next()).min()
+                }
+            };
+            if !self.sleeper.sleep(next) {
+                return job.end();
+            }
+        }
+    }
+
+    fn carry_out_orders(&mut self, mut job: Job) -> Result<Job, Box<dyn Error>> {
+        if self.sleeper.take_reload() {
+            match self.orders.give(&Request::Reload) {
+                Ok(text) => note(&text),
+                Err(why) => note(&format!("cannot read the configuration again, and goes on as before: {why}")),
+            }
+        }
+        for order in self.orders.take() {
+            match (order, &mut job) {
+                (Order::Follow(settings), _) => job = self.follow(job, *settings)?,
+                (Order::Place { pid, node }, Job::Place(agent)) => agent.place(pid, node)?,
+                (Order::Place { .. }, Job::Sleep(..)) => {}
+            }
+        }
+        Ok(job)
+    }
+
+    /// Ends the job, which restores everything, and begins one with these settings, or with the previous ones if that
+    /// fails.
+    fn follow(&mut self, job: Job, settings: Settings) -> Result<Job, Box<dyn Error>> {
+        let paused = locked(&job.status()).paused;
+        job.end()?;
+        let mut settings = settings;
+        let begun = Job::begin(&settings, open_journal(&self.folder)?, &self.sleeper, self.time_scale);
+        let job = match begun {
+            Ok(job) => job,
+            Err(error) => {
+                note(&format!("goes on as before, because: {}", chain(error.as_ref())));
+                settings = self.orders.current().settings.clone();
+                Job::begin(&settings, open_journal(&self.folder)?, &self.sleeper, self.time_scale)?
+            }
+        };
+        locked(&job.status()).paused = paused;
+        self.heartbeat = Heartbeat::begin(Duration::from_secs_f64(settings.configuration.round_s));
+        self.metrics = MetricsFile::new(&settings.configuration);
+        note(&format!("policy {}", settings.configuration.policy));
+        self.orders.begun(settings, job.status());
+        Ok(job)
     }
 }
 

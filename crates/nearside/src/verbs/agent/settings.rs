@@ -12,6 +12,7 @@ use std::error::Error;
 use std::path::Path;
 
 /// Settings of the service.
+#[derive(Clone, Debug)]
 pub struct Settings {
     pub configuration: Configuration,
     pub machine: Machine,

@@ -1,68 +1,116 @@
-//! Sleeps until the next round, or until a signal ends the service, without polling.
+//! Sleeps until the next round, or until a signal or an order arrives, without polling.
 
 use linux::is_ignored;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::{flag, low_level::pipe};
-use std::io;
+use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Woken by SIGTERM and SIGINT, and by SIGHUP unless that is ignored, as under `nohup`.
+/// What SIGHUP does, unless it is ignored, as under `nohup`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HangUp {
+    /// It ends the service.
+    Ends,
+    /// It asks the service to read its configuration again.
+    Reloads,
+}
+
+/// Woken by SIGTERM, SIGINT and SIGHUP, and by its wakers.
 #[derive(Debug)]
 pub struct Sleeper {
-    signalled: UnixStream,
+    woken: UnixStream,
+    writer: UnixStream,
     stop: Arc<AtomicBool>,
+    reload: Arc<AtomicBool>,
+}
+
+/// Ends a sleep from another thread.
+#[derive(Debug)]
+pub struct Waker(UnixStream);
+
+impl Waker {
+    pub fn wake(&self) {
+        // A full stream wakes as well.
+        let _ = (&self.0).write(&[0]);
+    }
 }
 
 impl Sleeper {
     /// From here on these signals only end the sleep, no matter how many arrive: there is state to restore, and a
     /// closed terminal or `timeout` sends two.
-    pub fn by_signals() -> io::Result<Self> {
-        let (signalled, writer) = UnixStream::pair()?;
-        let stop = Arc::new(AtomicBool::new(false));
+    pub fn by_signals(hang_up: HangUp) -> io::Result<Self> {
+        let (woken, writer) = UnixStream::pair()?;
+        woken.set_nonblocking(true)?;
+        writer.set_nonblocking(true)?;
+        let sleeper = Self { woken, writer, stop: Arc::default(), reload: Arc::default() };
         for signal in [SIGTERM, SIGINT, SIGHUP].into_iter().filter(|&signal| signal != SIGHUP || !is_ignored(signal)) {
-            flag::register(signal, stop.clone())?;
-            pipe::register(signal, writer.try_clone()?)?;
+            let reloads = signal == SIGHUP && hang_up == HangUp::Reloads;
+            flag::register(signal, if reloads { sleeper.reload.clone() } else { sleeper.stop.clone() })?;
+            pipe::register(signal, sleeper.writer.try_clone()?)?;
         }
-        Ok(Self { signalled, stop })
+        Ok(sleeper)
     }
 
-    /// Set by the first signal.
+    /// Set by the first signal that ends the service.
     pub fn stop(&self) -> Arc<AtomicBool> {
         self.stop.clone()
     }
 
-    /// Sleeps for this long, or without limit. Returns whether the service should continue.
+    pub fn waker(&self) -> io::Result<Waker> {
+        Ok(Waker(self.writer.try_clone()?))
+    }
+
+    /// Whether SIGHUP has asked for the configuration to be read again since the last call.
+    pub fn take_reload(&self) -> bool {
+        self.reload.swap(false, Relaxed)
+    }
+
+    /// Sleeps for this long at most, or without limit. Returns whether the service should continue.
     pub fn sleep(&self, timeout: Option<Duration>) -> bool {
         let timeout = timeout.map(|timeout| Timespec {
             tv_sec: timeout.as_secs().cast_signed(),
             tv_nsec: timeout.subsec_nanos().into(),
         });
-        let mut fds = [PollFd::new(&self.signalled, PollFlags::IN)];
-        let polled = poll(&mut fds, timeout.as_ref());
-        // The flag too: where the handler could not write to the stream, only the flag says that a signal has come.
-        let goes_on = !self.stop.load(std::sync::atomic::Ordering::Relaxed);
-        match polled {
-            Ok(ready) => ready == 0 && goes_on,
-            Err(error) => error == rustix::io::Errno::INTR && goes_on,
-        }
+        let polled = poll(&mut [PollFd::new(&self.woken, PollFlags::IN)], timeout.as_ref());
+        let mut read = [0; 64];
+        while (&self.woken).read(&mut read).is_ok_and(|bytes| bytes == read.len()) {}
+        // The flag decides: where the handler could not write to the stream, it alone says that a signal has come.
+        let goes_on = !self.stop.load(Relaxed);
+        goes_on && polled.map_or_else(|error| error == rustix::io::Errno::INTR, |_| true)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::Ordering::Relaxed;
+
+    fn sleeper() -> Sleeper {
+        let (woken, writer) = UnixStream::pair().unwrap();
+        woken.set_nonblocking(true).unwrap();
+        Sleeper { woken, writer, stop: Arc::default(), reload: Arc::default() }
+    }
 
     #[test]
     fn a_signal_whose_handler_could_not_write_ends_the_sleep_all_the_same() {
-        let (signalled, _writer) = UnixStream::pair().unwrap();
-        let sleeper = Sleeper { signalled, stop: Arc::new(AtomicBool::new(false)) };
+        let sleeper = sleeper();
         assert!(sleeper.sleep(Some(Duration::from_millis(1))));
         sleeper.stop.store(true, Relaxed);
         assert!(!sleeper.sleep(Some(Duration::from_millis(1))));
+    }
+
+    #[test]
+    fn a_waker_ends_one_sleep_and_the_service_goes_on() {
+        let sleeper = sleeper();
+        let waker = sleeper.waker().unwrap();
+        (0..1000).for_each(|_| waker.wake());
+        // Without a limit: it would never return otherwise.
+        assert!(sleeper.sleep(None));
+        let began = std::time::Instant::now();
+        assert!(sleeper.sleep(Some(Duration::from_millis(20))));
+        assert!(began.elapsed() >= Duration::from_millis(20), "all of it was read");
     }
 }
