@@ -88,6 +88,9 @@ impl fmt::Display for RecordReport {
         for note in &self.notes {
             writeln!(f, "  note: {note}")?;
         }
+        if *samples + *objects > 0 {
+            writeln!(f, "  next: nearside report {}", self.trace)?;
+        }
         Ok(())
     }
 }
@@ -117,10 +120,10 @@ mod tests {
         assert_eq!(
             said,
             "nearside: recorded 12.3 k samples and 1 object of 1 process in 0.250 s simulated: nearside-trace (123 kB)\n  \
-             samples: first-level misses\n"
+             samples: first-level misses\n  next: nearside report nearside-trace\n"
         );
         report.lost.push(RecordLoss { what: "samples".into(), count: 7 });
         report.notes.push("there are no objects".into());
-        assert!(report.to_string().ends_with("  lost: 7 samples\n  note: there are no objects\n"));
+        assert!(report.to_string().contains("  lost: 7 samples\n  note: there are no objects\n"));
     }
 }

@@ -34,6 +34,20 @@ impl fmt::Display for PlaceText<'_> {
             for PlaceRule { why, pages, .. } in &report.by_rule {
                 line(f, "", &format!("{}: {why}", count(*pages)))?;
             }
+            let has_acted = report.pages_moved + report.pages_copied + report.pages_split + report.threads_moved > 0;
+            match &report.idle_reason {
+                _ if has_acted => {}
+                Some(reason) => line(f, "", &format!("because {reason}"))?,
+                None if report.rounds == 0 && report.time_s < report.round_s => {
+                    let round = report.round_s;
+                    line(
+                        f,
+                        "",
+                        &format!("because it ended before a round of {round} s was over: --round shortens rounds"),
+                    )?;
+                }
+                None => {}
+            }
             let refused: Vec<String> =
                 report.pages_refused.iter().map(|of| format!("{} {}", count(of.pages), of.why)).collect();
             if !refused.is_empty() {

@@ -66,7 +66,7 @@ pub struct Arguments {
         short,
         value_name = "POLICY,…",
         value_delimiter = ',',
-        default_value = "first-touch,kernel,numad,interleave,carrefour", add = ArgValueCompleter::new(candidates::compared))]
+        default_value = "first-touch,kernel,numad,interleave,carrefour,predict", add = ArgValueCompleter::new(candidates::compared))]
     policies: Vec<Candidate>,
 
     /// Runs of the program under each policy

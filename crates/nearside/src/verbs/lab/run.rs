@@ -54,7 +54,8 @@ pub struct Arguments {
     #[arg(long, value_name = "SEED")]
     pub shake: Option<u64>,
 
-    /// Keep the files that the command writes below this folder, which is created if missing
+    /// Keep the files that the command writes below this folder, which is created if missing; on this host only you may
+    /// read them, and execute the programs among them
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 

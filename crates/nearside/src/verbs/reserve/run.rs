@@ -88,6 +88,7 @@ pub fn run(arguments: &Run, asker: &Asker) -> Result<ExitCode, Box<dyn Error>> {
         Err(CallError::NoBroker) if geteuid().is_root() => {}
         Err(error) => return Err(error.into()),
     }
+    linux::Cgroups::find()?.requires("cpuset")?;
     let ledger = arguments.machine.ledger(asker)?;
     let to_end = asked_to_end()?;
     let (mut journal, put_back) =
