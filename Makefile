@@ -179,7 +179,7 @@ install: $(nearside) $(library)/libnearside.so.1
 # From what was built, so that a package has the tested programs.
 deb: $(nearside)
 	tools/requirements deb
-	packaging/deb $(target)
+	packaging/deb $(target) $(PROFILE)
 
 portable:
 	tools/requirements build portable

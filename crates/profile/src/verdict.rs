@@ -29,8 +29,8 @@ pub(crate) const WORTH_IT: f64 = 1.05;
 const MOST_SAVED: f64 = 0.99;
 const Z_95: f64 = 1.96;
 /// The verdict on accesses that were selected by their outcome.
-const SELECTED: &str = "whether NUMA is the problem is not seen in these accesses, which the filter selects by where they \
-                        go or how they are served: omit it for a verdict";
+const SELECTED: &str = "NUMA cannot be judged by these accesses: the filter selects them by where they go or how they are \
+                        served; omit it for a verdict";
 
 /// The problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn this_system_has_events() {
         assert!(system_events(Path::new("/proc")).unwrap().contains_key("pgfault"));
-        assert!(system_events(Path::new("/nowhere")).is_err());
+        assert!(system_events(Path::new("/nowhere")).unwrap().is_empty(), "a saved system may have none");
     }
 
     proptest! {

@@ -16,7 +16,7 @@ struct Place(TempDir);
 impl Place {
     fn new() -> Self {
         let library = assert_cmd::cargo::cargo_bin("nearside").with_file_name("libnearside_preload.so");
-        assert!(library.exists(), "{} is missing: run `cargo build --release --workspace` first", library.display());
+        assert!(library.exists(), "{} is missing: run `cargo build --profile ci --workspace` first", library.display());
         Self(tempfile::tempdir().unwrap())
     }
 

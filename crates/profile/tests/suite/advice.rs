@@ -69,6 +69,26 @@ fn c11_many_writers_on_a_saturated_node_interleave() {
     assert_eq!((saturations.len(), saturations[0].node), (1, NodeId(0)));
 }
 
+#[test]
+fn accesses_selected_by_their_outcome_give_no_verdict() {
+    let profile = stream_clustering().profile();
+    let verdict = |predicate| profile.view(&Filter(vec![predicate])).verdict(&Measurements::default());
+    let by_outcome = [
+        Predicate::Remote,
+        Predicate::ToNode([NodeId(0)].into_iter().collect()),
+        Predicate::Access(AccessKind::Load),
+        Predicate::LatencyAtLeast(1.0),
+        Predicate::Not(Box::new(Predicate::Local)),
+    ];
+    for predicate in by_outcome {
+        let verdict = verdict(predicate);
+        assert_eq!((verdict.problem, verdict.is_numa_problem), (Problem::Unknown, false), "{verdict:?}");
+        assert!(verdict.text.contains("the filter selects them by where they go"), "{}", verdict.text);
+    }
+    let whose = Predicate::Any(vec![Predicate::User]);
+    assert_eq!(verdict(whose).problem, Problem::Contention);
+}
+
 /// Two arrays on one saturated node: to interleave one of them leaves the other there.
 #[test]
 fn sites_of_one_cause_are_predicted_together() {
