@@ -47,6 +47,7 @@
         }
         return layers.reverse().reduce((below, top) => over(top, below), canvasColour);
     };
+    document.querySelectorAll("details").forEach((details) => { details.open = true; });
     if (document.documentElement.scrollWidth > innerWidth + 1) {
         found.add(`the page is ${document.documentElement.scrollWidth} pixels wide`);
     }

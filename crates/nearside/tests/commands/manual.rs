@@ -133,7 +133,8 @@ fn the_package_installs_runs_and_leaves_nothing() {
     let root = folder.path();
     let built = assert_cmd::cargo::cargo_bin("nearside").parent().unwrap().to_owned();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/deb");
-    let made = Command::new(script).args([built.parent().unwrap(), Path::new(built.file_name().unwrap())]).assert().success();
+    let made =
+        Command::new(script).args([built.parent().unwrap(), Path::new(built.file_name().unwrap())]).assert().success();
     let package = String::from_utf8(made.get_output().stdout.clone()).unwrap();
     fs::create_dir_all(root.join("var/lib/dpkg/updates")).unwrap();
     fs::create_dir_all(root.join("var/lib/dpkg/info")).unwrap();

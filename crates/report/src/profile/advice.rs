@@ -101,7 +101,7 @@ impl AdviceRow {
         let Advice { action, gain, evidence, .. } = &self.advice;
         match gain {
             Some(gain) if *action != Action::LeaveAlone => {
-                format!("{} would make the program {:.3} times as fast", words(*action).to_lowercase(), gain.speedup)
+                format!("to {} would make the program {:.3} times as fast", words(*action).to_lowercase(), gain.speedup)
             }
             _ => evidence.last().map_or_else(String::new, |evidence| evidence.text.clone()),
         }
