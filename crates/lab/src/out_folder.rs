@@ -57,7 +57,7 @@ pub(crate) fn make_programs_executable(out: &Path) {
 fn make_executable(folder: &Path, path: &Path) -> Result<(), Errno> {
     let file = open(path, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
     let status = fstat(&file)?;
-    // Only what QEMU has made, and nobody changed.
+    // Only what QEMU has made, and the user has not changed.
     let is_plain = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile
         && Mode::from_raw_mode(status.st_mode) == PLAIN;
     let mut mode = [0; 4];
