@@ -9,9 +9,9 @@ mod service;
 mod settings;
 mod sleep;
 
+use crate::options::thresholds::ThresholdSetting;
 use clap::{Args, Subcommand};
 use client_commands::Form;
-use crate::options::thresholds::ThresholdSetting;
 use linux::Pid;
 use machine::NodeId;
 use std::error::Error;
@@ -124,10 +124,10 @@ enum Verb {
         #[command(flatten)]
         asking: Asking,
     },
-    /// Show what the agent is doing as `OpenMetrics`, for Prometheus and others
+    // Attributes, where a doc comment would need backticks around the names.
+    #[command(about = "Show what the agent is doing as OpenMetrics, for Prometheus and others")]
     Metrics {
-        /// In Prometheus's text format (0.0.4) instead: for its Pushgateway, and `node_exporter`
-        #[arg(long)]
+        #[arg(long, help = "In Prometheus's text format (0.0.4) instead: for its Pushgateway, and node_exporter")]
         prometheus: bool,
         /// The agent's socket
         #[arg(long, value_name = "PATH")]
@@ -164,9 +164,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
             let ThresholdSetting { name, value } = setting.clone();
             ask(asking, Request::Threshold { name, value })
         }
-        Some(Verb::Place { pid, node, asking }) => {
-            ask(asking, Request::Place { pid: Pid(*pid), node: NodeId(*node) })
-        }
+        Some(Verb::Place { pid, node, asking }) => ask(asking, Request::Place { pid: Pid(*pid), node: NodeId(*node) }),
         Some(Verb::Metrics { prometheus, socket }) => {
             let form = if *prometheus { Form::Prometheus } else { Form::Text };
             client_commands::print(socket.as_deref(), Request::Metrics, form)
