@@ -121,7 +121,7 @@ pub use costs::Costs;
 pub use decision_log::{Again, LogLine, Replay};
 pub use huge_pages::{Cure, CureLimits, MisplacedHugePage, cures};
 pub use metrics::Metrics;
-pub use name::{MemoryPlacement, NameError, POLICIES, PolicyName, ThreadPolicy};
+pub use name::{MemoryPlacement, NameError, POLICIES, PolicyName, ThreadPolicy, list as policy_list};
 pub use observation::{
     ControllerLoad, Few, LinkLoad, NodeAccesses, NodeBytes, NodeMemory, Observation, Page, PartAccesses, Process,
     Range, Thread, ThreadAccesses, Traffic,

@@ -21,7 +21,7 @@ use clap_complete::ArgValueCompleter;
 use linux::{ChildSetup, Pid, Process};
 use machine::{Machine, NodeSet, chain, size};
 use observe::{Followed, Target};
-use placement::{Lesson, MemoryPlacement, POLICIES, Policy, PolicyName, Settings};
+use placement::{Lesson, MemoryPlacement, POLICIES, Policy, PolicyName, Settings, policy_list};
 use report::PlaceText;
 use rustix::process::geteuid;
 use std::collections::BTreeSet;
@@ -155,12 +155,12 @@ enum KernelBalancing {
 }
 
 fn help() -> String {
-    let width = POLICIES.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    let policies = POLICIES.map(|(name, what)| format!("  {name:width$}  {what}\n")).concat();
+    let policies = policy_list(&POLICIES);
     format!(
         "\
 Policies:
 {policies}
+
 predict, carrefour, auto, auto-threads and thread-clustering need observed accesses: by the processor (AMD's IBS, Intel's PEBS, Arm's SPE), by the lab's \
 virtual PMU, or by hint faults while NUMA balancing is on. The others decide when processes and threads start.
 

@@ -124,10 +124,10 @@ enum Verb {
         #[command(flatten)]
         asking: Asking,
     },
-    /// Show what the agent is doing as `OpenMetrics`, for Prometheus and others
+    // Attributes, where a doc comment would need backticks around the names.
+    #[command(about = "Show what the agent is doing as OpenMetrics, for Prometheus and others")]
     Metrics {
-        /// In Prometheus's text format (0.0.4) instead: for its Pushgateway, and `node_exporter`
-        #[arg(long)]
+        #[arg(long, help = "In Prometheus's text format (0.0.4) instead: for its Pushgateway, and node_exporter")]
         prometheus: bool,
         /// The agent's socket
         #[arg(long, value_name = "PATH")]
