@@ -160,7 +160,8 @@ fn serve_users(users: Vec<u32>) -> (TempDir, Server) {
         Ok(Peer { pid: Pid(1), uid, gid: ours().group, groups: Vec::new() })
     };
     let status = Mutex::new(Status::default());
-    let reply = move |request| answer(request, &status, |_| "x".repeat(1 << 16), |_| String::new(), |_| Ok(String::new()));
+    let reply =
+        move |request| answer(request, &status, |_| "x".repeat(1 << 16), |_| String::new(), |_| Ok(String::new()));
     (folder, Server::start_with(listener, peer, reply).unwrap())
 }
 

@@ -75,8 +75,14 @@ fn an_agent_that_is_killed_leaves_nothing_and_one_that_runs_is_asked() {
     });
     checks.part("reload", || {
         let reload = ran.section("reload");
-        assert!(reload.starts_with("yes\nthe agent follows /tmp/interleave.toml with policy balanced+interleave\n"), "{reload}");
-        assert!(reload.contains("/tmp/interleave.toml:1: policie: unknown field") && reload.ends_with("yes\n"), "{reload}");
+        assert!(
+            reload.starts_with("yes\nthe agent follows /tmp/interleave.toml with policy balanced+interleave\n"),
+            "{reload}"
+        );
+        assert!(
+            reload.contains("/tmp/interleave.toml:1: policie: unknown field") && reload.ends_with("yes\n"),
+            "{reload}"
+        );
     });
     checks.part("end", || {
         let end = ran.section("end");

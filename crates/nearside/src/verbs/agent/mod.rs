@@ -9,9 +9,9 @@ mod service;
 mod settings;
 mod sleep;
 
+use crate::options::thresholds::ThresholdSetting;
 use clap::{Args, Subcommand};
 use client_commands::Form;
-use crate::options::thresholds::ThresholdSetting;
 use linux::Pid;
 use machine::NodeId;
 use std::error::Error;
@@ -164,9 +164,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
             let ThresholdSetting { name, value } = setting.clone();
             ask(asking, Request::Threshold { name, value })
         }
-        Some(Verb::Place { pid, node, asking }) => {
-            ask(asking, Request::Place { pid: Pid(*pid), node: NodeId(*node) })
-        }
+        Some(Verb::Place { pid, node, asking }) => ask(asking, Request::Place { pid: Pid(*pid), node: NodeId(*node) }),
         Some(Verb::Metrics { prometheus, socket }) => {
             let form = if *prometheus { Form::Prometheus } else { Form::Text };
             client_commands::print(socket.as_deref(), Request::Metrics, form)

@@ -91,10 +91,7 @@ impl Orders {
     }
 
     /// Changes the settings, and checks that the policy can follow them on this machine.
-    fn change(
-        &self,
-        change: impl FnOnce(&mut Settings) -> Result<String, String>,
-    ) -> Result<(Order, String), String> {
+    fn change(&self, change: impl FnOnce(&mut Settings) -> Result<String, String>) -> Result<(Order, String), String> {
         let mut settings = self.latest();
         let text = change(&mut settings)?;
         let policy = settings.configuration.policy.clone();
