@@ -1,5 +1,6 @@
 //! Limits on what a trace shows, for continuous integration.
 
+use crate::layout::Layout;
 use crate::number::{count, percent};
 use crate::table::Table;
 use askama::Template;
@@ -160,12 +161,14 @@ impl AssertReport {
 
     fn headline(&self) -> String {
         let (failures, all) = (self.failures(), self.assertions.len());
-        let samples = count(self.samples);
-        if failures == 0 {
-            format!("passed: all {all} limits hold, on {samples} samples that reached memory")
-        } else {
-            format!("failed: {failures} of {all} limits, on {samples} samples that reached memory")
-        }
+        let outcome = match (failures, all) {
+            (0, 1) => "passed: the limit holds".to_owned(),
+            (0, all) => format!("passed: all {all} limits hold"),
+            (_, 1) => "failed: the only limit".to_owned(),
+            (failures, all) => format!("failed: {failures} of {all} limits"),
+        };
+        let samples = if self.samples == 1 { "sample" } else { "samples" };
+        format!("{outcome}, on {} {samples} that reached memory", count(self.samples))
     }
 
     /// As a `JUnit` file, which systems for continuous integration read: one test case for each limit.
@@ -187,12 +190,38 @@ impl AssertReport {
 
 impl fmt::Display for AssertReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}\n", self.headline())?;
+        writeln!(f, "{}", Layout::of(f).wrapped("", &self.headline()))?;
         let mut table = Table::new(["metric", "limit", "measured", ""]);
         for it in &self.assertions {
             let limit = format!("{} {}", it.bound.text(), it.limit_text());
             table.row([it.name.to_owned(), limit, it.value_text(), it.outcome().to_owned()]);
         }
-        write!(f, "{table}")
+        fmt::Display::fmt(&table, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_limit_is_no_plural() {
+        let assertion = |holds| Assertion {
+            name: "local_access_ratio",
+            bound: Bound::AtLeast,
+            limit: 0.5,
+            value: Some(0.7),
+            unit: "",
+            holds: Some(holds),
+            meaning: "accesses to memory of the CPU's own node",
+        };
+        let said = |samples, holds: &[bool]| {
+            let assertions: Vec<Assertion> = holds.iter().map(|holds| assertion(*holds)).collect();
+            AssertReport { trace: "trace".into(), samples, passed: false, assertions }.headline()
+        };
+        assert_eq!(said(77, &[true]), "passed: the limit holds, on 77 samples that reached memory");
+        assert_eq!(said(77, &[true, true]), "passed: all 2 limits hold, on 77 samples that reached memory");
+        assert_eq!(said(1, &[false]), "failed: the only limit, on 1 sample that reached memory");
+        assert_eq!(said(0, &[false, true]), "failed: 1 of 2 limits, on 0 samples that reached memory");
     }
 }

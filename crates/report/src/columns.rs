@@ -7,16 +7,6 @@ pub(crate) fn width(text: &str) -> usize {
     UnicodeWidthStr::width(text)
 }
 
-/// Appends spaces up to a width.
-pub(crate) fn left(text: &str, to: usize) -> String {
-    format!("{text}{:1$}", "", to.saturating_sub(width(text)))
-}
-
-/// Prepends spaces up to a width.
-pub(crate) fn right(text: &str, to: usize) -> String {
-    format!("{:1$}{text}", "", to.saturating_sub(width(text)))
-}
-
 /// The longest beginning that takes at most this many columns.
 pub(crate) fn beginning(text: &str, most: usize) -> &str {
     &text[..fitting(text.char_indices().map(|(at, one)| (at + one.len_utf8(), one)), most).unwrap_or(0)]
@@ -44,7 +34,6 @@ mod tests {
     #[test]
     fn wide_characters_take_two_columns() {
         assert_eq!(["ab", "é", "節点", "…"].map(width), [2, 1, 4, 1]);
-        assert_eq!((left("節", 3), right("節", 3)), ("節 ".to_owned(), " 節".to_owned()));
         assert_eq!((beginning("節点a", 3), end("a節点", 3)), ("節", "点"));
         assert_eq!((beginning("ab", 9), end("ab", 9), beginning("節", 1), end("節", 1)), ("ab", "ab", "", ""));
     }

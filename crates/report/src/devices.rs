@@ -1,20 +1,18 @@
 //! Devices beside their nodes, and the nodes that serve their interrupts.
 
 use crate::Table;
+use crate::layout::Layout;
 use machine::{CpuSet, NodeId, NodeSet, PciDevice};
 use serde::Serialize;
 use std::fmt;
 
-/// A table of devices, by node; empty without any.
-pub fn devices_to_text(devices: &[PciDevice]) -> String {
-    if devices.is_empty() {
-        return String::new();
-    }
+/// Devices, by node.
+pub(crate) fn devices_table(devices: &[PciDevice]) -> Table {
     let mut table = Table::new(["node", "PCI address", "device", "names"]);
     for device in by_node(devices) {
         table.row(cells(device));
     }
-    format!("\nDevices\n{table}")
+    table
 }
 
 /// Devices of unknown nodes come last.
@@ -84,18 +82,21 @@ impl fmt::Display for DevicesReport {
         let count = self.devices.len();
         let far = self.devices.iter().filter(|device| !device.far_interrupts.is_empty()).count();
         let unknown = self.devices.iter().filter(|device| device.device.node.is_none()).count();
-        match (count, self.nodes) {
+        let layout = Layout::of(f);
+        let title = match (count, self.nodes) {
             (0, _) => return writeln!(f, "No network cards, disks or other processors on PCI"),
-            (_, 1) => writeln!(f, "Devices: {count}; this machine has one node, so all are near")?,
-            _ => writeln!(f, "Devices: {count}; with interrupts on other nodes: {far}; at unknown nodes: {unknown}")?,
-        }
+            (_, 1) => format!("Devices: {count}; this machine has one node, so all are near"),
+            _ => format!("Devices: {count}; with interrupts on other nodes: {far}; at unknown nodes: {unknown}"),
+        };
+        f.write_str(&layout.wrapped("", &title))?;
         let mut table = Table::new(["node", "PCI address", "device", "names", "interrupts", "served by nodes"]);
         for DeviceReport { device, interrupt_nodes, .. } in &self.devices {
             let nodes = if interrupt_nodes.is_empty() { "-".to_owned() } else { interrupt_nodes.to_string() };
             let rest = [device.interrupts.len().to_string(), nodes];
             table.row(cells(device).into_iter().chain(rest));
         }
-        write!(f, "\n{table}")?;
+        writeln!(f)?;
+        fmt::Display::fmt(&table, f)?;
         if self.nodes < 2 {
             return Ok(());
         }
@@ -103,16 +104,16 @@ impl fmt::Display for DevicesReport {
             let name = device.names.first().unwrap_or(&device.address);
             let (Some(node), Some(first)) = (device.node, far_interrupts.first()) else { continue };
             let (far, all) = (far_interrupts.len(), device.interrupts.len());
-            writeln!(f, "\n{name}: CPUs of other nodes serve {far} of its {all} interrupts; it is at node {node}")?;
-            writeln!(
-                f,
-                "  for each of them (irqbalance may move them back): cat /sys/devices/system/node/node{node}/cpulist | sudo tee \
-                 /proc/irq/{first}/smp_affinity_list"
-            )?;
+            let why = format!("{name}: CPUs of other nodes serve {far} of its {all} interrupts; it is at node {node}");
+            write!(f, "\n{}", layout.wrapped("", &why))?;
+            f.write_str(&layout.wrapped("  ", "for each of them (irqbalance may move them back):"))?;
+            let list = format!("/sys/devices/system/node/node{node}/cpulist");
+            f.write_str(&layout.wrapped("  ", &format!("cat {list} | sudo tee /proc/irq/{first}/smp_affinity_list")))?;
         }
         if unknown > 0 {
-            writeln!(f, "\nunknown: the firmware does not report the node of these devices (numa_node is -1)")?;
-            writeln!(f, "  a newer firmware, or the slot's processor in the board's manual")?;
+            let why = "unknown: the firmware does not report the node of these devices (numa_node is -1)";
+            let cure = "a newer firmware, or the slot's processor in the board's manual";
+            write!(f, "\n{}{}", layout.wrapped("", why), layout.wrapped("  ", cure))?;
         }
         Ok(())
     }
@@ -121,6 +122,7 @@ impl fmt::Display for DevicesReport {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::MachineText;
     use machine::PciKind;
 
     fn device(address: &str, kind: PciKind, names: &[&str], node: Option<u32>, interrupts: &[u32]) -> PciDevice {
@@ -169,10 +171,15 @@ mod tests {
     #[test]
     fn unknown_nodes_are_the_last() {
         let devices: Vec<PciDevice> = report(3).devices.into_iter().rev().map(|device| device.device).collect();
-        let text = devices_to_text(&devices);
-        let addresses: Vec<&str> = text.lines().skip(3).filter_map(|line| line.split_whitespace().nth(1)).collect();
+        let text = devices_table(&devices).to_string();
+        let addresses: Vec<&str> = text.lines().skip(1).filter_map(|line| line.split_whitespace().nth(1)).collect();
         assert_eq!(addresses, ["0000:5e:00.0", "0000:3b:00.0", "0000:80:00.0", "0000:af:00.0"], "{text}");
         assert!(text.lines().last().is_some_and(|line| line.starts_with("unknown ")), "{text}");
-        assert_eq!(devices_to_text(&[]), "");
+        // Below a heading, as every table of a machine.
+        let machine = machine::presets::find("small-2x2").unwrap();
+        let text = MachineText::new(&machine).with_devices(&devices).to_string();
+        let of_devices = text.split("\nDevices\n").nth(1).unwrap();
+        assert!(of_devices.lines().all(|line| line.starts_with("  ")), "{text}");
+        assert!(!MachineText::new(&machine).to_string().contains("Devices"));
     }
 }

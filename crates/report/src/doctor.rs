@@ -1,5 +1,6 @@
 //! What works on this host, what does not, and how to fix it.
 
+use crate::layout::Layout;
 use linux::{Diagnosis, Feature};
 use serde::Serialize;
 use std::fmt;
@@ -48,15 +49,18 @@ impl fmt::Display for DoctorReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let works = self.features.iter().filter(|finding| finding.works).count();
         let (kernel, uid, count) = (&self.kernel, self.uid, self.features.len());
-        writeln!(f, "Linux {kernel}, as user {uid}: {works} of {count} features work\n")?;
+        let layout = Layout::of(f);
+        let sum = format!("Linux {kernel}, as user {uid}: {works} of {count} features work");
+        writeln!(f, "{}", layout.wrapped("", &sum))?;
         for finding in &self.features {
             let works = if finding.works { "works" } else { "-" };
-            writeln!(f, "{works:7}{:23}{}", finding.name, finding.used_for)?;
+            f.write_str(&layout.wrapped(&format!("{works:7}{:23}", finding.name), &finding.used_for))?;
         }
         for finding in self.features.iter().filter(|finding| !finding.works) {
-            write!(f, "\n{}: {}", finding.name, finding.why.as_deref().unwrap_or_default())?;
-            finding.what_to_do.iter().try_for_each(|remedy| write!(f, "\n  {remedy}"))?;
-            writeln!(f)?;
+            let why = finding.why.as_deref().unwrap_or_default();
+            write!(f, "\n{}", layout.wrapped("", &format!("{}: {why}", finding.name)))?;
+            let remedies = finding.what_to_do.iter().flat_map(|remedy| remedy.lines());
+            remedies.map(|remedy| layout.wrapped("  ", remedy)).try_for_each(|remedy| f.write_str(&remedy))?;
         }
         Ok(())
     }

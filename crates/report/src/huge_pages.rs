@@ -96,32 +96,9 @@ impl HugePagesReport {
             top,
         };
         report.blocks = blocks;
-        report.verdict = report.verdict_text();
+        let gain = report.gain.map(|gain| gain.speedup);
+        report.verdict = verdict(&report.huge_pages, report.perhaps_huge, report.found, gain);
         report
-    }
-
-    fn verdict_text(&self) -> String {
-        let SharingCounts { all, falsely_shared, unknown, .. } = self.huge_pages;
-        let gain = self.gain.map(|gain| gain.speedup);
-        match (falsely_shared, gain) {
-            (0, _) if self.perhaps_huge > 0 => format!(
-                "different nodes use different parts of 2 MiB blocks ({}), but whether these are huge pages is not known",
-                self.perhaps_huge
-            ),
-            (0, _) if all == 0 => "no huge page was seen".to_owned(),
-            (0, _) if unknown == all => {
-                format!("not known: none of {all} huge pages has {FEWEST_OF_BLOCK} samples")
-            }
-            (0, _) => format!("none of {all} huge pages is falsely shared"),
-            (_, Some(gain)) if self.found => format!(
-                "{falsely_shared} of {all} huge pages are falsely shared: with small pages there, the program should be \
-                 {gain:.2} times as fast"
-            ),
-            (_, None) if self.found => {
-                format!("{falsely_shared} of {all} huge pages are falsely shared; the gain of small pages is not known")
-            }
-            _ => format!("{falsely_shared} of {all} huge pages are falsely shared, but small pages would hardly help"),
-        }
     }
 
     /// Samples of the blocks without a verdict, and of all blocks that are huge.
@@ -152,12 +129,7 @@ impl fmt::Display for HugePagesReport {
         }
         let (unknown, all) = self.undecided();
         if unknown > 0 {
-            let pages = self.huge_pages.unknown;
-            let share = percent(unknown as f64 / all as f64);
-            let text = format!(
-                "{pages} huge pages stay unknown, with {share} of the samples: fewer than {FEWEST_OF_BLOCK} each. Record \
-                 longer, or with a shorter --period"
-            );
+            let text = stay_unknown(self.huge_pages.unknown, unknown as f64 / all as f64);
             f.write_str(&layout.wrapped("", &text))?;
         }
         if !self.objects.is_empty() {
@@ -173,6 +145,43 @@ impl fmt::Display for HugePagesReport {
         let block = |page: &HugePage| layout.wrapped(&format!("  {:#x}  ", page.address), &block_text(page));
         falsely.iter().take(self.top).try_for_each(|page| f.write_str(&block(page)))
     }
+}
+
+/// The verdict on a trace's huge pages. `gain` is the speedup that small pages would bring.
+fn verdict(counts: &SharingCounts, perhaps_huge: u64, found: bool, gain: Option<f64>) -> String {
+    let SharingCounts { all, falsely_shared, unknown, .. } = *counts;
+    let (falsely, are) = match (falsely_shared, all) {
+        (1, 1) => ("the only huge page".to_owned(), "is"),
+        (several, all) => (format!("{several} of {all} huge pages"), if several == 1 { "is" } else { "are" }),
+    };
+    match (falsely_shared, gain) {
+        (0, _) if perhaps_huge > 0 => format!(
+            "different nodes use different parts of 2 MiB blocks ({perhaps_huge}), but whether these are huge pages is not \
+             known"
+        ),
+        (0, _) if all == 0 => "no huge page was seen".to_owned(),
+        (0, _) if unknown == 1 && all == 1 => {
+            format!("not known: the only huge page has fewer than {FEWEST_OF_BLOCK} samples")
+        }
+        (0, _) if unknown == all => format!("not known: none of {all} huge pages has {FEWEST_OF_BLOCK} samples"),
+        (0, _) if all == 1 => "the only huge page is not falsely shared".to_owned(),
+        (0, _) => format!("none of {all} huge pages is falsely shared"),
+        (_, Some(gain)) if found => format!(
+            "{falsely} {are} falsely shared: with small pages there, the program should be {gain:.2} times as fast"
+        ),
+        (_, None) if found => format!("{falsely} {are} falsely shared; the gain of small pages is not known"),
+        _ => format!("{falsely} {are} falsely shared, but small pages would hardly help"),
+    }
+}
+
+/// What is said of huge pages without a verdict, which have this share of the samples.
+fn stay_unknown(pages: u64, share: f64) -> String {
+    let (stay, each) = if pages == 1 { ("page stays", "") } else { ("pages stay", " each") };
+    format!(
+        "{pages} huge {stay} unknown, with {} of the samples: fewer than {FEWEST_OF_BLOCK}{each}. Record longer, or with a \
+         shorter --period",
+        percent(share)
+    )
 }
 
 /// Whether a block is a huge page as far as known: one that lies on several nodes is none.
@@ -244,4 +253,31 @@ fn block_text(page: &HugePage) -> String {
     let unsure = if page.is_huge { "" } else { ", perhaps of small pages" };
     let (owners, held) = (owners.join(", "), percent(page.held));
     format!("{in_turn}{owners} ({} samples, {held}; lies on {lies}{unsure})", page.samples)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_huge_page_is_no_plural() {
+        let said = |all, falsely_shared, unknown, gain| {
+            verdict(&SharingCounts { all, falsely_shared, unknown, ..SharingCounts::default() }, 0, true, gain)
+        };
+        assert_eq!(said(0, 0, 0, None), "no huge page was seen");
+        assert_eq!(said(1, 0, 1, None), "not known: the only huge page has fewer than 16 samples");
+        assert_eq!(said(2, 0, 2, None), "not known: none of 2 huge pages has 16 samples");
+        assert_eq!(said(1, 0, 0, None), "the only huge page is not falsely shared");
+        assert_eq!(said(8, 0, 1, None), "none of 8 huge pages is falsely shared");
+        assert_eq!(said(1, 1, 0, None), "the only huge page is falsely shared; the gain of small pages is not known");
+        assert!(said(9, 1, 0, Some(1.5)).starts_with("1 of 9 huge pages is falsely shared: with small pages there"));
+        assert!(said(9, 4, 0, Some(1.5)).starts_with("4 of 9 huge pages are falsely shared: with small pages there"));
+        assert!(
+            stay_unknown(1, 0.25).starts_with("1 huge page stays unknown, with 25.0 % of the samples: fewer than 16.")
+        );
+        assert!(
+            stay_unknown(2, 0.25)
+                .starts_with("2 huge pages stay unknown, with 25.0 % of the samples: fewer than 16 each")
+        );
+    }
 }

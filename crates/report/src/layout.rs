@@ -97,7 +97,7 @@ impl Layout {
 }
 
 /// The words of a text in rows of at most `width` columns; no row has trailing spaces. A percent sign stays with its
-/// number.
+/// number. Words that are longer than a row are broken, after a comma if they have one.
 pub(crate) fn wrapped_rows(text: &str, width: usize) -> Vec<String> {
     let mut rows = vec![String::new()];
     let text = text.replace(" %", &format!("{NO_BREAK}%"));
@@ -114,6 +114,7 @@ pub(crate) fn wrapped_rows(text: &str, width: usize) -> Vec<String> {
         while columns::width(word) > width {
             // A character of two columns does not fit into one column.
             let piece = columns::beginning(word, width);
+            let piece = piece.rfind(',').map_or(piece, |comma| &piece[..=comma]);
             let piece = if piece.is_empty() { &word[..word.chars().next().map_or(0, char::len_utf8)] } else { piece };
             rows.last_mut().into_iter().for_each(|row| row.push_str(piece));
             rows.push(String::new());
@@ -137,6 +138,7 @@ mod tests {
         assert_eq!(text, "  why  word word\n       word word\n       word word\n");
         assert_eq!(wrapped_rows("ab 数据库数据库 c", 5), ["ab", "数据", "库数", "据库", "c"]);
         assert_eq!(wrapped_rows("local: 90 % now", 9), ["local:", "90 % now"]);
+        assert_eq!(wrapped_rows("0-5,12-17,24-29", 12), ["0-5,12-17,", "24-29"]);
         assert_eq!((wrapped_rows("", 5), wrapped_rows("数", 1)), (vec![String::new()], vec!["数".to_owned()]));
         assert_eq!(Layout::new(20, false).wrapped("a name of 16 col", "words"), "a name of 16 col\n          words\n");
     }

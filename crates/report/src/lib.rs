@@ -58,7 +58,7 @@ pub use compare::{
     Verdict,
 };
 pub use cure::CureReport;
-pub use devices::{DeviceReport, DevicesReport, devices_to_text};
+pub use devices::{DeviceReport, DevicesReport};
 pub use doctor::{DoctorReport, Finding};
 pub use escape::{escape_json, escape_message, escape_name, escape_sentence};
 pub use family::Family;
@@ -78,9 +78,7 @@ pub use page_line::{PAGE_HEADING, PageLine};
 pub use pages::{Detail, MappingPages, PagesReport, Run, Traits};
 pub use pages_text::{PagesText, pages_svg};
 pub use perfetto::profile_to_perfetto;
-pub use picture::{
-    HeatMap, Place, Strip, heat_maps_to_svg, machine_to_svg, machine_to_text, sources_to_text, strips_to_svg,
-};
+pub use picture::{HeatMap, MachineText, Place, Strip, heat_maps_to_svg, machine_to_svg, strips_to_svg};
 pub use process::{CpusetReport, MappingReport, NodeBytes, ProcessReport, ThreadReport};
 pub use record::{LabRecordReport, RecordLoss, RecordReport, RecordSource};
 pub use replay::{ReplayDifference, ReplayReport};

@@ -1,10 +1,11 @@
 //! The result of `nearside measure`, for terminals and as a picture.
 
 use crate::Table;
+use crate::layout::Layout;
 use crate::picture::{HeatMap, MEMORY, heat_maps_to_svg};
 use ::measure::{Bandwidth, Caches, Firmware, LinkSharing, LoadedCurve, Matrix, Missing, Number, Results};
 use machine::{NodeId, quantile, size};
-use std::fmt::{self, Write};
+use std::fmt;
 
 type Show = fn(f64) -> String;
 
@@ -20,8 +21,9 @@ pub struct MeasureText<'a>(pub &'a Results);
 impl fmt::Display for MeasureText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let results = self.0;
-        writeln!(f, "{}", how(results))?;
-        results.notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))?;
+        let layout = Layout::of(f);
+        f.write_str(&layout.wrapped("", &how(results)))?;
+        results.notes.iter().try_for_each(|note| f.write_str(&layout.wrapped("note: ", note)))?;
         if let Some(latency) = &results.latency_ns {
             matrix(f, "Latency (ns, idle; rows access, columns hold the memory)", &results.nodes, latency, ns)?;
         }
@@ -62,10 +64,10 @@ fn reasons(f: &mut fmt::Formatter<'_>, missing: &[Missing]) -> fmt::Result {
     }
     for (why, parts) in by_reason {
         match parts.as_slice() {
-            [part] => writeln!(f, "  {part}: {why}")?,
+            [part] => f.write_str(&Layout::of(f).wrapped("  ", &format!("{part}: {why}")))?,
             parts => {
-                writeln!(f, "  {} parts: {why}", parts.len())?;
-                few(f, parts.iter().map(|part| format!("  {part}")))?;
+                f.write_str(&Layout::of(f).wrapped("  ", &format!("{} parts: {why}", parts.len())))?;
+                few(f, "    ", parts.iter().map(|part| (*part).to_owned()))?;
             }
         }
     }
@@ -121,11 +123,11 @@ pub fn measure_svg(results: &Results) -> String {
     heat_maps_to_svg(&results.machine, &how(results), maps)
 }
 
-/// At most [`MOST_LINES`] of these.
-fn few(f: &mut fmt::Formatter<'_>, lines: impl ExactSizeIterator<Item = String>) -> fmt::Result {
+/// At most [`MOST_LINES`] of these, each after some spaces.
+fn few(f: &mut fmt::Formatter<'_>, indent: &str, lines: impl ExactSizeIterator<Item = String>) -> fmt::Result {
     let more = lines.len().saturating_sub(MOST_LINES);
     for line in lines.take(MOST_LINES) {
-        writeln!(f, "  {line}")?;
+        f.write_str(&Layout::of(f).wrapped(indent, &line))?;
     }
     if more > 0 { writeln!(f, "  and {more} more; --json has all") } else { Ok(()) }
 }
@@ -147,25 +149,33 @@ fn cell(number: Option<&Number>, show: Show) -> String {
     }
 }
 
-/// A table with indented lines.
-fn indented(f: &mut fmt::Formatter<'_>, table: &Table) -> fmt::Result {
-    table.to_string().lines().try_for_each(|line| writeln!(f, "  {line}"))
+/// Spaces before the tables.
+const INDENT: usize = 2;
+
+/// Writes a table below its title.
+fn below(f: &mut fmt::Formatter<'_>, table: Table) -> fmt::Result {
+    fmt::Display::fmt(&table.indented(INDENT), f)
+}
+
+/// Writes a title, after an empty line.
+fn heading(f: &mut fmt::Formatter<'_>, title: &str) -> fmt::Result {
+    write!(f, "\n{}", Layout::of(f).wrapped("", title))
 }
 
 fn matrix(f: &mut fmt::Formatter<'_>, title: &str, nodes: &[NodeId], matrix: &Matrix, show: Show) -> fmt::Result {
     if matrix.iter().flatten().all(Option::is_none) {
         return Ok(());
     }
-    writeln!(f, "\n{title}")?;
+    heading(f, title)?;
     if nodes.len() > MOST_COLUMNS {
         return ranges(f, matrix, show);
     }
-    let heading = nodes.iter().map(ToString::to_string);
-    let mut table = Table::new(["node".to_owned()].into_iter().chain(heading));
+    let of_memory = nodes.iter().map(ToString::to_string);
+    let mut table = Table::new(["node".to_owned()].into_iter().chain(of_memory));
     for (id, row) in nodes.iter().zip(matrix).filter(|(_, row)| row.iter().any(Option::is_some)) {
         table.row([id.to_string()].into_iter().chain(row.iter().map(|number| cell(number.as_ref(), show))));
     }
-    indented(f, &table)
+    below(f, table)
 }
 
 /// For very many nodes: ranges instead of a matrix.
@@ -192,7 +202,7 @@ fn bandwidth(f: &mut fmt::Formatter<'_>, nodes: &[NodeId], of: &Bandwidth) -> fm
     }
     let machine = [("read", of.machine.read), ("write", of.machine.write), ("copy", of.machine.copy)];
     if machine.iter().any(|(_, number)| number.is_some()) {
-        writeln!(f, "\nBandwidth of the whole machine (GB/s; every core in its own node's memory)")?;
+        heading(f, "Bandwidth of the whole machine (GB/s; every core in its own node's memory)")?;
         let text = |(name, number): &(&str, Option<Number>)| format!("{name} {}", cell(number.as_ref(), gb_per_s));
         writeln!(f, "  {}", machine.iter().map(text).collect::<Vec<_>>().join("   "))?;
     }
@@ -203,7 +213,8 @@ fn loaded(f: &mut fmt::Formatter<'_>, curve: &LoadedCurve) -> fmt::Result {
     let LoadedCurve { node, from, loading_cores, points } = curve;
     let loaders =
         if *loading_cores == 1 { "another one reads".to_owned() } else { format!("{loading_cores} others read") };
-    writeln!(f, "\nLatency under load (memory of node {node}: a core of node {from} chases while {loaders})")?;
+    let title = format!("Latency under load (memory of node {node}: a core of node {from} chases while {loaders})");
+    heading(f, &title)?;
     let mut latencies = vec!["latency, ns".to_owned()];
     let mut loads = vec!["load, GB/s".to_owned()];
     for point in points {
@@ -212,30 +223,28 @@ fn loaded(f: &mut fmt::Formatter<'_>, curve: &LoadedCurve) -> fmt::Result {
     }
     let mut table = Table::new(loads);
     table.row(latencies);
-    indented(f, &table)
+    below(f, table)
 }
 
 fn links(f: &mut fmt::Formatter<'_>, sharing: &[LinkSharing]) -> fmt::Result {
     if sharing.is_empty() {
         return Ok(());
     }
-    writeln!(f, "\nHow cores share the route to another node (GB/s read by all of them together)")?;
+    heading(f, "How cores share the route to another node (GB/s read by all of them together)")?;
     let line = |LinkSharing { from, to, points }: &LinkSharing| {
-        let mut text = format!("node {from} to memory of {to}:");
-        for point in points {
+        let point = |point: &::measure::SharePoint| {
             let plural = if point.cores == 1 { "core" } else { "cores" };
-            let bandwidth = cell(Some(&point.bandwidth_bytes_per_s), gb_per_s);
-            let _ = write!(text, "  {} {plural} {bandwidth}", point.cores);
-        }
-        text
+            format!("{} {plural} {}", point.cores, cell(Some(&point.bandwidth_bytes_per_s), gb_per_s))
+        };
+        format!("node {from} to memory of {to}: {}", points.iter().map(point).collect::<Vec<_>>().join(", "))
     };
-    let lines: Vec<String> = sharing.iter().map(line).collect();
-    few(f, lines.into_iter())
+    few(f, "  ", sharing.iter().map(line))
 }
 
 fn caches(f: &mut fmt::Formatter<'_>, of: &Caches) -> fmt::Result {
-    writeln!(f, "\nLatency by working set (node {}, clock {} GHz)", of.node, cell(Some(&of.clock_hz), gb_per_s))?;
-    let mut table = Table::new(["working set", "latency, ns", "cache"]);
+    let clock = cell(Some(&of.clock_hz), gb_per_s);
+    heading(f, &format!("Latency by working set (node {}, clock {clock} GHz)", of.node))?;
+    let mut table = Table::new(["working set", "latency, ns", "cache"]).left(&[0, 2]);
     let mut smaller = 0;
     for set in &of.working_sets {
         let level = of.levels.iter().find(|level| (smaller..=set.size_bytes).contains(&level.size_bytes));
@@ -250,7 +259,7 @@ fn caches(f: &mut fmt::Formatter<'_>, of: &Caches) -> fmt::Result {
         table.row([about(set.size_bytes), cell(Some(&set.latency_ns), ns), seen]);
         smaller = set.size_bytes + 1;
     }
-    indented(f, &table)
+    below(f, table)
 }
 
 /// A size to three digits: working sets are not round numbers.
@@ -267,9 +276,12 @@ fn firmware(f: &mut fmt::Formatter<'_>, of: &Firmware) -> fmt::Result {
     let pairs = of.compared_pairs;
     writeln!(f, "\nFirmware distances against measured latency")?;
     if of.disagreements.is_empty() {
-        writeln!(f, "  all {pairs} distances between nodes are within 5 % of what was measured")?;
+        let text = format!("all {pairs} distances between nodes are within 5 % of what was measured");
+        f.write_str(&Layout::of(f).wrapped("  ", &text))?;
     } else {
-        writeln!(f, "  {} of {pairs} distances between nodes are off by more than 5 %", of.disagreements.len())?;
+        let off = of.disagreements.len();
+        let text = format!("{off} of {pairs} distances between nodes are off by more than 5 %");
+        f.write_str(&Layout::of(f).wrapped("  ", &text))?;
         let line = |d: &::measure::Disagreement| {
             let (over, error) = (if d.error > 0.0 { "over" } else { "under" }, d.error.abs() * 100.0);
             format!(
@@ -277,7 +289,7 @@ fn firmware(f: &mut fmt::Formatter<'_>, of: &Firmware) -> fmt::Result {
                 d.from, d.to, d.distance, d.claimed_ratio, d.measured_ratio
             )
         };
-        few(f, of.disagreements.iter().map(line))?;
+        few(f, "  ", of.disagreements.iter().map(line))?;
     }
     if of.order_changes.is_empty() {
         return writeln!(f, "  the order of nodes is the same");
@@ -290,7 +302,7 @@ fn firmware(f: &mut fmt::Formatter<'_>, of: &Firmware) -> fmt::Result {
             c.from, c.nearer, c.nearer_ns, c.farther, c.farther_ns
         )
     };
-    few(f, of.order_changes.iter().map(line))
+    few(f, "  ", of.order_changes.iter().map(line))
 }
 
 #[cfg(test)]
@@ -341,6 +353,21 @@ mod tests {
     #[test]
     fn tables_say_what_was_measured_what_was_refused_and_what_is_missing() {
         insta::assert_snapshot!(MeasureText(&measured()));
+    }
+
+    #[test]
+    fn the_text_fits_the_terminal_and_notes_stand_in_line() {
+        for width in [60, 80, 120] {
+            let text = format!("{:width$}", MeasureText(&measured()));
+            assert!(text.lines().all(|line| crate::columns::width(line) <= width), "{width}:\n{text}");
+        }
+        let mut results = measured();
+        let level = |level, size_bytes, latency_ns| ::measure::CacheLevel { level, size_bytes, latency_ns };
+        results.caches.as_mut().unwrap().levels = vec![level(1, 32768, 1.2), level(2, 46336, 134.25)];
+        let text = MeasureText(&results).to_string();
+        let places: Vec<_> = text.lines().filter_map(|line| line.find("level ")).collect();
+        assert_eq!(places.len(), 2, "{text}");
+        assert_eq!(places[0], places[1], "{text}");
     }
 
     #[test]

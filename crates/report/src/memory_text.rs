@@ -1,6 +1,7 @@
 //! The memory of nodes, processes and control groups as tables.
 
 use crate::Table;
+use crate::layout::Layout;
 use crate::memory::{CgroupReport, MemoryReport, NodeUses, ProcessMemory, Use};
 use machine::{NodeId, size};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -76,21 +77,30 @@ pub struct MemoryText<'a> {
 
 impl fmt::Display for MemoryText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let report = self.report;
-        report.notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))?;
+        let (report, layout) = (self.report, Layout::of(f));
+        report.notes.iter().try_for_each(|note| f.write_str(&layout.wrapped("note: ", note)))?;
         for process in &report.processes {
-            write!(f, "Memory of process {} ({})\n{}\n", process.pid, process.name, self.of_process(process))?;
+            f.write_str(&layout.wrapped("", &format!("Memory of process {} ({})", process.pid, process.name)))?;
+            fmt::Display::fmt(&self.of_process(process), f)?;
+            writeln!(f)?;
         }
         for cgroup in &report.cgroups {
-            write!(f, "Memory of control group {}\n{}\n", cgroup.cgroup, of_cgroup(cgroup))?;
+            f.write_str(&layout.wrapped("", &format!("Memory of control group {}", cgroup.cgroup)))?;
+            fmt::Display::fmt(&of_cgroup(cgroup), f)?;
+            writeln!(f)?;
         }
-        write!(f, "Memory of nodes\n{}\n{}", self.memory(), self.allocations())?;
+        writeln!(f, "Memory of nodes")?;
+        fmt::Display::fmt(&self.memory(), f)?;
+        writeln!(f)?;
+        fmt::Display::fmt(&self.allocations(), f)?;
         let events = self.events();
         if !events.is_empty() {
-            writeln!(f, "\n{}: {}", self.title("Balancing and migration, whole system"), events.join(", "))?;
+            let title = self.title("Balancing and migration, whole system");
+            write!(f, "\n{}", layout.wrapped("", &format!("{title}: {}", events.join(", "))))?;
         }
         if self.all {
-            write!(f, "\nAll node counters of the kernel\n{}", self.everything())?;
+            writeln!(f, "\nAll node counters of the kernel")?;
+            fmt::Display::fmt(&self.everything(), f)?;
         }
         Ok(())
     }

@@ -1,6 +1,8 @@
 //! The current state of a machine's nodes: CPUs, memory and distances.
 
-use crate::{Table, devices_to_text};
+use crate::Table;
+use crate::devices::devices_table;
+use crate::layout::Layout;
 use linux::{HugetlbPool, NodeFiles};
 use machine::{CpuSet, NodeId, PciDevice, size};
 use serde::Serialize;
@@ -85,8 +87,11 @@ impl fmt::Display for NodesReport {
         let nodes = plural(self.nodes.len(), "node");
         let switch = |value: &Option<String>| value.clone().unwrap_or_else(|| "not there".to_owned());
         let (balancing, huge) = (switch(&self.numa_balancing), switch(&self.transparent_huge_pages));
-        writeln!(f, "{nodes}, {}, {}", plural(cpus, "CPU"), size::rounded(memory))?;
-        writeln!(f, "NUMA balancing: {balancing}; transparent huge pages: {huge}\n")?;
+        let layout = Layout::of(f);
+        let sum = format!("{nodes}, {}, {}", plural(cpus, "CPU"), size::rounded(memory));
+        f.write_str(&layout.wrapped("", &sum))?;
+        let switches = format!("NUMA balancing: {balancing}; transparent huge pages: {huge}");
+        writeln!(f, "{}", layout.wrapped("", &switches))?;
         let mut table = Table::new(["node", "CPUs", "memory", "free", "anonymous", "files", "hugetlb pages, free"]);
         for node in &self.nodes {
             let NodeReport { node, cpus, memory_bytes, free_bytes, anonymous_bytes, file_bytes, hugetlb, .. } = node;
@@ -99,17 +104,22 @@ impl fmt::Display for NodesReport {
             let pools = if pools.is_empty() { "-".to_owned() } else { pools };
             table.row([vec![node.to_string(), cpus], bytes.to_vec(), vec![pools]].concat());
         }
-        write!(f, "{table}")?;
+        fmt::Display::fmt(&table, f)?;
         if (2..=MOST_COLUMNS).contains(&self.nodes.len()) {
-            writeln!(f, "\nFirmware distances (10 is local; rows access, columns hold the memory)")?;
+            let title = "Firmware distances (10 is local; rows access, columns hold the memory)";
+            write!(f, "\n{}", layout.wrapped("", title))?;
             let heading = self.nodes.iter().map(|node| node.node.to_string());
             let mut table = Table::new(std::iter::once("node".to_owned()).chain(heading));
             for node in &self.nodes {
                 table.row(std::iter::once(node.node.to_string()).chain(node.distances.iter().map(ToString::to_string)));
             }
-            write!(f, "{table}")?;
+            fmt::Display::fmt(&table, f)?;
         }
-        f.write_str(&devices_to_text(&self.devices))
+        if self.devices.is_empty() {
+            return Ok(());
+        }
+        writeln!(f, "\nDevices")?;
+        fmt::Display::fmt(&devices_table(&self.devices), f)
     }
 }
 

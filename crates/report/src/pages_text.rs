@@ -1,13 +1,16 @@
 //! The pages of a process as strips, for terminals and as a picture.
 
+use crate::layout::Layout;
 use crate::pages::{MappingPages, PagesReport, Run};
 use crate::picture::{Place, Strip, strips_to_svg};
 use crate::residence::{Address, Size, shortened, size_name, sizes};
 use machine::{NodeSet, size};
 use std::fmt::{self, Write};
 
-/// Cells per row of a strip.
+/// Cells per row of a strip, in a picture and at most.
 const ROW_CELLS: usize = 64;
+/// Columns before the cells of a row: its address.
+const ADDRESS_WIDTH: usize = 20;
 /// Most characters of a mapping's name in a picture.
 const TITLE_WIDTH: usize = 56;
 /// Most nodes whose pages are counted next to a strip.
@@ -27,12 +30,14 @@ pub struct PagesText<'a> {
 impl fmt::Display for PagesText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let PagesReport { pid, name, mappings, notes } = self.report;
-        writeln!(f, "process {pid} ({name})")?;
-        notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))?;
+        let layout = Layout::of(f);
+        f.write_str(&layout.wrapped("", &format!("process {pid} ({name})")))?;
+        notes.iter().try_for_each(|note| f.write_str(&layout.wrapped("note: ", note)))?;
         for mapping in mappings {
-            writeln!(f, "\n{}", mapping.heading(None))?;
-            writeln!(f, "  {}; a cell is {}", mapping.amounts(), size::format(mapping.cell_bytes))?;
-            for (address, cells) in mapping.rows() {
+            let cell = size::format(mapping.cell_bytes);
+            write!(f, "\n{}", layout.wrapped("", &mapping.heading(None)))?;
+            f.write_str(&layout.wrapped("  ", &format!("{}; a cell is {cell}", mapping.amounts())))?;
+            for (address, cells) in mapping.rows(row_cells(layout)) {
                 writeln!(f, "  {address:<16}  {}", self.cells(cells))?;
             }
             if self.runs {
@@ -61,13 +66,21 @@ impl PagesText<'_> {
     }
 }
 
+/// The cells of a row: a power of two, so that addresses of rows are round.
+fn row_cells(layout: Layout) -> usize {
+    let fitting = layout.width().saturating_sub(ADDRESS_WIDTH).clamp(1, ROW_CELLS);
+    1 << fitting.ilog2()
+}
+
 fn write_runs(f: &mut fmt::Formatter<'_>, runs: &[Run]) -> fmt::Result {
+    let layout = Layout::of(f);
     writeln!(f, "  {:<16}  {:>8}  {:<8}  {:>4}  flags", "address", "pages", "of", "node")?;
     for run in runs {
         let node = run.node.map_or_else(|| "-".to_owned(), |node| node.to_string());
         let flags = run.traits.words().collect::<Vec<_>>().join(",");
         let (Address(start), size) = (run.start, size::format(run.page_bytes));
-        writeln!(f, "  {start:<16x}  {:>8}  {size:<8}  {node:>4}  {flags}", run.pages)?;
+        let place = format!("  {start:<16x}  {:>8}  {size:<8}  {node:>4}  ", run.pages);
+        f.write_str(&layout.wrapped(&place, &flags))?;
     }
     Ok(())
 }
@@ -108,7 +121,7 @@ fn strip(mapping: &MappingPages) -> Strip {
     Strip {
         title: mapping.heading(Some(TITLE_WIDTH)),
         note: format!("{}; a cell is {cell}", mapping.amounts()),
-        rows: mapping.rows().map(|(address, cells)| (address, cells.to_vec())).collect(),
+        rows: mapping.rows(ROW_CELLS).map(|(address, cells)| (address, cells.to_vec())).collect(),
     }
 }
 
@@ -132,12 +145,12 @@ impl MappingPages {
         sizes(&self.pages).into_iter().map(of).collect::<Vec<_>>().join("; ")
     }
 
-    /// Rows of cells, each with its first address.
-    fn rows(&self) -> impl Iterator<Item = (String, &[Option<Place>])> {
+    /// Rows of `count` cells, each with its first address.
+    fn rows(&self, count: usize) -> impl Iterator<Item = (String, &[Option<Place>])> {
         let Address(start) = self.start;
-        let row_bytes = self.cell_bytes.saturating_mul(ROW_CELLS as u64);
+        let row_bytes = self.cell_bytes.saturating_mul(count as u64);
         let address = move |row: usize| format!("{:x}", start.saturating_add(row_bytes.saturating_mul(row as u64)));
-        self.strip.chunks(ROW_CELLS).enumerate().map(move |(row, cells)| (address(row), cells))
+        self.strip.chunks(count).enumerate().map(move |(row, cells)| (address(row), cells))
     }
 }
 

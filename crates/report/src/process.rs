@@ -1,6 +1,7 @@
 //! A process: policy and affinity of its threads, and where its memory is.
 
 use crate::Table;
+use crate::layout::Layout;
 use crate::residence::{Address, PagesOnNode, bytes_of, cells, node_headings, rights, shortened, size_name, sizes};
 use linux::{Residence, Thread, Tid, policy_may_be_cut};
 use machine::{CpuId, CpuSet, IdSet, NodeId, NodeSet, size};
@@ -153,21 +154,25 @@ impl ThreadReport {
 
 impl fmt::Display for ProcessReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "process {} ({})", self.pid, self.name)?;
-        if let Some(cgroup) = &self.cgroup {
-            write!(f, ", control group {cgroup}")?;
-        }
-        writeln!(f)?;
+        let layout = Layout::of(f);
+        let cgroup = self.cgroup.as_ref().map_or_else(String::new, |cgroup| format!(", control group {cgroup}"));
+        f.write_str(&layout.wrapped("", &format!("process {} ({}){cgroup}", self.pid, self.name)))?;
         if let Some(CpusetReport { cgroup, cpus, memory_nodes }) = &self.cpuset {
-            writeln!(f, "cpuset of {cgroup}: CPUs {cpus}, memory of nodes {memory_nodes}")?;
+            let cpuset = format!("cpuset of {cgroup}: CPUs {cpus}, memory of nodes {memory_nodes}");
+            f.write_str(&layout.wrapped("", &cpuset))?;
         }
-        self.notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))?;
+        self.notes.iter().try_for_each(|note| f.write_str(&layout.wrapped("note: ", note)))?;
         if self.mappings.iter().any(|mapping| mapping.policy_may_be_cut)
             || self.threads.iter().any(|thread| thread.policy_may_be_cut)
         {
-            writeln!(f, "note: policies that end in … may go on: the kernel writes 63 characters of each")?;
+            let cut = "policies that end in … may go on: the kernel writes 63 characters of each";
+            f.write_str(&layout.wrapped("note: ", cut))?;
         }
-        write!(f, "\n{}\n{}\n{}", self.thread_table(), self.node_table(), self.mapping_table())
+        for table in [self.thread_table(), self.node_table(), self.mapping_table()] {
+            writeln!(f)?;
+            fmt::Display::fmt(&table, f)?;
+        }
+        Ok(())
     }
 }
 
@@ -227,7 +232,8 @@ impl ProcessReport {
         let mut headings = vec!["mapping".to_owned(), "policy".to_owned(), "pages of".to_owned()];
         headings.extend(node_headings(&nodes));
         headings.extend(["total", "shared", "swapped"].map(str::to_owned));
-        let mut table = Table::new(headings);
+        let last = headings.len() - 1;
+        let mut table = Table::new(headings).optional(&[last, last - 1]);
         for mapping in self.mappings.iter().filter(|mapping| mapping.resident_bytes.max(mapping.swapped_bytes) > 0) {
             let mut first = true;
             for of in sizes(&mapping.pages) {

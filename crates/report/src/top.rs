@@ -1,6 +1,7 @@
 //! Current memory accesses by process, thread and object: the lines of `nearside top`.
 
 use crate::escape::escape_name;
+use crate::layout::Layout;
 use crate::{Table, bytes, count, percent};
 use machine::NodeId;
 use profile::{Access, Object, ObjectKind, ProcessId, Ranking, Tally, View};
@@ -10,6 +11,8 @@ use std::fmt;
 use strum::VariantArray;
 use trace::Source;
 
+/// The heading of what the sources cannot see.
+const CANNOT_SEE: &str = "cannot see: ";
 /// Size of a cache line, bytes.
 const LINE_BYTES: f64 = machine::LINE_BYTES as f64;
 
@@ -34,8 +37,10 @@ pub struct TopReport {
     pub nodes: Vec<TopNode>,
     /// Processes, threads and objects.
     pub rows: Vec<TopRow>,
-    /// Notes for the user: what cannot be observed, and why.
+    /// Notes for the user: what was lost, and which sources are not available, and why.
     pub notes: Vec<String>,
+    /// What the sources cannot see, one sentence each.
+    pub cannot_see: Vec<String>,
 }
 
 /// The memory of a node.
@@ -231,6 +236,15 @@ impl TopReport {
         rows
     }
 
+    /// The notes in lines of a terminal, with what cannot be seen under its heading.
+    pub fn footnotes(&self, layout: Layout) -> Vec<String> {
+        let notes = self.notes.iter().map(|note| layout.wrapped("", note));
+        let heading = |place: usize| if place == 0 { CANNOT_SEE.to_owned() } else { " ".repeat(CANNOT_SEE.len()) };
+        let unseen = self.cannot_see.iter().enumerate();
+        let unseen = unseen.map(|(place, sentence)| layout.wrapped(&heading(place), sentence));
+        notes.chain(unseen).flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>()).collect()
+    }
+
     /// The first line, about the whole interval.
     pub fn summary(&self) -> String {
         match self.source {
@@ -290,10 +304,10 @@ impl TopRow {
 impl fmt::Display for TopReport {
     /// The first ten of each kind.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}\n", self.summary())?;
-        let mut table = Table::new(TopNode::HEADING);
-        self.nodes.iter().for_each(|node| table.row(node.cells()));
-        write!(f, "{table}")?;
+        let layout = Layout::of(f);
+        writeln!(f, "{}", layout.wrapped("", &self.summary()))?;
+        let nodes: Vec<_> = self.nodes.iter().map(TopNode::cells).collect();
+        fmt::Display::fmt(&table(TopNode::HEADING, nodes, &[6, 5, 4]), f)?;
         for (kind, heading) in [(TopKind::Process, "process"), (TopKind::Thread, "thread"), (TopKind::Object, "object")]
         {
             let rows = self.chosen(kind, TopOrder::default(), "");
@@ -302,12 +316,24 @@ impl fmt::Display for TopReport {
             }
             let mut headings = TopRow::HEADING;
             headings[0] = heading;
-            let mut table = Table::new(headings);
-            rows.iter().take(10).for_each(|row| table.row(row.cells()));
-            write!(f, "\n{table}")?;
+            let rows: Vec<_> = rows.iter().take(10).map(|row| row.cells()).collect();
+            writeln!(f)?;
+            fmt::Display::fmt(&table(headings, rows, &[7, 6]), f)?;
         }
-        self.notes.iter().try_for_each(|note| write!(f, "\n{note}\n"))
+        let footnotes = self.footnotes(layout);
+        let gap = if footnotes.is_empty() { "" } else { "\n" };
+        f.write_str(gap)?;
+        footnotes.iter().try_for_each(|line| writeln!(f, "{line}"))
     }
+}
+
+/// A table that leaves out columns without a value first, and then some of the others.
+fn table<const N: usize>(heading: [&str; N], rows: Vec<[String; N]>, then: &[usize]) -> Table {
+    let is_empty = |&column: &usize| rows.iter().all(|row| row[column] == NONE);
+    let optional: Vec<usize> = (1..N).filter(is_empty).chain(then.iter().copied()).collect();
+    let mut table = Table::new(heading).optional(&optional);
+    rows.into_iter().for_each(|row| table.row(row));
+    table
 }
 
 /// The mapping of memory without a known object: for `top`, objects are usually not recorded. None if no mapping is
@@ -319,8 +345,11 @@ fn memory_name(object: &Object) -> Option<&str> {
     if object.kind == ObjectKind::Unknown { named.or(anonymous) } else { None }
 }
 
+/// What stands for an unknown value.
+const NONE: &str = "-";
+
 fn none() -> String {
-    "-".to_owned()
+    NONE.to_owned()
 }
 
 fn latency(latency_ns: Option<f64>) -> String {
@@ -384,5 +413,76 @@ mod tests {
             report.chosen(TopKind::Object, TopOrder::Name, "").iter().map(|row| &*row.name).collect();
         names.dedup();
         assert_eq!(names, ["/file", "[heap]", "[kernel]", "[stacks]", "anonymous mapping", "unknown"]);
+    }
+
+    fn report() -> TopReport {
+        let node = |id| TopNode {
+            node: NodeId(id),
+            memory_bytes: 1 << 40,
+            free_bytes: 1 << 39,
+            accesses_per_s: Some(5e8),
+            share: Some(0.5),
+            load: Some(0.25),
+            taken_local_per_s: 1e6,
+            taken_remote_per_s: 5e5,
+        };
+        let row = |kind, name: &str| TopRow {
+            kind,
+            pid: 4_000_000,
+            tid: None,
+            name: name.to_owned(),
+            memory_bytes: Some(1 << 30),
+            samples: 10,
+            accesses_per_s: Some(1e6),
+            local_access_ratio: Some(0.25),
+            latency_mean_ns: Some(180.0),
+            remote_cost: Some(0.5),
+            memory_on: (0..3).map(|node| (NodeId(node), 0.33)).collect(),
+        };
+        TopReport {
+            interval_s: 2.0,
+            source: Some(Source::Lab),
+            nodes: (0..4).map(node).collect(),
+            rows: vec![row(TopKind::Process, "program"), row(TopKind::Object, &"/usr/lib/a-long-path".repeat(5))],
+            notes: vec![
+                "no PMU".into(),
+                "lost: 7 samples that the kernel dropped, as they were not read in time".into(),
+            ],
+            cannot_see: vec!["hits of the first-level cache".into(), "what the model leaves out".into()],
+            ..TopReport::default()
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_seen_has_its_heading_and_no_gaps() {
+        let text = report().to_string();
+        let notes = "\n\nno PMU\nlost: 7 samples that the kernel dropped, as they were not read in time\n\
+                     cannot see: hits of the first-level cache\n            what the model leaves out\n";
+        assert!(text.ends_with(notes), "{text}");
+        let none = TopReport { notes: Vec::new(), cannot_see: Vec::new(), ..report() };
+        assert!(!none.to_string().ends_with("\n\n") && !none.to_string().contains("cannot see"));
+    }
+
+    #[test]
+    fn an_interval_fits_the_terminal() {
+        for width in [60, 80, 120] {
+            let text = format!("{:width$}", report());
+            assert!(text.lines().all(|line| crate::columns::width(line) <= width), "{width}:\n{text}");
+            // Names are whole.
+            let name = report().rows[1].name.clone();
+            assert!(text.replace('\n', "").contains(&name), "{text}");
+        }
+        // If accesses are not observed, the nodes of the memory remain.
+        let row = |row: TopRow| TopRow {
+            accesses_per_s: None,
+            local_access_ratio: None,
+            latency_mean_ns: None,
+            remote_cost: None,
+            ..row
+        };
+        let unseen = TopReport { rows: report().rows.into_iter().take(1).map(row).collect(), ..report() };
+        assert!(format!("{unseen:60}").contains("1.07 GB  0: 33 %, 1: 33 %, 2: 33 %\n"), "{unseen:60}");
+        // Without a width, every column is there.
+        assert!(report().to_string().contains("0: 33 %, 1: 33 %, 2: 33 %\n"));
     }
 }

@@ -8,6 +8,10 @@ use crate::refusals::refusal::{Capability, Cause, Diagnosis, with_capability};
 use crate::refusals::system_state::{Subject, SystemState};
 use machine::{CpuSet, MemoryMode, MemoryPolicy, NodeId, NodeSet, chain};
 
+/// What helps where even `CAP_SYS_PTRACE` does not.
+const OUTSIDE: &str = "run it on the host, outside containers and other user namespaces; if it is there already, \
+                       `sudo journalctl -k --grep denied` shows which security module refused";
+
 /// An operation that the kernel may refuse.
 #[derive(Clone, Copy, Debug)]
 pub enum Attempt<'a> {
@@ -99,7 +103,7 @@ fn hidden_process(system: &SystemState) -> Option<Diagnosis> {
     let Subject::Other(pid, _) = &system.subject else { return None };
     let guarded = || {
         if Capability::SysPtrace.is_of(&system.caller) {
-            return Cause::Confined(*pid).into();
+            return Diagnosis { cause: Cause::Confined(*pid), remedy: Some(OUTSIDE.to_owned()) };
         }
         Diagnosis { cause: Cause::Guarded(*pid), remedy: Some(with_capability(Capability::SysPtrace)) }
     };
@@ -296,6 +300,12 @@ mod tests {
         assert!(told_move.ends_with("sudo setcap cap_sys_ptrace+ep \"$(command -v nearside)\""), "{told_move}");
         let own = on(Status { uids: [1000; 3], has_memory: true, ..Status::default() });
         assert!(told(Attempt::Look, libc::EACCES, &own).contains("more privileges than you"));
+        // Root of a container, which has the capability there, but not over processes of the host.
+        let mut root = on(Status { uids: [0; 3], has_memory: true, ..Status::default() });
+        root.caller = Status { uids: [0; 3], capabilities: u64::MAX, ..root.caller };
+        let confined = told(Attempt::Look, libc::EACCES, &root);
+        assert!(confined.starts_with("process 7 is in another user namespace, or a security module"), "{confined}");
+        assert!(confined.contains("; run it on the host, outside containers"), "{confined}");
         let all = told(Attempt::Move { to: &nodes("0"), whose: Whose::All }, libc::EPERM, &own);
         assert!(all.starts_with("moving pages that other processes map too needs CAP_SYS_NICE"), "{all}");
         assert!(told(Attempt::Run(&"0".parse().unwrap()), libc::EPERM, &other).contains("CAP_SYS_NICE"));

@@ -62,6 +62,12 @@ impl Terminal {
         Layout::new(size.map_or(Layout::PIPED.width(), |size| size.ws_col.into()), self.is_coloured())
     }
 
+    /// A report as text for standard output: as wide as the terminal. In a pipe, where programs may read it, tables are
+    /// as wide as they get.
+    pub fn text(self, report: &impl Display) -> String {
+        if io::stdout().is_terminal() { self.layout(None).text(report) } else { report.to_string() }
+    }
+
     /// Prints a report on standard output, or writes it to a file for its owner only.
     pub fn print(self, report: &impl Display, file: Option<&Path>) -> Result<(), OutputError> {
         let text = self.layout(file).text(report);

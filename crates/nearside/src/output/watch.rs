@@ -3,6 +3,7 @@
 use crate::interrupt::interrupted;
 use crate::output;
 use crate::output::json;
+use crate::output::terminal::Terminal;
 use clap::Args;
 use serde::Serialize;
 use std::error::Error;
@@ -70,9 +71,10 @@ impl Watch {
     }
 
     /// The reading as text.
-    pub fn text(self, found: &impl Display) -> String {
+    pub fn text(self, found: &impl Display, terminal: Terminal) -> String {
+        let end = if self.is_on() { "\n" } else { "" };
         // Readings are separated by an empty line.
-        if self.is_on() { format!("{found}\n") } else { found.to_string() }
+        terminal.text(found) + end
     }
 
     /// The reading as JSON: pretty-printed, or one line per reading.

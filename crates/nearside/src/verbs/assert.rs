@@ -5,6 +5,7 @@ use crate::open_trace::Reading;
 use crate::options::usage_error::UsageError;
 use crate::output;
 use crate::output::json;
+use crate::output::terminal::Terminal;
 use clap::Args;
 use profile::Filter;
 use report::{AssertReport, Limits};
@@ -105,15 +106,15 @@ impl From<&LimitOptions> for Limits {
     }
 }
 
-pub fn run(arguments: &Arguments) -> ExitCode {
+pub fn run(arguments: &Arguments, terminal: Terminal) -> ExitCode {
     let status = match (&arguments.trace, arguments.command.as_slice()) {
-        (Some(trace), _) => compare(arguments, trace),
-        (None, command) => record_and_compare(arguments, command),
+        (Some(trace), _) => compare(arguments, trace, terminal),
+        (None, command) => record_and_compare(arguments, command, terminal),
     };
     ExitCode::from(status.unwrap_or_else(|error| record::failed(error.as_ref(), 1)))
 }
 
-fn record_and_compare(arguments: &Arguments, command: &[OsString]) -> Result<u8, Box<dyn Error>> {
+fn record_and_compare(arguments: &Arguments, command: &[OsString], terminal: Terminal) -> Result<u8, Box<dyn Error>> {
     for file in [&arguments.markdown, &arguments.junit].into_iter().flatten() {
         output::check(file)?;
     }
@@ -122,12 +123,12 @@ fn record_and_compare(arguments: &Arguments, command: &[OsString]) -> Result<u8,
     let scratch = arguments.record.output.is_none();
     let options = RecordOptions { output: Some(trace.clone()), scratch, ..arguments.record.clone() };
     match record::record_program(&record::Arguments::new(options, command.to_vec()))? {
-        0 => compare(arguments, &trace),
+        0 => compare(arguments, &trace, terminal),
         status => Ok(status),
     }
 }
 
-fn compare(arguments: &Arguments, trace: &Path) -> Result<u8, Box<dyn Error>> {
+fn compare(arguments: &Arguments, trace: &Path, terminal: Terminal) -> Result<u8, Box<dyn Error>> {
     let on_output = [&arguments.markdown, &arguments.junit].into_iter().flatten();
     let on_output = on_output.filter(|file| output::pictures::is_output(file)).count();
     if on_output + usize::from(arguments.json) > 1 {
@@ -145,7 +146,7 @@ fn compare(arguments: &Arguments, trace: &Path) -> Result<u8, Box<dyn Error>> {
     }
     if on_output == 0 {
         let json = arguments.json.then(|| json::document(&report)).transpose()?;
-        output::write(&json.unwrap_or_else(|| report.to_string()), None)?;
+        output::write(&json.unwrap_or_else(|| terminal.text(&report)), None)?;
     }
     Ok(u8::from(!report.passed))
 }

@@ -4,6 +4,7 @@ use crate::options::system::System;
 use crate::options::usage_error::UsageError;
 use crate::output;
 use crate::output::json;
+use crate::output::terminal::Terminal;
 use clap::Args;
 use lab::setup::Assets;
 use linux::{Feature, NodeState};
@@ -48,10 +49,10 @@ pub struct Arguments {
     system: System,
 }
 
-pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+pub fn run(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dyn Error>> {
     if arguments.devices {
         let report = devices(&arguments.system)?;
-        let text = if arguments.json { json::document(&report)? } else { report.to_string() };
+        let text = if arguments.json { json::document(&report)? } else { terminal.text(&report) };
         output::write(&text, None)?;
         return Ok(if report.is_fine() { ExitCode::SUCCESS } else { ExitCode::from(PARTIAL) });
     }
@@ -68,7 +69,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let uname = rustix::system::uname();
     let kernel = uname.release().to_string_lossy().into_owned();
     let report = DoctorReport { kernel, uid: rustix::process::geteuid().as_raw(), features };
-    let text = if arguments.json { json::document(&report)? } else { report.to_string() };
+    let text = if arguments.json { json::document(&report)? } else { terminal.text(&report) };
     output::write(&text, None)?;
     let works = report.features.iter().all(|finding| finding.works);
     Ok(if works { ExitCode::SUCCESS } else { ExitCode::from(PARTIAL) })

@@ -4,6 +4,7 @@ use crate::interrupt::interrupted;
 use crate::options::machine_source;
 use crate::output;
 use crate::output::json;
+use crate::output::terminal::Terminal;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use machine::size;
@@ -145,7 +146,7 @@ fn parse_spread(text: &str) -> Result<f64, String> {
     }
 }
 
-pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+pub fn run(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dyn Error>> {
     let host = Host::find()?;
     let parts = if arguments.only.is_empty() { Choice::value_variants() } else { &arguments.only };
     let options = Options {
@@ -166,7 +167,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     (results.machine, results.simulated) = (described.name, simulated);
     let format = if arguments.json { Format::Json } else { arguments.format };
     let text = match format {
-        Format::Text => MeasureText(&results).to_string(),
+        Format::Text => terminal.text(&MeasureText(&results)),
         Format::Json => json::document(&results)?,
         Format::Svg => measure_svg(&results),
     };

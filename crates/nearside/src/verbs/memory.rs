@@ -3,6 +3,7 @@
 use crate::options::system::System;
 use crate::options::usage_error::UsageError;
 use crate::output;
+use crate::output::terminal::Terminal;
 use crate::output::watch::Watch;
 use crate::process::residences::{is_gone, mappings};
 use clap::{Args, ValueEnum};
@@ -73,7 +74,7 @@ enum Format {
     Openmetrics,
 }
 
-pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+pub fn run(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dyn Error>> {
     let Arguments { pids, watch, system, .. } = arguments;
     let format = if arguments.json { Format::Json } else { arguments.format };
     if format == Format::Openmetrics {
@@ -98,7 +99,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         history.add(&report);
         let text = match format {
             Format::Json => watch.json(&report)?,
-            _ => watch.text(&MemoryText { report: &report, history: &history, all: arguments.all }),
+            _ => watch.text(&MemoryText { report: &report, history: &history, all: arguments.all }, terminal),
         };
         before = Some((report, now));
         Ok(Some(text))

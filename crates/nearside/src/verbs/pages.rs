@@ -127,7 +127,8 @@ pub fn run(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dy
     let text = match format {
         Format::Text => {
             let colours = arguments.output.is_none() && terminal.is_coloured();
-            PagesText { report: &report, runs: arguments.range.is_some(), colours }.to_string()
+            let text = PagesText { report: &report, runs: arguments.range.is_some(), colours };
+            if arguments.output.is_some() { text.to_string() } else { terminal.text(&text) }
         }
         Format::Json => json::document(&report)?,
         Format::Svg => pages_svg(&report),

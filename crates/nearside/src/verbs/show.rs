@@ -1,6 +1,7 @@
 //! `nearside show`: where the memory of a process is and why; or the machine's memory.
 
 use crate::options::system::System;
+use crate::output::terminal::Terminal;
 use crate::output::watch::Watch;
 use crate::process::residences::{is_gone, mappings};
 use clap::Args;
@@ -53,7 +54,7 @@ pub struct Arguments {
     system: System,
 }
 
-pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+pub fn run(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dyn Error>> {
     let Arguments { pid, json, watch, system } = arguments;
     match pid {
         Some(pid) => {
@@ -65,13 +66,13 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
                 found => {
                     seen = true;
                     let found = found?;
-                    Ok(Some(if *json { watch.json(&found)? } else { watch.text(&found) }))
+                    Ok(Some(if *json { watch.json(&found)? } else { watch.text(&found, terminal) }))
                 }
             })?;
         }
         None => watch.print(|| {
             let found = machine(system)?;
-            Ok(Some(if *json { watch.json(&found)? } else { watch.text(&found) }))
+            Ok(Some(if *json { watch.json(&found)? } else { watch.text(&found, terminal) }))
         })?,
     }
     Ok(ExitCode::SUCCESS)

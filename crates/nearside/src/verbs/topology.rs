@@ -1,13 +1,14 @@
 //! `nearside topology`: describes a machine.
 
 use crate::options::candidates;
-use crate::options::machine_source;
+use crate::options::machine_source::{self, SourceError};
 use crate::output;
 use crate::output::json;
+use crate::output::terminal::Terminal;
 use clap::{Args, ValueEnum};
 use clap_complete::ArgValueCompleter;
 use machine::{CpuSet, IdSet, Machine, NodeId, PackageId, PciDevice, Routes};
-use report::{devices_to_text, machine_to_svg, machine_to_text, sources_to_text};
+use report::{MachineText, machine_to_svg};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::error::Error;
@@ -80,14 +81,15 @@ enum Format {
     Toml,
 }
 
-pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
-    let machine = machine_source::read(arguments.from.as_deref())?;
+pub fn run(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dyn Error>> {
+    let (machine, simulated) = shown(arguments.from.as_deref())?;
     let format = if arguments.json { Format::Json } else { arguments.format };
     let devices = machine_source::devices(arguments.from.as_deref());
     let text = match format {
         Format::Text => {
-            let sources = if arguments.sources { sources_to_text(&machine) } else { String::new() };
-            machine_to_text(&machine) + &devices_to_text(&devices) + &sources
+            let text = MachineText::new(&machine).simulated(simulated);
+            let text = text.with_devices(&devices).with_sources(arguments.sources);
+            if arguments.output.is_some() { text.to_string() } else { terminal.text(&text) }
         }
         Format::Json => json::document(&Document::new(&machine, devices))?,
         Format::HwlocXml => machine.to_hwloc_xml()?,
@@ -96,6 +98,20 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     };
     output::write(&text, arguments.output.as_deref())?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The machine to show, and whether it is simulated. In the lab, it is what Linux reports there under the name of the
+/// machine that the lab simulates: the firmware only knows QEMU's.
+fn shown(from: Option<&str>) -> Result<(Machine, bool), SourceError> {
+    if from.is_some() {
+        return Ok((machine_source::read(from)?, false));
+    }
+    let (running, simulated) = machine_source::running()?;
+    if !simulated {
+        return Ok((running, false));
+    }
+    let Machine { name, description, .. } = running;
+    Ok((Machine { name, description, ..machine_source::read(None)? }, true))
 }
 
 /// The JSON form: the fields of a machine file, and facts derived from them.

@@ -49,6 +49,40 @@ fn a_report_takes_the_width_of_the_terminal() {
 }
 
 #[test]
+fn every_table_takes_the_width_of_the_terminal() {
+    let (_folder, trace) = written(traces::face_recognition());
+    let pid = std::process::id().to_string();
+    let commands = [
+        &["lab", "list"][..],
+        &["lab", "show", "opteron-6174x4"],
+        &["lab", "show", "magny-cours-4p-no-directory"],
+        &["topology"],
+        &["topology", "--from", "node:40 core:3", "--sources"],
+        &["show"],
+        &["show", &pid],
+        &["doctor"],
+        &["doctor", "--devices"],
+        &["memory", "--all"],
+        &["memory", &pid],
+        &["pages", &pid],
+        &["pages", &pid, "[heap]"],
+        &["top", "--once", "--interval", "0.1", "--source", "none"],
+        &["top", "--once", "--interval", "0.1", "--pid", &pid],
+        &["assert", "--local", "20%", "--imbalance", "3", &trace],
+        &["reserve", "check", "--machine", "magny-cours-4p"],
+    ];
+    for columns in [60, 80, 120] {
+        for arguments in commands {
+            let (text, code) = on_terminal(columns, &[("PAGER", ""), ("NO_COLOR", "1")], arguments);
+            // The doctor ends with 3 if something does not work.
+            assert!(matches!(code, Some(0 | 3)), "{arguments:?}: {code:?}: {text}");
+            let wide: Vec<&str> = text.lines().filter(|line| line.width() > columns.into()).collect();
+            assert!(wide.is_empty() && text.lines().count() > 1, "{arguments:?} in {columns} columns: {wide:#?}");
+        }
+    }
+}
+
+#[test]
 fn colour_is_for_terminals_unless_it_is_forbidden_or_forced() {
     let (_folder, trace) = written(traces::face_recognition());
     let is_coloured = |variables: &[(&str, &str)], option: &[&str]| {

@@ -7,11 +7,13 @@ use serde_json::Value;
 /// The guest's Linux reports what the preset says, with this memory on each node that has any, MiB.
 fn the_guest_is(preset: &str, memory_mib: u64) {
     let lab = Lab::new();
-    let script =
-        "echo '[topology]'; ../nearside topology --json; echo '[online]'; cat /sys/devices/system/cpu/online; nproc";
+    let script = "echo '[topology]'; ../nearside topology --json; echo '[title]'; ../nearside topology | head -n 1; \
+        echo '[online]'; cat /sys/devices/system/cpu/online; nproc";
     let size = format!("{memory_mib}M");
     let ran = lab.script(preset, &["--quiet", "--memory-per-node", &size], script).succeeded();
     assert_eq!(ran.error, "");
+    // Not the CPU that QEMU names.
+    assert!(ran.section("title").starts_with(&format!("{preset} (simulated): ")), "{}", ran.section("title"));
     let (seen, preset): (Value, Value) = (serde_json::from_str(ran.section("topology")).unwrap(), topology_of(preset));
     let of_nodes = |machine: &Value, key: &str| -> Vec<Value> {
         machine["node"].as_array().unwrap().iter().map(|node| node[key].clone()).collect()

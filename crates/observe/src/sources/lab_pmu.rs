@@ -27,6 +27,9 @@ const FIRST_PERIOD: u64 = 1000;
 /// Interval between two adjustments of the period to the requested rate.
 const RATE_LOOK: Duration = Duration::from_millis(5);
 
+/// What is lost if the ring of samples is full.
+const NOT_READ: &str = "samples of the virtual PMU that were not read in time";
+
 /// Why the virtual PMU cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LabPmuError {
@@ -222,8 +225,9 @@ impl LabPmu {
     /// Losses so far.
     pub fn lost(&self) -> Vec<Loss> {
         let dropped = Pmu::open(&self.words).map_or(0, |pmu| pmu.dropped());
-        let count = dropped.saturating_sub(self.dropped);
-        vec![Loss { what: "samples of the virtual PMU that were not read in time".to_owned(), count }]
+        let mut lost = Vec::new();
+        Loss::add(&mut lost, NOT_READ, dropped.saturating_sub(self.dropped));
+        lost
     }
 
     fn pop(&self, samples: &mut Vec<pmu::Sample>) {
@@ -368,6 +372,29 @@ mod tests {
         let memory: Vec<AtomicU64> = (0..pmu::BYTES / 8).map(|_| AtomicU64::new(0)).collect();
         let pmu = Pmu::create(&memory).unwrap();
         assert_eq!(Clocks::compare(pmu), None);
+    }
+
+    #[test]
+    fn only_samples_that_were_not_read_are_lost() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(pmu::BYTES as u64).unwrap();
+        let words = SharedWords::map(&file, pmu::BYTES).unwrap();
+        Pmu::create(&words).unwrap();
+        let clocks = Clocks { ticks: 0, ns: 0 };
+        let lab = LabPmu {
+            words,
+            _file: file,
+            clocks,
+            dropped: 0,
+            taken: Vec::new(),
+            rate: None,
+            counters_round: 0,
+            tasks: None,
+        };
+        assert_eq!(lab.lost(), []);
+        let pmu = Pmu::open(&lab.words).unwrap();
+        (0..pmu::SLOTS + 3).for_each(|_| pmu.push(&pmu::Sample::default()));
+        assert_eq!(lab.lost(), [Loss { what: NOT_READ.to_owned(), count: 3 }]);
     }
 
     #[test]

@@ -44,8 +44,10 @@ pub struct Interval {
     pub nodes: Vec<NodeFiles>,
     /// The nodes at its begin.
     pub nodes_before: Vec<NodeFiles>,
-    /// What is missing, as sentences.
+    /// Losses so far and unavailable sources, as sentences.
     pub notes: Vec<String>,
+    /// What the sources cannot see, one sentence each.
+    pub cannot_see: Vec<String>,
     /// What the programs did.
     pub observed: Observed,
 }
@@ -156,7 +158,8 @@ impl Observer {
             seconds,
             nodes,
             nodes_before,
-            notes: self.missing(),
+            notes: self.notes(),
+            cannot_see: self.sources().flat_map(|source| source.cannot_see).collect(),
             observed: self.observed(),
         })
     }
@@ -186,12 +189,15 @@ impl Observer {
         Observed::Accesses { source, samples: std::mem::take(&mut self.samples), events, counts }
     }
 
-    /// What is missing from an interval.
-    fn missing(&self) -> Vec<String> {
+    fn notes(&self) -> Vec<String> {
         let (accesses, side_band) = (self.accesses.as_ref(), self.side_band.as_ref());
         let lost = accesses.map(Accesses::lost).into_iter().chain(side_band.map(SideBand::lost)).flatten();
-        let sources = accesses.map(Accesses::notes).into_iter().chain(side_band.map(SideBand::notes)).flatten();
-        sentences(lost, &self.notes, sources)
+        sentences(lost, &self.notes)
+    }
+
+    fn sources(&self) -> impl Iterator<Item = SourceNote> {
+        let (accesses, side_band) = (self.accesses.as_ref(), self.side_band.as_ref());
+        accesses.map(Accesses::notes).into_iter().chain(side_band.map(SideBand::notes)).flatten()
     }
 
     /// Processes whose memory to show if no accesses are observed.
@@ -200,14 +206,9 @@ impl Observer {
     }
 }
 
-/// Notes on losses so far, on unavailable sources, and on what the sources cannot see.
-fn sentences(
-    lost: impl Iterator<Item = Loss>,
-    notes: &[String],
-    sources: impl Iterator<Item = SourceNote>,
-) -> Vec<String> {
-    let lost = lost.map(|Loss { what, count }| format!("lost: {count} {what}"));
-    lost.chain(notes.iter().cloned()).chain(sources.flat_map(|source| source.cannot_see)).collect()
+/// Notes on losses so far, and on unavailable sources.
+fn sentences(lost: impl Iterator<Item = Loss>, notes: &[String]) -> Vec<String> {
+    lost.map(|Loss { what, count }| format!("lost: {count} {what}")).chain(notes.iter().cloned()).collect()
 }
 
 /// Where a process's memory is. `None` if it has ended or may not be read.
@@ -261,12 +262,10 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn losses_and_blind_spots_are_reported() {
+    fn losses_are_the_first_notes() {
         let lost = Loss { what: "samples that the kernel dropped".into(), count: 7 };
-        let source =
-            SourceNote { source: trace::Source::Lab, event: "misses".into(), cannot_see: vec!["Hits.".into()] };
-        let told = sentences([lost].into_iter(), &["no PMU".into()], [source].into_iter());
-        assert_eq!(told, ["lost: 7 samples that the kernel dropped", "no PMU", "Hits."]);
+        let told = sentences([lost].into_iter(), &["no PMU".into()]);
+        assert_eq!(told, ["lost: 7 samples that the kernel dropped", "no PMU"]);
     }
 
     #[test]

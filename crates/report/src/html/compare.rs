@@ -4,7 +4,7 @@ use super::axis::{Px, Tick, round_values};
 use super::{MOST_DRAWN_NODES, cut};
 use crate::compare::text::{HEADINGS, cells, duration, remarks};
 use crate::escape::{escape_name, escape_sentence};
-use crate::picture::{HeatMap, MEMORY, heat_maps_in_page, machine_in_page, machine_to_text};
+use crate::picture::{HeatMap, MEMORY, MachineText, heat_maps_in_page, machine_in_page};
 use crate::{CompareReport, MemoryCounts, PolicyRuns, PolicySummary, percent};
 use askama::Template;
 use machine::Machine;
@@ -127,7 +127,7 @@ impl Page {
                 .chain(compared.notes.iter().map(|note| escape_sentence(note)))
                 .collect(),
             failures: compared.policies.iter().filter_map(failure).collect(),
-            machine: cut(&machine_to_text(machine)),
+            machine: cut(&MachineText::new(machine).to_string()),
             machine_picture: (machine.nodes.len() <= MOST_DRAWN_NODES).then(|| machine_in_page(machine)),
         }
     }

@@ -23,7 +23,7 @@ pub use compare::comparison_to_html;
 use crate::ProfileReport;
 use crate::TraceFacts;
 use crate::escape::{escape_name, escape_sentence};
-use crate::picture::{machine_in_page, machine_to_text};
+use crate::picture::{MachineText, machine_in_page};
 use crate::profile::advice::{self, AdviceRow};
 use crate::profile::metrics;
 use crate::profile::trace_facts::TraceText;
@@ -132,7 +132,7 @@ impl Page {
             latency: LatencyChart::new(&report.latency_over_time, Span::of(&report.trace)),
             objects: objects::parts(view, report, MOST_TIMELINES),
             tables: tables::of(report),
-            machine: cut(&machine_to_text(machine)),
+            machine: cut(&MachineText::new(machine).to_string()),
             machine_picture: (machine.nodes.len() <= MOST_DRAWN_NODES).then(|| machine_in_page(machine)),
         }
     }

@@ -30,6 +30,7 @@ pub(crate) use heat::MEMORY;
 use machine::Machine;
 pub use strip::{Place, Strip};
 pub(crate) use svg::DARK;
+pub use text::MachineText;
 
 /// Heat maps as one self-contained SVG image. Maps without a value are left out.
 pub fn heat_maps_to_svg(title: &str, summary: &str, maps: Vec<HeatMap>) -> String {
@@ -39,18 +40,6 @@ pub fn heat_maps_to_svg(title: &str, summary: &str, maps: Vec<HeatMap>) -> Strin
 /// Address ranges as one self-contained SVG image: the node of each piece.
 pub fn strips_to_svg(title: &str, summary: &str, strips: &[Strip]) -> String {
     svg::write(&strip::of_strips(title, summary, strips), true)
-}
-
-/// A machine for a terminal: nodes, caches, distances, latencies and links as aligned ASCII tables. Machines with more
-/// than 32 nodes or links are summarized, so that the text is about a page long at any size.
-pub fn machine_to_text(machine: &Machine) -> String {
-    text::machine(machine)
-}
-
-/// Where a machine's numbers come from: each source with its citation and the tables that cite it. Empty when nothing
-/// has a source.
-pub fn sources_to_text(machine: &Machine) -> String {
-    text::sources(machine)
 }
 
 /// A machine as one self-contained SVG image: nodes with their caches and cores, packages, links, and a heat map of

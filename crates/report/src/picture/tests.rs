@@ -1,7 +1,7 @@
 //! Invariants of text and picture, for machines of many shapes.
 
 use super::scene::{self, Rect, Shape, Style, text_area};
-use super::{machine_to_svg, machine_to_text, sources_to_text};
+use super::{MachineText, machine_to_svg};
 use machine::*;
 use proptest::prelude::*;
 use quick_xml::events::Event;
@@ -234,7 +234,7 @@ fn texts_of_xml(xml: &str) -> Vec<String> {
 #[test]
 fn a_thousand_nodes_stay_a_page_of_text_and_a_picture() {
     let machine = hypercube(machine(1024, 8, 4, 2));
-    let text = machine_to_text(&machine);
+    let text = MachineText::new(&machine).to_string();
     assert!(text.lines().count() < 60, "{text}");
     assert!(text.lines().all(|line| line.len() <= 110), "{text}");
     assert!(text.contains("1024 nodes, 8192 CPUs, 4096 cores, 128 packages, 16 TiB"), "{text}");
@@ -248,10 +248,10 @@ fn values_of_many_pairs_are_in_ascending_order() {
     let mut machine = hypercube(machine(64, 8, 1, 1));
     let by_hops_ns = vec![90.0, 104.4, 950.5, 1020.0, 1100.0, 1200.0, 1300.0];
     machine.latency = Some(Latency { by_hops_ns, matrix_ns: Vec::new(), ..Latency::default() });
-    let text = machine_to_text(&machine);
+    let text = MachineText::new(&machine).to_string();
     let table = text.split("Latency").nth(1).and_then(|rest| rest.split("\n\n").next()).unwrap();
     let values: Vec<&str> = table.lines().skip(2).filter_map(|line| line.split_whitespace().next()).collect();
-    assert_eq!(values, ["90", "104.4", "950.5", "1020", "1100", "1200", "1300"]);
+    assert_eq!(values, ["90.0", "104.4", "950.5", "1020.0", "1100.0", "1200.0", "1300.0"]);
 }
 
 #[test]
@@ -259,24 +259,52 @@ fn sets_that_do_not_compress_wrap_and_end() {
     let mut machine = machine(2, 1, 1, 1);
     machine.nodes[0].cpus = (0..600).map(|k| CpuId(2 * k)).collect();
     machine.nodes[1].cpus = (0..600).map(|k| CpuId(2 * k + 1)).collect();
-    let text = machine_to_text(&machine);
+    let text = MachineText::new(&machine).to_string();
     assert!(text.lines().count() < 40 && text.lines().all(|line| line.len() <= 110), "{text}");
     assert!(text.contains("..."));
 }
 
 #[test]
 fn the_text_names_what_is_missing_or_one_way() {
-    let text = machine_to_text(&with_expanders());
+    let text = MachineText::new(&with_expanders()).to_string();
     assert!(text.contains("  5     -        64 GiB          -      0  -\n"), "{text}");
     assert!(text.contains("  1 -> 5    64 GB/s  one way\n"), "{text}");
 }
 
 #[test]
+fn the_text_fits_the_terminal_at_any_width() {
+    let mut long = hypercube(machine(16, 4, 8, 1));
+    long.description = "a machine with many nodes ".repeat(9);
+    long.latency = Some(Latency { by_hops_ns: vec![199.0, 200.1, 1300.0], ..Latency::default() });
+    long.sources.insert("report".to_owned(), "https://example.org/a/long/address/".repeat(4));
+    long.nodes[0].cpus = (0..90).map(|k| CpuId(2 * k)).collect();
+    for machine in shapes().into_iter().chain([long, hypercube(machine(1024, 8, 4, 2))]) {
+        for width in [60, 80, 120] {
+            let text = format!("{:width$}", MachineText::new(&machine).simulated(true).with_sources(true));
+            let longest = text.lines().map(crate::columns::width).max();
+            assert!(longest <= Some(width), "{longest:?} of {width}:\n{text}");
+            assert!(text.starts_with(&format!("{} (simulated)", machine.name)), "{text}");
+        }
+    }
+}
+
+#[test]
+fn latencies_of_one_table_have_the_same_decimals() {
+    let text = |by_hops_ns: &[f64]| {
+        let mut machine = mesh(machine(2, 1, 4, 1));
+        machine.latency = Some(Latency { by_hops_ns: by_hops_ns.to_vec(), ..Latency::default() });
+        MachineText::new(&machine).to_string()
+    };
+    let (mixed, whole) = (text(&[199.0, 200.1]), text(&[90.0, 200.0]));
+    assert!(mixed.contains("     0  199.0  200.1\n     1  200.1  199.0\n"), "{mixed}");
+    assert!(whole.contains("     0   90  200\n     1  200   90\n"), "{whole}");
+}
+
+#[test]
 fn sources_tell_what_they_are_for() {
-    assert_eq!(
-        sources_to_text(&machine(2, 1, 1, 1)),
-        "\nSources\n  book\n      A book & its <author>\n      for node (2)\n"
-    );
+    let machine = machine(2, 1, 1, 1);
+    let text = MachineText::new(&machine).with_sources(true).to_string();
+    assert!(text.ends_with("\n\nSources\n  book\n      A book & its <author>\n      for node (2)\n"), "{text}");
 }
 
 #[test]
@@ -305,7 +333,7 @@ proptest! {
         }
         machine.distances = table.map(|matrix| Distances { matrix, source: None });
         machine.latency = Some(Latency { matrix_ns: times, ..Latency::default() });
-        let _ = machine_to_text(&machine);
+        let _ = MachineText::new(&machine).to_string();
         texts_of_xml(&machine_to_svg(&machine));
     }
 }

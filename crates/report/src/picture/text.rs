@@ -1,53 +1,90 @@
-//! The machine for a terminal: aligned ASCII tables, about a page long.
+//! The machine for a terminal: aligned tables, about a page long.
 
 use super::facts::{Alike, Facts};
 use super::units;
-use crate::columns;
-use crate::escape::plain;
-use machine::{CacheKind, Link, LinkDirection, Machine, NodeId, Sharing, Source};
+use crate::Table;
+use crate::devices::devices_table;
+use crate::layout::Layout;
+use machine::{CacheKind, Link, LinkDirection, Machine, NodeId, PciDevice, Sharing, Source};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fmt::Display;
+use std::fmt::{self, Display};
 
 /// Above this many nodes or links, those that look the same share one line, and tables of node pairs are summarized.
 const MOST_ROWS: usize = 32;
-/// Width at which the last column of a table wraps.
-const LINE_WIDTH: usize = 100;
-/// Maximum lines of one wrapped cell: sets that do not compress can be very long.
-const MOST_WRAPPED: usize = 4;
+/// Most characters of a set of CPUs: those that do not compress can be very long.
+const MOST_OF_SET: usize = 200;
+/// Columns before the tables.
+const INDENT: usize = 2;
 
-pub(super) fn machine(machine: &Machine) -> String {
-    let facts = Facts::new(machine);
-    let mut text = plain(&machine.name);
-    if !machine.description.is_empty() {
-        append!(text, ": {}", plain(&machine.description));
-    }
-    append!(text, "\n{}\n", facts.summary());
-    nodes(&mut text, &facts);
-    caches(&mut text, machine);
-    let distances = machine.distances.as_ref().map(|distances| &distances.matrix);
-    pairs(
-        &mut text,
-        "Distances (firmware's, 10 is local; rows access, columns hold the memory)",
-        machine,
-        distances,
-        u32::to_string,
-    );
-    let latency = facts.latency_ns();
-    let show = |ns: &Option<f64>| ns.map(units::ns).unwrap_or_default();
-    pairs(&mut text, "Latency (ns, idle; rows access, columns hold the memory)", machine, latency.as_ref(), show);
-    links(&mut text, machine);
-    text
+/// A machine for a terminal: nodes, caches, distances, latencies, links, and what else was asked for, as aligned tables.
+/// Machines with more than 32 nodes or links are summarized, so that the text is about a page long at any size.
+#[derive(Clone, Copy, Debug)]
+pub struct MachineText<'a> {
+    machine: &'a Machine,
+    simulated: bool,
+    devices: &'a [PciDevice],
+    sources: bool,
 }
 
-fn nodes(text: &mut String, facts: &Facts) {
+impl<'a> MachineText<'a> {
+    /// The machine alone.
+    pub fn new(machine: &'a Machine) -> Self {
+        Self { machine, simulated: false, devices: &[], sources: false }
+    }
+
+    /// Says whether the machine is the lab's.
+    #[must_use]
+    pub fn simulated(self, simulated: bool) -> Self {
+        Self { simulated, ..self }
+    }
+
+    /// Adds devices.
+    #[must_use]
+    pub fn with_devices(self, devices: &'a [PciDevice]) -> Self {
+        Self { devices, ..self }
+    }
+
+    /// Adds where the numbers come from: each source with its citation and the tables that cite it.
+    #[must_use]
+    pub fn with_sources(self, sources: bool) -> Self {
+        Self { sources, ..self }
+    }
+}
+
+impl fmt::Display for MachineText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (machine, layout) = (self.machine, Layout::of(f));
+        let facts = Facts::new(machine);
+        let simulated = if self.simulated { " (simulated)" } else { "" };
+        let colon = if machine.description.is_empty() { "" } else { ": " };
+        let title = format!("{}{simulated}{colon}{}", machine.name, machine.description);
+        f.write_str(&layout.wrapped("", &title))?;
+        f.write_str(&layout.wrapped("", &facts.summary()))?;
+        nodes(f, &facts)?;
+        caches(f, machine)?;
+        let distances = machine.distances.as_ref().map(|distances| &distances.matrix);
+        let title = "Distances (firmware's, 10 is local; rows access, columns hold the memory)";
+        pairs(f, title, machine, distances, u32::to_string)?;
+        let latency = facts.latency_ns();
+        let decimals = units::ns_decimals(latency.iter().flatten().flatten().flatten().copied());
+        let show = |ns: &Option<f64>| ns.map(|ns| format!("{ns:.decimals$}")).unwrap_or_default();
+        let title = "Latency (ns, idle; rows access, columns hold the memory)";
+        pairs(f, title, machine, latency.as_ref(), show)?;
+        links(f, machine)?;
+        if !self.devices.is_empty() {
+            writeln!(f, "\nDevices")?;
+            devices_table(self.devices).indented(INDENT).fmt(f)?;
+        }
+        if self.sources { sources(f, machine) } else { Ok(()) }
+    }
+}
+
+fn nodes(f: &mut fmt::Formatter<'_>, facts: &Facts) -> fmt::Result {
     let mut groups = facts.alike(facts.machine.nodes.len() <= MOST_ROWS);
     let left_out: usize = groups.iter().skip(MOST_ROWS).map(|group| group.nodes.len()).sum();
     groups.truncate(MOST_ROWS);
-    *text += if groups.iter().any(|group| group.nodes.len() > 1) {
-        "\nNodes (memory and bandwidth of each)\n"
-    } else {
-        "\nNodes\n"
-    };
+    let together = groups.iter().any(|group| group.nodes.len() > 1);
+    writeln!(f, "\nNodes{}", if together { " (memory and bandwidth of each)" } else { "" })?;
     let row = |group: &Alike| {
         let look = &group.look;
         let packages = set_text(&group.packages, 12);
@@ -57,28 +94,33 @@ fn nodes(text: &mut String, facts: &Facts) {
             look.memory.clone(),
             look.bandwidth.clone(),
             group.cores.to_string(),
-            group.cpus.to_string(),
+            set_text(&group.cpus, MOST_OF_SET),
         ]
     };
     let columns =
         [("node", false), ("package", false), ("memory", true), ("bandwidth", true), ("cores", true), ("CPUs", false)];
-    table(text, &columns, &groups.iter().map(row).collect::<Vec<_>>());
-    if left_out > 0 {
-        append!(text, "  and {left_out} more nodes that look different\n");
-    }
+    let rows: Vec<_> = groups.iter().map(row).collect();
+    // Sets of CPUs are wrapped in pipes as well.
+    let width = Layout::of(f).width();
+    write!(f, "{:width$}", table(&columns, &rows, columns.len() - 1))?;
+    if left_out > 0 { writeln!(f, "  and {left_out} more nodes that look different") } else { Ok(()) }
 }
 
-/// A set for a narrow column, truncated if it is too long.
-fn set_text(set: &impl Display, width: usize) -> String {
+/// A set of limited length, truncated behind a comma if it is longer.
+fn set_text(set: &impl Display, most: usize) -> String {
     let set = set.to_string();
-    if set.len() <= width { set } else { format!("{}...", set.get(..width - 3).unwrap_or_default()) }
+    if set.len() <= most {
+        return set;
+    }
+    let start = set.get(..most - 3).unwrap_or_default();
+    format!("{}...", start.rfind(',').map_or(start, |comma| &start[..=comma]))
 }
 
-fn caches(text: &mut String, machine: &Machine) {
+fn caches(f: &mut fmt::Formatter<'_>, machine: &Machine) -> fmt::Result {
     if machine.caches.is_empty() {
-        return;
+        return Ok(());
     }
-    *text += "\nCaches\n";
+    writeln!(f, "\nCaches")?;
     let mut caches: Vec<_> = machine.caches.iter().collect();
     caches.sort_by_key(|cache| (cache.level, cache.kind));
     let row = |cache: &&machine::Cache| {
@@ -117,7 +159,7 @@ fn caches(text: &mut String, machine: &Machine) {
         ("count", true),
         ("one per", false),
     ];
-    table(text, &columns, &caches.iter().map(row).collect::<Vec<_>>());
+    table(&columns, &caches.iter().map(row).collect::<Vec<_>>(), columns.len()).fmt(f)
 }
 
 /// `d` for data, `i` for instructions, nothing for both, as in lstopo.
@@ -131,24 +173,23 @@ pub(super) fn letter(kind: CacheKind) -> &'static str {
 
 /// A table of node pairs or, for too many nodes, the number of pairs with each value.
 fn pairs<T>(
-    text: &mut String,
+    f: &mut fmt::Formatter<'_>,
     title: &str,
     machine: &Machine,
     matrix: Option<&Vec<Vec<T>>>,
     show: impl Fn(&T) -> String,
-) {
+) -> fmt::Result {
     // A single node has no distances.
-    let Some(matrix) = matrix.filter(|_| machine.nodes.len() > 1) else { return };
-    append!(text, "\n{title}\n");
+    let Some(matrix) = matrix.filter(|_| machine.nodes.len() > 1) else { return Ok(()) };
+    write!(f, "\n{}", Layout::of(f).wrapped("", title))?;
     let ids: Vec<String> = machine.nodes.iter().map(|node| node.id.to_string()).collect();
     if ids.len() <= MOST_ROWS {
         let columns: Vec<(&str, bool)> =
             std::iter::once(("node", true)).chain(ids.iter().map(|id| (id.as_str(), true))).collect();
         let cells = |(id, row): (&String, &Vec<T>)| std::iter::once(id.clone()).chain(row.iter().map(&show)).collect();
         let is_known = |row: &Vec<String>| row.iter().skip(1).any(|cell| !cell.is_empty());
-        let rows = ids.iter().zip(matrix).map(cells).filter(is_known);
-        table(text, &columns, &rows.collect::<Vec<_>>());
-        return;
+        let rows: Vec<_> = ids.iter().zip(matrix).map(cells).filter(is_known).collect();
+        return table(&columns, &rows, columns.len()).fmt(f);
     }
     let mut values: HashMap<String, (usize, NodeId, NodeId)> = HashMap::new();
     for (from, row) in machine.nodes.iter().zip(matrix) {
@@ -165,15 +206,16 @@ fn pairs<T>(
         vec![value, count.to_string(), format!("{from} to {to}")]
     };
     let rows: Vec<_> = values.into_iter().take(MOST_ROWS).map(row).collect();
-    table(text, &[("value", true), ("pairs", true), ("first pair", false)], &rows);
+    table(&[("value", true), ("pairs", true), ("first pair", false)], &rows, 3).fmt(f)?;
     if total > MOST_ROWS {
-        append!(text, "  and {}\n", units::count(total - MOST_ROWS, "more value"));
+        writeln!(f, "  and {}", units::count(total - MOST_ROWS, "more value"))?;
     }
+    Ok(())
 }
 
-fn links(text: &mut String, machine: &Machine) {
+fn links(f: &mut fmt::Formatter<'_>, machine: &Machine) -> fmt::Result {
     if machine.links.is_empty() {
-        return;
+        return Ok(());
     }
     let ends = |link: &Link| match link.direction {
         LinkDirection::Both => format!("{} - {}", link.nodes[0], link.nodes[1]),
@@ -185,16 +227,12 @@ fn links(text: &mut String, machine: &Machine) {
         [units::bandwidth(link.bandwidth_bytes_per_s), way.to_owned(), latency]
     };
     if machine.links.len() <= MOST_ROWS {
-        *text += "\nLinks\n";
+        writeln!(f, "\nLinks")?;
         let rows = machine.links.iter().map(|link| std::iter::once(ends(link)).chain(look(link)).collect());
-        table(
-            text,
-            &[("nodes", false), ("bandwidth", true), ("", false), ("latency", true)],
-            &rows.collect::<Vec<_>>(),
-        );
-        return;
+        let columns = [("nodes", false), ("bandwidth", true), ("", false), ("latency", true)];
+        return table(&columns, &rows.collect::<Vec<_>>(), columns.len()).fmt(f);
     }
-    append!(text, "\nLinks ({}, those alike together)\n", machine.links.len());
+    writeln!(f, "\nLinks ({}, those alike together)", machine.links.len())?;
     let mut groups: BTreeMap<[String; 3], (usize, String)> = BTreeMap::new();
     for link in &machine.links {
         groups.entry(look(link)).or_insert_with(|| (0, ends(link))).0 += 1;
@@ -203,10 +241,15 @@ fn links(text: &mut String, machine: &Machine) {
         vec![count.to_string(), bandwidth.clone(), way.clone(), latency.clone(), first.clone()]
     };
     let columns = [("count", true), ("bandwidth", true), ("", false), ("latency", true), ("first", false)];
-    table(text, &columns, &groups.iter().take(MOST_ROWS).map(row).collect::<Vec<_>>());
+    table(&columns, &groups.iter().take(MOST_ROWS).map(row).collect::<Vec<_>>(), columns.len()).fmt(f)
 }
 
-pub(super) fn sources(machine: &Machine) -> String {
+fn sources(f: &mut fmt::Formatter<'_>, machine: &Machine) -> fmt::Result {
+    if machine.sources.is_empty() {
+        return Ok(());
+    }
+    writeln!(f, "\nSources")?;
+    let layout = Layout::of(f);
     let mut cited: BTreeMap<&str, BTreeMap<String, usize>> =
         machine.sources.keys().map(|key| (key.as_str(), BTreeMap::new())).collect();
     for (key, what) in citations(machine) {
@@ -214,13 +257,14 @@ pub(super) fn sources(machine: &Machine) -> String {
             *uses.entry(what).or_default() += 1;
         }
     }
-    let mut text = String::new();
     for ((key, uses), citation) in cited.iter().zip(machine.sources.values()) {
         let uses = uses.iter().map(|(what, times)| if *times > 1 { format!("{what} ({times})") } else { what.clone() });
         let uses = uses.collect::<Vec<_>>().join(", ");
-        append!(text, "  {key}\n      {citation}\n      for {}\n", if uses.is_empty() { "nothing" } else { &uses });
+        f.write_str(&layout.wrapped("  ", key))?;
+        f.write_str(&layout.wrapped("      ", citation))?;
+        f.write_str(&layout.wrapped("      for ", if uses.is_empty() { "nothing" } else { &uses }))?;
     }
-    if text.is_empty() { text } else { format!("\nSources\n{text}") }
+    Ok(())
 }
 
 /// Each use of a source's key, with the table or field that it is for.
@@ -245,55 +289,22 @@ fn citations(machine: &Machine) -> Vec<(&str, String)> {
     citations
 }
 
-/// Writes aligned columns (head, right-aligned). A column that is empty in every row is left out, a single empty cell
-/// is `-`, and the last column wraps at commas.
-fn table(text: &mut String, columns: &[(&str, bool)], rows: &[Vec<String>]) {
-    let cell =
-        |row: &Vec<String>, i: usize| row.get(i).filter(|cell| !cell.is_empty()).map_or("-".to_owned(), String::clone);
-    let shown: Vec<usize> = (0..columns.len())
-        .filter(|&i| rows.iter().any(|row| row.get(i).is_some_and(|cell| !cell.is_empty())))
-        .collect();
-    let heads = columns.iter().map(|(head, _)| (*head).to_owned()).collect::<Vec<_>>();
-    let lines: Vec<Vec<String>> =
-        std::iter::once(shown.iter().map(|&i| heads.get(i).cloned().unwrap_or_default()).collect())
-            .chain(rows.iter().map(|row| shown.iter().map(|&i| cell(row, i)).collect()))
-            .collect();
-    let Some((last, fronts)) = shown.split_last() else { return };
-    let width = |index: usize| {
-        lines.iter().filter_map(|line| line.get(index)).map(|cell| columns::width(cell)).max().unwrap_or(0)
-    };
-    let last_right = columns.get(*last).is_some_and(|column| column.1);
-    for line in &lines {
-        let mut front = String::from("  ");
-        for (index, i) in fronts.iter().enumerate() {
-            let (right, width) = (columns.get(*i).is_some_and(|column| column.1), width(index));
-            let cell = line.get(index).map_or("", String::as_str);
-            front += &if right { columns::right(cell, width) } else { columns::left(cell, width) };
-            front += "  ";
-        }
-        let cell = line.last().map_or("", String::as_str);
-        if last_right {
-            *text += format!("{front}{}", columns::right(cell, width(fronts.len()))).trim_end();
-        } else {
-            let indent = format!("\n{:1$}", "", columns::width(&front));
-            *text += format!("{front}{}", wrap(cell, LINE_WIDTH.saturating_sub(front.len())).join(&indent)).trim_end();
-        }
-        *text += "\n";
+/// A table of columns (head, right-aligned), of which those from `notes` on are wrapped beside or below the others. A
+/// column that is empty in every row is left out, and a single empty cell is `-`.
+fn table(columns: &[(&str, bool)], rows: &[Vec<String>], notes: usize) -> Table {
+    let cell = |row: &Vec<String>, i: usize| row.get(i).filter(|cell| !cell.is_empty()).cloned();
+    let is_shown = |&i: &usize| rows.iter().any(|row| cell(row, i).is_some());
+    let (cells, notes): (Vec<usize>, Vec<usize>) = (0..columns.len()).filter(is_shown).partition(|&i| i < notes);
+    if cells.is_empty() {
+        return Table::default();
     }
-}
-
-/// Breaks a set's text after commas into at most [`MOST_WRAPPED`] lines.
-fn wrap(cell: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for part in cell.split_inclusive(',') {
-        match lines.last_mut().filter(|line| line.len() + part.len() <= width) {
-            Some(line) => line.push_str(part),
-            None => lines.push(part.to_owned()),
-        }
+    let left: Vec<usize> = (0..cells.len()).filter(|&at| !columns[cells[at]].1).collect();
+    let mut table = Table::default().left(&left).indented(INDENT);
+    let heads: Vec<String> = columns.iter().map(|(head, _)| (*head).to_owned()).collect();
+    table.noted(cells.iter().map(|&i| heads[i].clone()), notes.iter().map(|&i| heads[i].clone()).collect::<String>());
+    let text = |row: &Vec<String>, i: usize| cell(row, i).unwrap_or_else(|| "-".to_owned());
+    for row in rows {
+        table.noted(cells.iter().map(|&i| text(row, i)), notes.iter().map(|&i| text(row, i)).collect::<String>());
     }
-    if lines.len() > MOST_WRAPPED {
-        lines.truncate(MOST_WRAPPED);
-        lines.push("...".to_owned());
-    }
-    lines
+    table
 }

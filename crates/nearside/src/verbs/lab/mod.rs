@@ -12,6 +12,7 @@ pub use machine_options::MachineOptions;
 pub use record::{Arguments as LabRecordArguments, run as record_in_lab};
 pub use run::{Arguments as LabArguments, FAILED as LAB_FAILED, Recording, run as run_in_lab};
 
+use crate::output::terminal::Terminal;
 use clap::{Args, Subcommand};
 use std::error::Error;
 use std::process::ExitCode;
@@ -36,11 +37,11 @@ enum Command {
     Record(record::Arguments),
 }
 
-pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+pub fn run(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dyn Error>> {
     match &arguments.command {
         Command::Setup(arguments) => setup::run(arguments),
-        Command::List(arguments) => presets::list(arguments),
-        Command::Show(arguments) => presets::show(arguments),
+        Command::List(arguments) => presets::list(arguments, terminal),
+        Command::Show(arguments) => presets::show(arguments, terminal),
         Command::Run(arguments) => Ok(run::run(arguments)),
         Command::Record(arguments) => Ok(record::run(arguments)),
     }

@@ -3,10 +3,11 @@
 use crate::options::candidates;
 use crate::output;
 use crate::output::json;
+use crate::output::terminal::Terminal;
 use clap::Args;
 use clap_complete::ArgValueCompleter;
 use machine::{Machine, presets};
-use report::Table;
+use report::{MachineText, Table};
 use serde::Serialize;
 use std::error::Error;
 use std::process::ExitCode;
@@ -44,7 +45,7 @@ struct Listing<'a> {
     machines: &'a [Listed],
 }
 
-pub fn list(arguments: &ListArguments) -> Result<ExitCode, Box<dyn Error>> {
+pub fn list(arguments: &ListArguments, terminal: Terminal) -> Result<ExitCode, Box<dyn Error>> {
     let machines: Result<Vec<Machine>, _> = presets::names().into_iter().map(presets::find).collect();
     let listed = |machine: Machine| Listed {
         nodes: machine.nodes.len(),
@@ -58,27 +59,21 @@ pub fn list(arguments: &ListArguments) -> Result<ExitCode, Box<dyn Error>> {
     } else {
         let mut table = Table::new(["machine", "nodes", "CPUs"]);
         for machine in &listed {
-            table.row([machine.name.clone(), machine.nodes.to_string(), machine.cpus.to_string()]);
+            let cells = [machine.name.clone(), machine.nodes.to_string(), machine.cpus.to_string()];
+            table.noted(cells, machine.description.clone());
         }
-        // Descriptions are flush left, so they are not a table column.
-        let descriptions = std::iter::once("").chain(listed.iter().map(|machine| machine.description.as_str()));
-        let lines = table.to_string();
-        lines
-            .lines()
-            .zip(descriptions)
-            .map(|(line, text)| format!("{line}  {text}").trim_end().to_owned() + "\n")
-            .collect()
+        terminal.text(&table)
     };
     output::write(&text, None)?;
     Ok(ExitCode::SUCCESS)
 }
 
-pub fn show(arguments: &ShowArguments) -> Result<ExitCode, Box<dyn Error>> {
+pub fn show(arguments: &ShowArguments, terminal: Terminal) -> Result<ExitCode, Box<dyn Error>> {
     let machine = presets::load(&arguments.machine)?;
     let text = if arguments.json {
         json::document(&machine)?
     } else {
-        report::machine_to_text(&machine) + &report::sources_to_text(&machine)
+        terminal.text(&MachineText::new(&machine).with_sources(true))
     };
     output::write(&text, None)?;
     Ok(ExitCode::SUCCESS)

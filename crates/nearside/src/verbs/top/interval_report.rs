@@ -9,9 +9,9 @@ use trace::Stacks;
 
 /// The report of an interval.
 pub fn report(machine: &Machine, interval: Interval, stacks: &Stacks) -> TopReport {
-    let Interval { at_s, seconds, nodes, nodes_before, notes, observed } = interval;
+    let Interval { at_s, seconds, nodes, nodes_before, notes, cannot_see, observed } = interval;
     let nodes = nodes.iter().map(|node| node_of(node, &nodes_before, seconds)).collect();
-    let mut report = TopReport { at_s, interval_s: seconds, nodes, notes, ..TopReport::default() };
+    let mut report = TopReport { at_s, interval_s: seconds, nodes, notes, cannot_see, ..TopReport::default() };
     match observed {
         Observed::Accesses { source, samples, events, counts } => {
             report.source = source;

@@ -8,6 +8,7 @@ use crate::options::machine_source;
 use crate::options::process_name::process;
 use crate::output;
 use crate::output::json;
+use crate::output::terminal::Terminal;
 use crate::verbs::record::Source;
 use crate::verbs::record::observable::observable;
 use clap::Args;
@@ -44,7 +45,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// them, use `nearside record`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Keys: p processes, H threads, o objects, Tab the next view; F6 or > and < the sort order; / a filter, Esc clears it; arrows, PgUp, \
+Keys: ? all keys; p processes, H threads, o objects, Tab the next view; F6 or > and < the sort order; / a filter, Esc clears it; arrows, PgUp, \
 PgDn, Home, End scroll; q, F10 or Ctrl-C end.
 
 Examples:
@@ -91,7 +92,7 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+pub fn run(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dyn Error>> {
     arguments.source.check_pace(arguments.rate.is_some())?;
     let (machine, _) = machine_source::running()?;
     let target = match (arguments.command.is_empty(), arguments.pid.as_slice()) {
@@ -119,7 +120,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         watched.program = Some(Program(child));
     }
     if arguments.once || arguments.json || !io::stdout().is_terminal() || !io::stdin().is_terminal() {
-        watched.print(arguments)?;
+        watched.print(arguments, terminal)?;
     } else {
         watched.show()?;
     }
@@ -161,7 +162,7 @@ impl Watched {
     }
 
     /// Prints each interval.
-    fn print(&mut self, arguments: &Arguments) -> Result<(), Box<dyn Error>> {
+    fn print(&mut self, arguments: &Arguments, terminal: Terminal) -> Result<(), Box<dyn Error>> {
         loop {
             let end = Instant::now() + self.interval;
             let mut over = false;
@@ -171,7 +172,7 @@ impl Watched {
                 over = self.is_over();
             }
             let report = self.report()?;
-            let text = if arguments.json { json::line(&report)? } else { format!("{report}\n") };
+            let text = if arguments.json { json::line(&report)? } else { terminal.text(&report) + "\n" };
             if !output::write_more(&text)? || over || arguments.once {
                 return Ok(());
             }

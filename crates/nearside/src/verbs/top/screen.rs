@@ -2,10 +2,10 @@
 
 use ratatui::Frame;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use ratatui::layout::{Constraint, Layout};
+use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Modifier, Style};
-use ratatui::text::Line;
-use ratatui::widgets::{Paragraph, Row, Table};
+use ratatui::text::{Line, Text};
+use ratatui::widgets::{Cell, Paragraph, Row, Table};
 use report::{TopKind, TopNode, TopOrder, TopReport, TopRow};
 use unicode_width::UnicodeWidthStr;
 
@@ -17,6 +17,8 @@ pub struct Screen {
     filter: String,
     /// Whether keys go into the filter.
     typing: bool,
+    /// Whether the keys are shown, instead of the rows.
+    helping: bool,
     /// Index of the row at the top.
     first: usize,
     /// Rows that fit on the screen at the last draw.
@@ -37,12 +39,31 @@ const SPACING: u16 = 2;
 /// The first column gets this width, if its text needs it, before further columns are shown.
 const WIDEST_FIRST: u16 = 24;
 
-const KEYS: &str = " p processes  H threads  o objects  F6 > order  / filter  \u{2191}\u{2193} scroll  q quit";
+/// The last line.
+const KEYS: &str = " ? help  p processes  H threads  o objects  F6 > order  / filter  q quit";
+/// All keys, for `?`.
+const HELP: [(&str, &str); 8] = [
+    ("p  H  o", "processes, threads, objects"),
+    ("Tab", "the next of these"),
+    ("F6 >  <", "the next order of rows, the one before"),
+    ("/", "a filter: rows whose name or number has this text; Enter ends it"),
+    ("Esc", "no filter"),
+    ("\u{2191} \u{2193} PgUp PgDn Home End", "scroll"),
+    ("?", "this help; any key ends it"),
+    ("q  F10  Ctrl-C", "quit"),
+];
+/// A footnote may take one of this many lines of the screen, and two on any screen.
+const LINES_A_FOOTNOTE: usize = 12;
+const LEAST_FOOTNOTES: usize = 2;
+/// Columns of the bar of a share.
+const BAR: usize = 4;
+/// Eighths of a column.
+const EIGHTHS: [char; 8] = [' ', '\u{258f}', '\u{258e}', '\u{258d}', '\u{258c}', '\u{258b}', '\u{258a}', '\u{2589}'];
 
 impl Default for Screen {
     fn default() -> Self {
         let (kind, order) = (TopKind::Process, TopOrder::default());
-        Self { kind, order, filter: String::new(), typing: false, first: 0, page: 1 }
+        Self { kind, order, filter: String::new(), typing: false, helping: false, first: 0, page: 1 }
     }
 }
 
@@ -56,8 +77,13 @@ impl Screen {
             self.type_key(key.code);
             return Wish::Stay;
         }
+        if self.helping && !matches!(key.code, KeyCode::Char('q') | KeyCode::F(10)) {
+            self.helping = false;
+            return Wish::Stay;
+        }
         match key.code {
             KeyCode::Char('q') | KeyCode::F(10) => return Wish::Quit,
+            KeyCode::Char('?') | KeyCode::F(1) => self.helping = true,
             KeyCode::Char('p') => self.show(TopKind::Process),
             KeyCode::Char('H' | 't') => {
                 let back = self.kind == TopKind::Thread;
@@ -106,39 +132,99 @@ impl Screen {
 
     /// Draws a report.
     pub fn draw(&mut self, frame: &mut Frame<'_>, report: &TopReport) {
+        let size = frame.area();
+        let footnotes = report.footnotes(report::Layout::new(size.width.into(), false));
+        if self.helping {
+            return draw_help(frame, &footnotes);
+        }
+        let footnotes = shortened(footnotes, (usize::from(size.height) / LINES_A_FOOTNOTE).max(LEAST_FOOTNOTES));
         let lines = |count: usize, most: u16| Constraint::Length(u16::try_from(count).unwrap_or(most).min(most));
         let parts = [
             Constraint::Length(1),
             lines(report.nodes.len() + 1, 17),
             Constraint::Length(1),
             Constraint::Min(2),
-            lines(report.notes.len(), 5),
+            lines(footnotes.len(), u16::MAX),
             Constraint::Length(1),
         ];
-        let [summary, memory, _, rows, told, keys] = Layout::vertical(parts).areas(frame.area());
+        let [summary, memory, _, rows, below, keys] = Layout::vertical(parts).areas(size);
         frame.render_widget(Paragraph::new(report.summary()), summary);
         let heading = TopNode::HEADING.map(str::to_owned);
-        let cells: Vec<[String; 7]> = report.nodes.iter().take(16).map(TopNode::cells).collect();
+        let cells: Vec<[String; 7]> = report.nodes.iter().take(16).map(node_cells).collect();
         frame.render_widget(table(&heading, &cells, None, memory.width), memory);
-        let chosen = report.chosen(self.kind, self.order, &self.filter);
-        self.page = usize::from(rows.height.saturating_sub(1)).max(1);
-        self.first = self.first.min(chosen.len().saturating_sub(self.page));
-        let cells: Vec<[String; 8]> = chosen.iter().skip(self.first).take(self.page).map(|row| row.cells()).collect();
-        let mut heading = TopRow::HEADING.map(str::to_owned);
-        let sorted = heading.iter().position(|heading| heading == self.order.word());
-        if let Some(first) = heading.first_mut() {
-            *first = format!("{} ({})", kind_word(self.kind), chosen.len());
-        }
-        frame.render_widget(table(&heading, &cells, sorted, rows.width), rows);
-        let lines: Vec<Line<'_>> = report.notes.iter().take(5).map(|note| Line::from(note.as_str())).collect();
-        frame.render_widget(Paragraph::new(lines).style(Style::new().add_modifier(Modifier::DIM)), told);
+        self.draw_rows(frame, report, rows);
+        frame.render_widget(dimmed(&footnotes), below);
         let line = match (self.typing, self.filter.as_str()) {
             (true, filter) => format!(" filter: {filter}_"),
             (false, "") => KEYS.to_owned(),
             (false, filter) => format!("{KEYS}  Esc all (only {filter})"),
         };
-        frame.render_widget(Paragraph::new(line).style(Style::new().add_modifier(Modifier::REVERSED)), keys);
+        frame.render_widget(last_line(line), keys);
     }
+
+    fn draw_rows(&mut self, frame: &mut Frame<'_>, report: &TopReport, area: Rect) {
+        let chosen = report.chosen(self.kind, self.order, &self.filter);
+        self.page = usize::from(area.height.saturating_sub(1)).max(1);
+        self.first = self.first.min(chosen.len().saturating_sub(self.page));
+        let shown = chosen.iter().skip(self.first).take(self.page);
+        let cells: Vec<[String; 8]> = shown.map(|row| row_cells(row)).collect();
+        let mut heading = TopRow::HEADING.map(str::to_owned);
+        let sorted = heading.iter().position(|heading| heading == self.order.word());
+        if let Some(first) = heading.first_mut() {
+            *first = format!("{} ({})", kind_word(self.kind), chosen.len());
+        }
+        frame.render_widget(table(&heading, &cells, sorted, area.width), area);
+    }
+}
+
+/// The keys, and all footnotes.
+fn draw_help(frame: &mut Frame<'_>, footnotes: &[String]) {
+    let [above, keys] = Layout::vertical([Constraint::Min(1), Constraint::Length(1)]).areas(frame.area());
+    let widest = HELP.iter().map(|(key, _)| key.width()).max().unwrap_or(0);
+    let help = HELP.iter().map(|(key, meaning)| format!("{key:widest$}  {meaning}"));
+    let lines: Vec<String> = help.chain([String::new()]).chain(footnotes.iter().cloned()).collect();
+    frame.render_widget(Paragraph::new(lines.iter().map(|line| Line::from(line.as_str())).collect::<Vec<_>>()), above);
+    frame.render_widget(last_line(" any key: back  q quit".to_owned()), keys);
+}
+
+/// The first of these lines, with the number of the others.
+fn shortened(mut lines: Vec<String>, most: usize) -> Vec<String> {
+    if lines.len() > most {
+        let more = lines.split_off(most.saturating_sub(1)).len();
+        lines.push(format!("{more} more lines: ?"));
+    }
+    lines
+}
+
+fn dimmed(lines: &[String]) -> Paragraph<'_> {
+    let lines: Vec<Line<'_>> = lines.iter().map(|line| Line::from(line.as_str())).collect();
+    Paragraph::new(lines).style(Style::new().add_modifier(Modifier::DIM))
+}
+
+fn last_line<'a>(text: String) -> Paragraph<'a> {
+    Paragraph::new(text).style(Style::new().add_modifier(Modifier::REVERSED))
+}
+
+/// The cells of a node, with a bar of its share of the accesses.
+fn node_cells(node: &TopNode) -> [String; 7] {
+    let mut cells = node.cells();
+    cells[3] = with_bar(node.share, &cells[3]);
+    cells
+}
+
+/// The cells of a row, with a bar of its remote cost.
+fn row_cells(row: &TopRow) -> [String; 8] {
+    let mut cells = row.cells();
+    cells[2] = with_bar(row.remote_cost, &cells[2]);
+    cells
+}
+
+/// A share, 0 to 1, as a bar before its text.
+fn with_bar(share: Option<f64>, text: &str) -> String {
+    let eighths = (share.unwrap_or(0.0).clamp(0.0, 1.0) * (BAR * EIGHTHS.len()) as f64).round() as usize;
+    let (whole, rest) = (eighths / EIGHTHS.len(), eighths % EIGHTHS.len());
+    let end = if whole < BAR { EIGHTHS[rest].to_string() } else { String::new() };
+    format!("{:<BAR$} {text:>7}", "\u{2588}".repeat(whole) + &end)
 }
 
 fn kind_word(kind: TopKind) -> &'static str {
@@ -161,30 +247,37 @@ fn table<'a, const N: usize>(
         u16::try_from(all.map(|cell| cell.width()).max().unwrap_or(0)).unwrap_or(u16::MAX)
     };
     let widths: Vec<u16> = (0..N).map(width).collect();
-    let columns = columns_that_fit(&widths, sorted, room);
+    let is_empty = |column: usize| cells.iter().all(|row| row.get(column).is_some_and(|cell| cell.trim() == "-"));
+    let columns = columns_that_fit(&widths, sorted, room, is_empty);
     let kept = |row: &[String; N]| columns.iter().filter_map(|&column| row.get(column).cloned()).collect::<Vec<_>>();
     let constraint = |&column: &usize| {
         if column == 0 { Constraint::Fill(1) } else { Constraint::Length(widths.get(column).copied().unwrap_or(0)) }
     };
     let bold = Style::new().add_modifier(Modifier::BOLD);
-    let titles = kept(heading).into_iter().zip(&columns).map(|(text, &column)| {
-        let style = if sorted == Some(column) { bold.add_modifier(Modifier::REVERSED) } else { bold };
-        ratatui::widgets::Cell::from(text).style(style)
+    // As in a pipe: names to the left, numbers to the right.
+    let cell = |(place, text): (usize, String)| {
+        let text = Text::from(text);
+        Cell::from(if place == 0 { text } else { text.right_aligned() })
+    };
+    let titles = kept(heading).into_iter().enumerate().map(cell).zip(&columns).map(|(title, &column)| {
+        title.style(if sorted == Some(column) { bold.add_modifier(Modifier::REVERSED) } else { bold })
     });
-    Table::new(cells.iter().map(|row| Row::new(kept(row))).collect::<Vec<_>>(), columns.iter().map(constraint))
-        .header(Row::new(titles))
-        .column_spacing(SPACING)
+    let rows: Vec<Row<'_>> = cells.iter().map(|row| Row::new(kept(row).into_iter().enumerate().map(cell))).collect();
+    Table::new(rows, columns.iter().map(constraint)).header(Row::new(titles)).column_spacing(SPACING)
 }
 
-/// The columns that leave room for the first one. The one that rows are sorted by stays longest.
-fn columns_that_fit(widths: &[u16], sorted: Option<usize>, room: u16) -> Vec<usize> {
+/// The columns that leave room for the first one. Those without a value are left out first, then the last ones; the one
+/// that rows are sorted by stays longest.
+fn columns_that_fit(widths: &[u16], sorted: Option<usize>, room: u16, is_empty: impl Fn(usize) -> bool) -> Vec<usize> {
     let mut columns: Vec<usize> = (0..widths.len()).collect();
     let needed = |column: usize| {
         let width = widths.get(column).copied().unwrap_or(0);
         u32::from(if column == 0 { width.min(WIDEST_FIRST) } else { width.saturating_add(SPACING) })
     };
     while columns.iter().map(|&column| needed(column)).sum::<u32>() > u32::from(room) {
-        let last = columns.iter().rposition(|&column| column != 0 && sorted != Some(column));
+        let may_go = |column: usize| column != 0 && sorted != Some(column);
+        let empty = columns.iter().rposition(|&column| may_go(column) && is_empty(column));
+        let last = empty.or_else(|| columns.iter().rposition(|&column| may_go(column)));
         // The first column and that of the order are shown on any screen.
         let Some(last) = last else { break };
         columns.remove(last);
@@ -248,6 +341,10 @@ mod tests {
     fn picture_of_width(screen: &mut Screen, columns: u16) -> String {
         let mut terminal = Terminal::new(TestBackend::new(columns, 16)).unwrap();
         terminal.draw(|frame| screen.draw(frame, &report())).unwrap();
+        text_of(&terminal, columns)
+    }
+
+    fn text_of(terminal: &Terminal<TestBackend>, columns: u16) -> String {
         let buffer = terminal.backend().buffer();
         let cells: Vec<&str> = buffer.content().iter().map(ratatui::buffer::Cell::symbol).collect();
         cells.chunks(columns.into()).map(|line| line.concat().trim_end().to_owned() + "\n").collect()
@@ -283,6 +380,48 @@ mod tests {
     }
 
     #[test]
+    fn a_question_mark_shows_the_keys_and_every_footnote() {
+        let mut screen = Screen::default();
+        assert!(picture(&mut screen).contains(" ? help  p processes"));
+        press(&mut screen, &[KeyCode::Char('?')]);
+        let help = picture(&mut screen);
+        for part in ["F6 >  <", "scroll", "q  F10  Ctrl-C", "no PMU here", "any key: back"] {
+            assert!(help.contains(part), "{help}");
+        }
+        assert!(!help.contains("program-1"), "{help}");
+        assert_eq!(press(&mut screen, &[KeyCode::Down]), [Wish::Stay]);
+        assert!(picture(&mut screen).contains("program-1 "));
+        assert_eq!(press(&mut screen, &[KeyCode::Char('?'), KeyCode::Char('q')]), [Wish::Stay, Wish::Quit]);
+    }
+
+    #[test]
+    fn footnotes_take_two_of_24_lines() {
+        let lines = |count: usize| (0..count).map(|line| line.to_string()).collect::<Vec<_>>();
+        assert_eq!(shortened(lines(2), 2), ["0", "1"]);
+        assert_eq!(shortened(lines(5), 2), ["0", "4 more lines: ?"]);
+        let report = TopReport { notes: vec!["a note of several words".repeat(9)], ..report() };
+        let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
+        terminal.draw(|frame| Screen::default().draw(frame, &report)).unwrap();
+        let text = text_of(&terminal, 80);
+        let end: Vec<&str> = text.lines().rev().take(4).collect();
+        assert!(end[0].starts_with(" ? help") && end[1].ends_with("more lines: ?"), "{text}");
+        assert!(end[2].starts_with("a note of") && end[3].starts_with("program-"), "{text}");
+    }
+
+    #[test]
+    fn numbers_end_at_the_same_column_and_shares_have_bars() {
+        let text = picture_of_width(&mut Screen::default(), 120);
+        let line = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap();
+        let end = |line: &str, word: &str| line.split(word).next().unwrap().width() + word.width();
+        let heading = end(line("processes"), "accesses/s");
+        assert_eq!([end(line("program-1 "), "1.00 M"), end(line("program-3 "), "333 k")], [heading; 2], "{text}");
+        assert!(line("program-1 ").contains("\u{2588}\u{2588}\u{2588}\u{2588} 100.0 %"), "{text}");
+        assert!(line("program-2 ").contains("\u{2588}\u{2588}    50.0 %"), "{text}");
+        assert_eq!(with_bar(Some(0.3), "30.0 %"), "\u{2588}\u{258e}    30.0 %");
+        assert_eq!((with_bar(None, "-"), with_bar(Some(7.0), "x").width()), ("           -".to_owned(), 12));
+    }
+
+    #[test]
     fn names_and_the_sorted_column_are_shown_on_narrow_screens() {
         for columns in [120, 80, 60, 40] {
             let mut screen = Screen::default();
@@ -295,10 +434,12 @@ mod tests {
     #[test]
     fn columns_give_way_from_the_right() {
         let widths = [30, 5, 5, 5];
-        assert_eq!(columns_that_fit(&widths, None, 45), [0, 1, 2, 3]);
-        assert_eq!(columns_that_fit(&widths, None, 44), [0, 1, 2]);
-        assert_eq!(columns_that_fit(&widths, Some(3), 31), [0, 3]);
-        assert_eq!(columns_that_fit(&widths, Some(3), 0), [0, 3]);
+        let fit = |sorted, room| columns_that_fit(&widths, sorted, room, |_| false);
+        assert_eq!(fit(None, 45), [0, 1, 2, 3]);
+        assert_eq!(fit(None, 44), [0, 1, 2]);
+        assert_eq!(fit(Some(3), 31), [0, 3]);
+        assert_eq!(fit(Some(3), 0), [0, 3]);
+        assert_eq!(columns_that_fit(&widths, None, 44, |column| column == 1), [0, 2, 3]);
     }
 
     #[test]
