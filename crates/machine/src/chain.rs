@@ -14,8 +14,8 @@ pub fn chain(error: &(dyn Error + 'static)) -> String {
     texts.join(": ")
 }
 
-/// What the system answered, without its number if the answer is about the file that was named: no C programmer needs
-/// to be asked what it means. Other errors, and those that are not the system's, say what they say.
+/// What the system answered, in plain words and without its number if it is about the file that was named. Other errors,
+/// and those that are not the system's, keep their text.
 pub fn system_words(error: &io::Error) -> String {
     let words = match (error.raw_os_error(), error.kind()) {
         (None, _) => return error.to_string(),
