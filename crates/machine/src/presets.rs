@@ -42,7 +42,7 @@ pub fn names() -> Vec<&'static str> {
 
 /// The end of a message about an unknown preset: all of them, one a line.
 pub fn list(all: &[&str]) -> String {
-    let lines: String = all.iter().map(|name| format!("\n  {name}")).collect();
+    let lines: String = all.iter().flat_map(|name| ["\n  ", *name]).collect();
     format!("; the presets, which `nearside lab list` describes, are:{lines}")
 }
 

@@ -12,7 +12,7 @@ use crate::refusals::refusal::{Capability, Cause, Diagnosis, with_capability};
 use crate::refusals::switch::Switch;
 use crate::refusals::system_state::SystemState;
 use crate::residence::present::PresentPages;
-use machine::{MemoryMode, MemoryPolicy, NodeId, NodeSet, chain};
+use machine::{MemoryMode, MemoryPolicy, NodeId, NodeSet, chain, system_words};
 use rustix::fs::{Access, access};
 use std::error::Error;
 use std::io;
@@ -233,7 +233,7 @@ fn readable(path: &'static str, capability: Capability) -> Result<(), Diagnosis>
 fn writable(path: impl AsRef<Path>, missing: &str) -> Result<(), Diagnosis> {
     let path = path.as_ref();
     access(path, Access::WRITE_OK).map_err(|error| {
-        let cause = Cause::Other(format!("{}: {}", path.display(), io::Error::from(error)));
+        let cause = Cause::Other(format!("{}: {}", path.display(), system_words(&io::Error::from(error))));
         let is_missing = error == rustix::io::Errno::NOENT;
         with_remedy(
             cause,

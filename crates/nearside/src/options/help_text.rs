@@ -91,7 +91,7 @@ pub fn sections(text: &str) -> Vec<Section> {
         if let Some(section) = all.iter_mut().find(|section| section.heading == at) {
             match (row, found) {
                 (Some(row), _) => section.add_row(row),
-                (None, Some((_, rest))) if rest.is_empty() => {}
+                (None, Some((_, ""))) => {}
                 (None, Some((_, rest))) => section.add_line(&capitalised(rest), true),
                 (None, None) if line.is_empty() => {}
                 (None, None) => section.add_line(line, is_new),

@@ -193,7 +193,9 @@ fn boot_and_run(
             let cpus = run.shape.machine.cpus().len();
             let expected = expected_boot_s(cpus);
             let text = format!("booting the virtual machine of {cpus} CPUs, which takes about {expected:.0} s");
-            line.iter().for_each(|line| line.set_message(text.clone()));
+            if let Some(line) = &line {
+                line.set_message(text);
+            }
         }
         Event::Stage(Stage::Preparing) => line.iter().for_each(|line| line.set_message("starting the command")),
         // From here on the terminal belongs to the command. Before, nearside handles Ctrl-C.

@@ -2,6 +2,7 @@
 
 use super::references::{Pages, files};
 use crate::options::help_text::{Block, Row, Section, sections};
+use clap::builder::ValueRange;
 use clap::{Arg, Command};
 use roff::{Inline, Roff, bold, italic, roman};
 
@@ -47,13 +48,17 @@ pub fn page(command: &Command, pages: &Pages) -> Roff {
     let after = text(command.get_after_help());
     let (last, first): (Vec<Section>, Vec<_>) =
         sections(&after).into_iter().partition(|section| ["NOTES", "EXAMPLES"].contains(&section.heading));
-    first.iter().for_each(|section| write_section(&mut page, section));
+    for section in &first {
+        write_section(&mut page, section);
+    }
     let mut files = files(&name).peekable();
     if files.peek().is_some() {
         page.control("SH", ["FILES"]);
     }
     files.for_each(|(path, what)| item(&mut page, vec![italic(path)], what));
-    last.iter().for_each(|section| write_section(&mut page, section));
+    for section in &last {
+        write_section(&mut page, section);
+    }
     see_also(&mut page, &pages.see_also(&name, &everything(command)));
     page
 }
@@ -154,7 +159,7 @@ fn dots(argument: &Arg) -> Option<Inline> {
 
 /// The value of an option: `--option VALUE`, or `--option [VALUE]` where it may be left out.
 fn values(option: &Arg, space: &str) -> Vec<Inline> {
-    let Some(range) = option.get_num_args().filter(|range| range.takes_values()) else { return Vec::new() };
+    let Some(range) = option.get_num_args().filter(ValueRange::takes_values) else { return Vec::new() };
     let (open, close) = if range.min_values() == 0 { ("[", "]") } else { ("", "") };
     let equals = if option.is_require_equals_set() { "=" } else { "" };
     let before = if equals.is_empty() { format!("{space}{open}") } else { format!("{open}{equals}") };
@@ -176,11 +181,11 @@ fn options(page: &mut Roff, command: &Command) {
     page.control("SH", ["OPTIONS"]);
     let shown: Vec<&Arg> = command.get_arguments().filter(|arg| !arg.is_hide_set()).collect();
     let mut headings: Vec<Option<&str>> = Vec::new();
-    shown.iter().map(|arg| arg.get_help_heading()).filter(Option::is_some).for_each(|heading| {
-        if !headings.contains(&heading) {
-            headings.push(heading);
+    for heading in shown.iter().filter_map(|arg| arg.get_help_heading()) {
+        if !headings.contains(&Some(heading)) {
+            headings.push(Some(heading));
         }
-    });
+    }
     for heading in std::iter::once(None).chain(headings) {
         if let Some(heading) = heading {
             page.control("SS", [heading]);
@@ -284,7 +289,7 @@ fn examples(page: &mut Roff, rows: &[Row]) {
 /// A text whose parts between backticks are bold.
 pub fn marked(text: &str) -> Vec<Inline> {
     let parts: Vec<&str> = text.split('`').collect();
-    if parts.len() % 2 == 0 {
+    if parts.len().is_multiple_of(2) {
         return vec![roman(text)];
     }
     let part = |(index, part): (usize, &&str)| if index % 2 == 0 { roman(*part) } else { bold(*part) };
