@@ -60,8 +60,8 @@ struct Page {
     metrics: Vec<MetricRow>,
     advice: Vec<AdviceCard>,
     left_alone: Vec<Line>,
-    /// Number of sites with too few samples.
-    of_few_samples: usize,
+    /// What is said of sites with too few samples.
+    of_few_samples: Option<String>,
     heat: Option<String>,
     heat_note: String,
     access_map: Option<AccessMap>,
@@ -122,7 +122,7 @@ impl Page {
                 .map(|(row, rank)| card(row, rank, start_ns))
                 .collect(),
             left_alone: known.map(left_alone).collect(),
-            of_few_samples: report.advice.iter().filter(is_of_few).count(),
+            of_few_samples: advice::few_text(report.advice.iter().filter(is_of_few).count(), report.advice.len()),
             heat,
             heat_note,
             access_map: AccessMap::new(view, &bars, Span::of(&report.trace)),
