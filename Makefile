@@ -6,6 +6,8 @@
 #                   tests there were, and how many this system made them skip
 #   make nightly    runs the tests that boot virtual machines with Debian's newest kernel, fetched each time
 #   make peers      compares hwloc's own test trees and XML files, of the source package in HWLOC_SOURCE, with lstopo
+#   make pictures   makes a page and picture of each kind in the lab, and checks in a browser, at 1400 and 500 pixels, light and
+#                   dark, that nothing is cut, hidden or hard to read; the screenshots are below target/pictures
 #   make fuzz       fuzzes each parser of outside input with libFuzzer, FUZZ_SECONDS (600) each; `make test` only tries their seeds
 #   make torture    attacks the promises of SECURITY.md for about an hour, as root: changed inputs, other users, kills, failing
 #                   system calls, interrupts; TORTURE="--starts 50 --interrupts 5 ..." for less (`nearside-torture --help`)
@@ -45,7 +47,7 @@ campaign = PATH=$(abspath $(built)):$$PATH $(nearside) explore experiments/campa
 # `nearside explore` says so where a claim of the file was missed.
 missed := 3
 
-.PHONY: build demo test nightly peers fuzz torture sql fidelity results bench setup install deb portable uninstall clean
+.PHONY: build demo test nightly peers pictures fuzz torture sql fidelity results bench setup install deb portable uninstall clean
 
 build:
 	tools/requirements build
@@ -89,6 +91,12 @@ nightly:
 	$(campaign) --only workload=ft,machine=opteron-8380x4
 	tools/requirements examples
 	tools/export-examples $(nearside) $(built)/nearside-workloads
+
+pictures: build
+	tools/requirements demo pictures
+	$(nearside) lab setup
+	PATH=$(abspath $(built)):$$PATH tools/make-pages $(target)/pictures
+	tools/check-pages $(target)/pictures/screenshots $(target)/pictures/*.html $(target)/pictures/*.svg
 
 # Needs hwloc's unpacked source: `apt-get source hwloc`.
 peers: build
@@ -171,7 +179,7 @@ install: $(nearside) $(library)/libnearside.so.1
 # From what was built, so that a package has the tested programs.
 deb: $(nearside)
 	tools/requirements deb
-	packaging/deb $(target)
+	packaging/deb $(target) $(PROFILE)
 
 portable:
 	tools/requirements build portable
@@ -183,7 +191,7 @@ uninstall:
 	rm -f $(root)/include/nearside.h $(root)/include/nearside-numa-compat.h $(root)/include/nearside-memory-resource.hpp
 	rm -f $(root)/lib/pkgconfig/nearside.pc $(root)/share/man/man3/libnearside.3
 	rm -f $(root)/lib/libnearside.so.1 $(root)/lib/libnearside.so $(root)/lib/libnearside.a
-	rm -f $(root)/share/man/man1/nearside.1 $(root)/share/man/man1/nearside-*.1
+	rm -f $(root)/share/man/man1/nearside.1 $(root)/share/man/man1/nearside-*.1 $(root)/share/man/man5/nearside.toml.5
 	rm -f $(root)/share/bash-completion/completions/nearside
 	rm -f $(root)/share/zsh/site-functions/_nearside
 	rm -f $(root)/share/fish/vendor_completions.d/nearside.fish

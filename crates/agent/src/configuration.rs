@@ -122,7 +122,7 @@ pub struct LogSettings {
 impl Default for Configuration {
     fn default() -> Self {
         Self {
-            policy: PolicyName { memory: placement::MemoryPlacement::Carrefour, ..PolicyName::default() },
+            policy: PolicyName { memory: placement::MemoryPlacement::Predict, ..PolicyName::default() },
             machine: None,
             round_s: 1.0,
             budget_bytes_per_s: None,
@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn everything_may_be_left_out() {
         assert_eq!(read("").unwrap(), Configuration::default());
-        assert_eq!(Configuration::default().policy.to_string(), "carrefour");
+        assert_eq!(Configuration::default().policy.to_string(), "predict");
         let told = toml::to_string(&Configuration::default()).unwrap();
         assert_eq!(read(&told).unwrap(), Configuration::default());
     }

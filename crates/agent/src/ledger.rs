@@ -9,9 +9,9 @@ use crate::run_summary::RunSummary;
 use crate::status::Status;
 use crate::summary::PlaceReport;
 use crate::work_time::WorkTime;
-use machine::SMALL_PAGE;
-use placement::{Action, Costs, Decision, LogLine, Observation, Rule, Step};
-use std::collections::BTreeSet;
+use machine::{Pid, SMALL_PAGE};
+use placement::{Action, Costs, Decision, LogLine, Observation, ProcessUse, Rule, Step, Thread};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -142,6 +142,9 @@ impl Ledger {
 
     /// Adds a step and its outcome; none in a dry run.
     pub fn add_step(&mut self, round: u64, step: &Step, done: Option<&Done>) {
+        if step.action == Action::Nothing {
+            self.run_summary.add_idle(&step.reason);
+        }
         if let Some(done) = done {
             self.run_summary.add_step(step.reason.rule, done);
             self.note_failure(done.note.clone());
@@ -178,9 +181,13 @@ impl Ledger {
         &self,
         observation: &Observation,
         decision: &Decision,
-        managed: &Managed,
+        (managed, costs): (&Managed, &Costs),
         lost_by_source: u64,
     ) {
+        let mut threads: BTreeMap<Pid, Vec<&Thread>> = BTreeMap::new();
+        for thread in &observation.threads {
+            threads.entry(thread.pid).or_default().push(thread);
+        }
         let mut status = self.lock_status();
         (status.cpu_time_s, status.time_s) =
             (self.work_time.cpu_time().as_secs_f64(), self.work_time.time().as_secs_f64());
@@ -203,6 +210,9 @@ impl Ledger {
                 told.name.clone_from(&of.name);
             }
             (told.threads, told.cpu_share) = (of.threads.len() as u64, process.cpu_share);
+            let used = ProcessUse::new(threads.remove(&process.pid).unwrap_or_default(), costs);
+            told.misses_per_thousand_instructions = used.misses_per_thousand_instructions;
+            told.remote_ratio = used.remote_ratio;
         }
     }
 
@@ -217,6 +227,7 @@ impl Ledger {
             pages_moved: run_summary.pages_moved,
             bytes_moved: run_summary.bytes_moved,
             by_rule: run_summary.by_rule(),
+            idle_reason: run_summary.idle_reason(),
             pages_refused: run_summary.refused(),
             pages_copied: run_summary.pages_copied,
             bytes_copied: run_summary.pages_copied * SMALL_PAGE,

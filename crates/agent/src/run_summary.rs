@@ -2,7 +2,7 @@
 
 use crate::done::Done;
 use crate::summary::{PlaceMetrics, PlaceRefusal, PlaceRule};
-use placement::{Costs, Decision, Metrics, Observation, Rule, Traffic};
+use placement::{Costs, Decision, Metrics, Observation, Reason, Rule, Traffic};
 use std::collections::BTreeMap;
 
 /// Totals of some rounds.
@@ -50,6 +50,8 @@ pub(crate) struct RunSummary {
     pub pages_split: u64,
     pub threads_moved: u64,
     pages_by_rule: BTreeMap<Rule, u64>,
+    /// Rounds in which nothing was done, by reason, with the last reason of each rule.
+    idle: BTreeMap<Rule, (u64, String)>,
 }
 
 impl RunSummary {
@@ -74,6 +76,19 @@ impl RunSummary {
         if pages > 0 {
             *self.pages_by_rule.entry(rule).or_default() += pages;
         }
+    }
+
+    /// Adds a round in which nothing was done.
+    pub fn add_idle(&mut self, reason: &Reason) {
+        let (rounds, last) = self.idle.entry(reason.rule).or_default();
+        *rounds += 1;
+        *last = reason.to_string();
+    }
+
+    /// Why nothing was done in most of the rounds without action.
+    pub fn idle_reason(&self) -> Option<String> {
+        let most = self.idle.values().max_by_key(|(rounds, _)| *rounds);
+        most.map(|(_, reason)| reason.clone())
     }
 
     pub fn by_rule(&self) -> Vec<PlaceRule> {

@@ -63,6 +63,12 @@ pub struct ManagedProcess {
     pub threads: u64,
     /// CPU time over time in the last round: 1 is one CPU.
     pub cpu_share: f64,
+    /// Misses of the last-level cache per thousand instructions (MPKI) in the last round, where they are counted.
+    #[serde(default)]
+    pub misses_per_thousand_instructions: Option<f64>,
+    /// Accesses to other nodes over all that memory served in the last round, 0 to 1, where they are observed.
+    #[serde(default)]
+    pub remote_ratio: Option<f64>,
     /// Pages of it that were moved.
     pub pages_moved: u64,
     /// Bytes of those pages.

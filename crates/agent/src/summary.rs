@@ -34,6 +34,8 @@ pub struct PlaceReport {
     pub bytes_moved: u64,
     /// Moved pages by reason.
     pub by_rule: Vec<PlaceRule>,
+    /// Why nothing was done, in most of the rounds in which nothing was; none if something was done in all of them.
+    pub idle_reason: Option<String>,
     /// Pages that could not be moved, by reason.
     pub pages_refused: Vec<PlaceRefusal>,
     /// Pages of files that processes got private copies of.

@@ -76,7 +76,7 @@ impl FromStr for Candidate {
             ("bind", _) => Ok(Self::Bind(nodes()?)),
             _ => text.parse().map(Self::Placed).map_err(|error| match error {
                 NameError::Unknown { name, nearest } => {
-                    let nearest = nearest.map_or(String::new(), |nearest| format!(" (did you mean `{nearest}`?)"));
+                    let nearest = machine::did_you_mean(nearest);
                     format!("there is no policy `{name}`{nearest}; the policies are:\n{}", Self::list())
                 }
                 error => error.to_string(),
@@ -88,9 +88,7 @@ impl FromStr for Candidate {
 impl Candidate {
     /// All policies with what each does, one per line.
     pub fn list() -> String {
-        let width = all().map(|(name, _)| name.len()).max().unwrap_or(0);
-        let lines: Vec<String> = all().map(|(name, what)| format!("  {name:width$}  {what}")).collect();
-        lines.join("\n")
+        placement::policy_list(&all().collect::<Vec<_>>())
     }
 
     /// Description of the policy.

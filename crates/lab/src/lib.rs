@@ -6,6 +6,7 @@ mod error;
 mod first_files;
 pub mod guest;
 mod kernel_image;
+mod out_folder;
 pub mod protocol;
 mod qemu_arguments;
 mod run;

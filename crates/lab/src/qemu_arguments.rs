@@ -1,13 +1,12 @@
 //! QEMU's command line for the virtual machine.
 
-use crate::guest::{OUT_TAG, ROOT_TAG};
+use crate::guest::ROOT_TAG;
+use crate::out_folder;
 use crate::protocol::PORT;
 use crate::setup::Assets;
 use crate::shape::Shape;
 use machine::Distances;
 use model::pmu;
-use rustix::fs::getxattr;
-use rustix::io::Errno;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -83,7 +82,7 @@ pub(crate) fn arguments(assets: &Assets, shape: &Shape, files: &Files, out: Opti
     add("-device", "ivshmem-plain,memdev=pmu".into());
     add("-virtfs", format!("local,path=/,mount_tag={ROOT_TAG},readonly=on,security_model=none,multidevs=remap"));
     if let Some(out) = out {
-        add("-virtfs", out_folder(out, has_attributes(out)));
+        add("-virtfs", out_folder::option(out));
     }
     add("-kernel", files.kernel.display().to_string());
     add("-initrd", files.initrd.display().to_string());
@@ -96,20 +95,6 @@ pub(crate) fn arguments(assets: &Assets, shape: &Shape, files: &Files, out: Opti
     arguments
 }
 
-/// The folder whose files come back. The guest's root must not make device nodes or setuid files on the host, so QEMU
-/// keeps owners, modes and kinds of its files as extended attributes, or beside them where the folder cannot have these.
-fn out_folder(out: &Path, has_attributes: bool) -> String {
-    // QEMU requires commas within a value to be doubled.
-    let path = out.to_string_lossy().replace(',', ",,");
-    let model = if has_attributes { "mapped-xattr" } else { "mapped-file" };
-    format!("local,path={path},mount_tag={OUT_TAG},security_model={model},multidevs=remap")
-}
-
-/// Whether files there can have extended attributes: on FAT, NFS 3 and tmpfs before Linux 6.6 they cannot.
-fn has_attributes(folder: &Path) -> bool {
-    getxattr(folder, c"user.virtfs.mode", &mut [0; 0]) != Err(Errno::OPNOTSUPP)
-}
-
 /// Firmware distances for QEMU, which requires 10 for local and 11 to 255 for others.
 fn distances(shape: &Shape) -> Vec<(usize, usize, u32)> {
     let Some(Distances { matrix, .. }) = &shape.machine.distances else { return Vec::new() };
@@ -117,19 +102,4 @@ fn distances(shape: &Shape) -> Vec<(usize, usize, u32)> {
     rows.flat_map(|(from, row)| row.iter().enumerate().map(move |(to, &distance)| (from, to, distance)))
         .map(|(from, to, distance)| (from, to, if from == to { 10 } else { distance.clamp(11, 255) }))
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_guests_root_makes_only_plain_files_on_the_host() {
-        for (has_attributes, model) in [(true, "mapped-xattr"), (false, "mapped-file")] {
-            let out = out_folder(Path::new("/a,b"), has_attributes);
-            assert!(out.starts_with("local,path=/a,,b,mount_tag=out,"), "{out}");
-            assert!(out.contains(&format!(",security_model={model},")), "{out}");
-        }
-        assert!(!has_attributes(Path::new("/proc/self")));
-    }
 }

@@ -4,6 +4,7 @@ use crate::LabError;
 use crate::console::Console;
 use crate::first_files::{FirstFile, pack, this_program};
 use crate::kernel_image;
+use crate::out_folder;
 use crate::protocol::{Ended, Shaken, TASK_FILE, Task, ToGuest, ToHost, receive, send};
 use crate::qemu_arguments::{Files, arguments};
 use crate::setup::Assets;
@@ -116,6 +117,9 @@ pub fn run(assets: &Assets, run: &Run, tell: &mut dyn FnMut(Event)) -> Result<Ou
         machine.end();
         result
     });
+    if let Some(out) = &run.task.out {
+        out_folder::make_programs_executable(Path::new(out));
+    }
     result.map_err(|failed| failed.or_damage_of(assets))
 }
 

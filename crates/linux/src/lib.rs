@@ -123,7 +123,7 @@ pub use processes::pidfd::{PidfdError, process_of};
 pub use processes::process::{
     MalformedLine, Mapping, Pid, Process, ProcessError, Status, Tid, parse_maps, parse_status, printable,
 };
-pub use processes::program_file::program_file;
+pub use processes::program_file::{program_file, why_not_started};
 pub use processes::signals::is_ignored;
 pub use processes::start_time::{StartTime, boot_id, parse_start_time, ticks};
 pub use processes::thread_stack::{stack_around, stack_pointer_of, thread_stack};

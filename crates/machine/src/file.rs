@@ -2,7 +2,8 @@
 
 use crate::bounded;
 use crate::description::Machine;
-use crate::nearest::nearest;
+use crate::nearest::{did_you_mean, nearest};
+use crate::presets;
 use crate::violation::{Violation, lines};
 use serde::de::DeserializeOwned;
 use std::fmt;
@@ -28,8 +29,8 @@ pub enum MachineError {
     Mistakes(Vec<Mistake>),
     /// No preset has this name.
     #[error(
-        "there is no preset `{name}`{}; the presets are {}; a machine file of your own is given as a path with a `/` or ending in .toml",
-        nearest.map(|nearest| format!(", did you mean `{nearest}`?")).unwrap_or_default(), all.join(", ")
+        "there is no preset `{name}`{}; a machine file of your own is given as a path with a `/` or ending in .toml{}",
+        did_you_mean(*.nearest), presets::list(all)
     )]
     UnknownPreset {
         /// The requested name.
@@ -120,6 +121,7 @@ fn in_words(message: &str) -> String {
         "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number",
         "f32" | "f64" => "a number",
         "a boolean" => "true or false",
+        "path string" => "a path in quotes",
         "a sequence" => "a list",
         "a map" => "a table",
         _ if expected.starts_with("struct ") => "a table",

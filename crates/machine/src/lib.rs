@@ -37,7 +37,7 @@ mod validate;
 mod violation;
 
 pub use addresses::{HUGE_PAGE, LINE_BYTES, SMALL_PAGE, is_kernel_address};
-pub use chain::chain;
+pub use chain::{chain, system_words};
 pub use description::{
     Cache, CacheKind, Coherence, Core, Distances, Latency, Link, LinkDirection, Machine, Node, Package, PageSize,
     Probes, Route, Sharing, Tlb,
@@ -49,7 +49,7 @@ pub use files::Archive;
 pub use hwloc::HwlocError;
 pub use ids::{CpuId, NodeId, PackageId, Pid, Tid};
 pub use memory_policy::{MemoryMode, MemoryPolicy, NodeNumbering, NodeWeight};
-pub use nearest::nearest;
+pub use nearest::{did_you_mean, nearest};
 pub use objects::{ObjectError, Objects, Part};
 pub use odd_character::is_obeyed;
 pub use pinning::{Pinning, Places, PlacesError};

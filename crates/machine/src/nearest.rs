@@ -9,3 +9,8 @@ pub fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Opti
     let alike = names.into_iter().filter(|other| likeness(other) >= ALIKE);
     alike.max_by(|a, b| likeness(a).total_cmp(&likeness(b)))
 }
+
+/// The suggestion as a part of a message; empty without one.
+pub fn did_you_mean(nearest: Option<&str>) -> String {
+    nearest.map_or_else(String::new, |nearest| format!(" (did you mean `{nearest}`?)"))
+}

@@ -40,6 +40,12 @@ pub fn names() -> Vec<&'static str> {
     PRESETS.iter().map(|(name, _)| *name).collect()
 }
 
+/// The end of a message about an unknown preset: all of them, one a line.
+pub fn list(all: &[&str]) -> String {
+    let lines: String = all.iter().map(|name| format!("\n  {name}")).collect();
+    format!("; the presets, which `nearside lab list` describes, are:{lines}")
+}
+
 /// The preset with this name.
 pub fn find(name: &str) -> Result<Machine, MachineError> {
     if let Some((preset, text)) = PRESETS.iter().find(|(preset, _)| *preset == name) {
@@ -88,7 +94,7 @@ mod tests {
         let error = find("opteron-8380").unwrap_err();
         assert!(matches!(error, MachineError::UnknownPreset { nearest: Some("opteron-8380x4"), .. }), "{error}");
         let error = load("zzz").unwrap_err().to_string();
-        assert!(error.contains("no preset `zzz`; the presets are epyc-9224x2-cxl,"), "{error}");
+        assert!(error.contains("no preset `zzz`;") && error.contains(", are:\n  epyc-9224x2-cxl\n"), "{error}");
         assert!(matches!(load("./zzz"), Err(MachineError::Read { .. })));
         assert!(matches!(load("zzz.toml"), Err(MachineError::Read { .. })));
     }

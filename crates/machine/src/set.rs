@@ -27,7 +27,7 @@ pub type CpuSet = IdSet<CpuId>;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SetError {
     /// A part between commas is neither a number nor a range.
-    #[error("`{part}` in `{text}` is neither a number nor a range such as 0-3")]
+    #[error("{} is neither a number nor a range such as 0-3", within(part, text))]
     NotANumber {
         /// The whole text.
         text: String,
@@ -35,7 +35,7 @@ pub enum SetError {
         part: String,
     },
     /// A range runs backwards.
-    #[error("the range `{part}` in `{text}` ends before it begins")]
+    #[error("the range {} ends before it begins", within(part, text))]
     Backwards {
         /// The whole text.
         text: String,
@@ -175,6 +175,11 @@ impl<T: From<u32> + Into<u32>> IdSet<T> {
     }
 }
 
+/// A part, and the text that it is in if that has more.
+fn within(part: &str, text: &str) -> String {
+    if part == text.trim() { format!("`{part}`") } else { format!("`{part}` in `{text}`") }
+}
+
 fn shown(text: &str) -> String {
     text.chars().take(SHOWN).collect()
 }
@@ -250,6 +255,14 @@ mod tests {
         for mask in ["0x1", "g", "-1", "1 2", &"f".repeat(1 << 19)] {
             assert!(CpuSet::from_mask(mask).is_err());
         }
+    }
+
+    #[test]
+    fn a_part_is_shown_in_its_text_if_there_is_more() {
+        let error = |text: &str| text.parse::<CpuSet>().unwrap_err().to_string();
+        assert_eq!(error("!"), "`!` is neither a number nor a range such as 0-3");
+        assert_eq!(error("1,x"), "`x` in `1,x` is neither a number nor a range such as 0-3");
+        assert_eq!(error("3-1"), "the range `3-1` ends before it begins");
     }
 
     #[test]

@@ -8,9 +8,13 @@ mod output;
 mod process;
 mod verbs;
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser};
 use clap_complete::CompleteEnv;
-use options::usage_error::UsageError;
+use options::candidates::with_programs;
+use options::help_text::hanging;
+use options::process_name::NoProcess;
+use options::usage_error::{UsageError, with_hints};
 use options::user_configuration::UserConfiguration;
 use options::value_error::in_words;
 use report::escape_message;
@@ -44,7 +48,7 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     interrupt::survive_file_limits();
-    CompleteEnv::with_factory(Cli::command).var(completions::VARIABLE).complete();
+    CompleteEnv::with_factory(|| with_programs(Cli::command())).var(completions::VARIABLE).complete();
     match run() {
         Ok(code) => code,
         Err(error) => {
@@ -59,7 +63,15 @@ fn run() -> Result<ExitCode, Box<dyn Error>> {
         Ok(configuration) => (configuration, None),
         Err(why) => (UserConfiguration::default(), Some(why)),
     };
-    let matches = configuration.apply(Cli::command()).try_get_matches();
+    let command = || configuration.apply(Cli::command());
+    let matches = match command().try_get_matches() {
+        // Its lines depend on the terminal's width, which commands that do their work need not ask for.
+        Err(help) if help.kind() == ErrorKind::DisplayHelp => {
+            let width = output::terminal::help_width();
+            hanging(command(), width).term_width(width).try_get_matches()
+        }
+        matches => matches,
+    };
     let parsed = matches.and_then(|matches| Cli::from_arg_matches(&matches));
     if let Some(why) = broken {
         match &parsed {
@@ -69,7 +81,7 @@ fn run() -> Result<ExitCode, Box<dyn Error>> {
             _ => return Err(UsageError::boxed(why)),
         }
     }
-    let Cli { verb, terminal } = parsed.unwrap_or_else(|error| exit(&in_words(error)));
+    let Cli { verb, terminal } = parsed.unwrap_or_else(|error| exit(error));
     configuration.cache.into_iter().for_each(lab::setup::keep_in);
     verb.run(terminal)
 }
@@ -81,7 +93,14 @@ fn print_error(error: &(dyn Error + 'static)) {
 }
 
 /// Ends with a message about the command line, which may contain any argument.
-fn exit(error: &clap::Error) -> ! {
+fn exit(error: clap::Error) -> ! {
+    // The same words wherever a process is looked for.
+    if let Some(missing) = error.source().and_then(|source| source.downcast_ref::<NoProcess>()) {
+        print_error(missing);
+        std::process::exit(error.exit_code());
+    }
+    let words: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    let error = with_hints(in_words(error), &mut Cli::command(), &words);
     let text = error.render().to_string();
     let plain = escape_message(&text);
     if error.use_stderr() && plain != text {

@@ -3,10 +3,11 @@
 use crate::options::candidates;
 use crate::options::machine_source;
 use crate::options::policy::note;
+use crate::verbs::record::folder;
 use clap::Args;
 use clap_complete::ArgValueCompleter;
 use indicatif::{ProgressBar, ProgressStyle};
-use machine::{Machine, size};
+use machine::{Machine, size, system_words};
 use profile::{CodeId, MemoryRange, Profile, Recording, Symbols};
 use report::TraceFacts;
 use std::collections::HashSet;
@@ -56,6 +57,11 @@ enum FillError {
     #[error(transparent)]
     Read(#[from] ReadError),
     #[error(
+        "cannot read the trace {}: {why}; `nearside record -- COMMAND` records one, into the folder {} unless -o names another",
+        path.display(), folder::DEFAULT
+    )]
+    NoTrace { path: PathBuf, why: String },
+    #[error(
         "the samples and events of {} exceed {}, the limit of their memory for a trace of this size on this host: \
          --max-memory {}G allows more",
         path.display(), size::rounded(*most_bytes), most_bytes.saturating_mul(2).div_ceil(1 << 30)
@@ -97,6 +103,9 @@ impl Reading {
     /// Reads a trace of nearside or a perf.data file.
     pub fn read(&self, path: &Path) -> Result<OpenTrace, Box<dyn Error>> {
         let most_bytes = self.max_memory.unwrap_or_else(|| default_bytes(path));
+        if let Err(why) = path.metadata() {
+            return Err(FillError::NoTrace { path: path.to_owned(), why: system_words(&why) }.into());
+        }
         let trace = if self.machine.is_some() { Trace::open_without_machine(path) } else { Trace::open(path) }?;
         let (machine, from) = self.machine(&trace)?;
         let clock = machine.core.as_ref().map(|core| core.clock_hz);

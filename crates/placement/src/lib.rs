@@ -108,6 +108,7 @@ mod pairs;
 mod physical_pages;
 mod policy;
 mod predict;
+mod process_use;
 mod reason;
 mod settings;
 mod start;
@@ -120,7 +121,7 @@ pub use costs::Costs;
 pub use decision_log::{Again, LogLine, Replay};
 pub use huge_pages::{Cure, CureLimits, MisplacedHugePage, cures};
 pub use metrics::Metrics;
-pub use name::{MemoryPlacement, NameError, POLICIES, PolicyName, ThreadPolicy};
+pub use name::{MemoryPlacement, NameError, POLICIES, PolicyName, ThreadPolicy, list as policy_list};
 pub use observation::{
     ControllerLoad, Few, LinkLoad, NodeAccesses, NodeBytes, NodeMemory, Observation, Page, PartAccesses, Process,
     Range, Thread, ThreadAccesses, Traffic,
@@ -129,6 +130,7 @@ pub use outcome::{Outcome, PageOf};
 pub use page_tally::{PageSample, PageTally};
 pub use policy::{Mappings, Policy, PolicyError, State};
 pub use predict::Lesson;
+pub use process_use::ProcessUse;
 pub use reason::{Fact, Quantity, Reason, Rule};
 pub use settings::Settings;
 pub use start::Start;

@@ -1,6 +1,6 @@
 //! Policy names as users write them: a part for threads, a part for memory, or both.
 
-use machine::{CpuId, NodeId, Selection};
+use machine::{CpuId, NodeId, Selection, did_you_mean};
 use serde::{Deserialize, Serialize, de};
 use std::fmt;
 use std::str::FromStr;
@@ -70,12 +70,12 @@ pub struct PolicyName {
 pub const POLICIES: [(&str, &str); 18] = [
     ("first-touch", "memory on the node of the CPU that touches it first"),
     ("interleave[:NODES]", "memory on all nodes, or these, in turn"),
-    ("weighted-interleave[:NODES]", "likewise, in proportion to the nodes' measured bandwidth"),
+    ("weighted-interleave[:NODES]", "memory on all nodes, or these, in proportion to the nodes' measured bandwidth"),
     ("bind:NODES", "memory on these nodes only, and threads on their CPUs"),
     ("carrefour", "pages move, are dealt to nodes or replicated, as counters and samples say"),
     ("predict", "parts of mappings go where a model of the machine predicts the most speed, once that pays"),
     ("auto", "processes and their memory move between nodes to even out the pressure on caches"),
-    ("auto-threads", "likewise, but memory stays"),
+    ("auto-threads", "as auto, but memory stays"),
     ("fixed[:CPU]", "all threads on one CPU"),
     ("rr-threads", "each thread on the next CPU"),
     ("rr-tasks", "each process on the next CPU"),
@@ -92,7 +92,7 @@ pub const POLICIES: [(&str, &str); 18] = [
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// There is no such policy.
-    #[error("there is no policy `{name}`{}; the policies are {}", did_you_mean(*.nearest), list())]
+    #[error("there is no policy `{name}`{}; the policies are:\n{}", did_you_mean(*.nearest), list(&POLICIES))]
     Unknown {
         /// The name.
         name: String,
@@ -138,12 +138,11 @@ impl PolicyName {
     }
 }
 
-fn did_you_mean(nearest: Option<&str>) -> String {
-    nearest.map_or_else(String::new, |nearest| format!(" (did you mean `{nearest}`?)"))
-}
-
-fn list() -> String {
-    POLICIES.map(|(name, _)| name).join(", ")
+/// Names with what each does, one a line, for help texts and messages.
+pub fn list(policies: &[(&str, &str)]) -> String {
+    let width = policies.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let lines: Vec<String> = policies.iter().map(|(name, what)| format!("  {name:width$}  {what}")).collect();
+    lines.join("\n")
 }
 
 /// What a part places: threads, memory, or either.
@@ -353,9 +352,10 @@ mod tests {
     fn an_unknown_policy_is_reported_with_all_names_and_the_nearest() {
         let error = |text: &str| text.parse::<PolicyName>().unwrap_err().to_string();
         let unknown = error("carefour");
-        assert!(unknown.starts_with("there is no policy `carefour` (did you mean `carrefour`?); the policies are"));
+        assert!(unknown.starts_with("there is no policy `carefour` (did you mean `carrefour`?); the policies are:\n"));
+        assert_eq!(unknown.lines().count(), 1 + POLICIES.len(), "{unknown}");
         assert!(POLICIES.iter().all(|(policy, _)| unknown.contains(policy)), "{unknown}");
-        assert!(error("zzz").starts_with("there is no policy `zzz`; the policies are first-touch,"));
+        assert!(error("zzz").starts_with("there is no policy `zzz`; the policies are:\n  first-touch  "));
         assert!(error("Interleve").contains("did you mean `interleave`?"));
         assert!(error("balanced+auto").contains("both place threads"));
         assert!(error("carrefour+interleave").contains("both place memory"));

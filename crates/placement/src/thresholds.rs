@@ -12,6 +12,9 @@ const STUDY_CONTROLLER_BYTES_PER_S: f64 = 7.58e9;
 pub struct Threshold {
     /// Its name.
     pub name: &'static str,
+    /// What it decides.
+    #[serde(skip)]
+    pub about: &'static str,
     /// Its default.
     pub default: f64,
     /// The origin of the default.
@@ -19,13 +22,13 @@ pub struct Threshold {
 }
 
 macro_rules! thresholds {
-    ($($(#[$doc:meta])* $name:ident: $type:ty = $default:literal, $origin:literal;)+) => {
+    ($($(#[doc = $doc:literal])* $name:ident: $type:ty = $default:literal, $origin:literal;)+) => {
         /// The thresholds. [`Thresholds::table`] has the origins of their defaults.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
         #[serde(default, deny_unknown_fields)]
         pub struct Thresholds {
             $(
-                $(#[$doc])*
+                $(#[doc = $doc])*
                 #[doc = concat!("\n\nDefault: ", stringify!($default), ". ", $origin, ".")]
                 pub $name: $type,
             )+
@@ -63,7 +66,12 @@ macro_rules! thresholds {
             /// All of them, with their defaults and origins.
             #[allow(clippy::cast_lossless, reason = "some are f64 already")]
             pub fn table() -> Vec<Threshold> {
-                vec![$(Threshold { name: stringify!($name), default: $default as f64, origin: $origin },)+]
+                vec![$(Threshold {
+                    name: stringify!($name),
+                    about: concat!($($doc),*).trim_ascii(),
+                    default: $default as f64,
+                    origin: $origin,
+                },)+]
             }
         }
     };
@@ -73,7 +81,7 @@ macro_rules! thresholds {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ThresholdError {
     /// There is none of this name.
-    #[error("there is no threshold `{name}`{}; docs/place.md lists them", nearest.map(|nearest| format!(" (did you mean `{nearest}`?)")).unwrap_or_default())]
+    #[error("there is no threshold `{name}`{}; docs/place.md lists them", machine::did_you_mean(*.nearest))]
     Unknown {
         /// The name.
         name: String,
@@ -130,7 +138,7 @@ impl Thresholds {
 // "Manager": Müller's NUMA manager, 2013, which leaves its thresholds open. "Own": chosen here.
 thresholds! {
     /// Below this many memory accesses per microsecond memory is not contended. Valid for the study's machine, whose
-    /// controllers carry 7.58 GB/s each: see [`Thresholds::accesses_per_us_min_on`].
+    /// controllers carry 7.58 GB/s each; scaled to others.
     accesses_per_us_min: f64 = 50.0, "Code, MAPTU_MIN; 42 % of one of the study's controllers";
     /// Fewer accesses are enough if they use a link this much.
     link_utilisation_min: f64 = 0.422, "Own: what MAPTU_MIN is of the study's controllers";
@@ -174,7 +182,7 @@ thresholds! {
     /// Pages per action.
     batch_pages: u64 = 2048, "Own: 8 MiB, some milliseconds of the kernel's time";
     /// Assumed rate of moving, bytes/s, until it is measured. Pages are moved for as long as earlier moves have saved,
-    /// as far as costs of accesses differ by more than [`Thresholds::worse_cost_min`], and for as long as CPUs have
+    /// as far as costs of accesses differ by more than `worse_cost_min`, and for as long as CPUs have
     /// waited for some controllers more than they would if load were even.
     move_bytes_per_s: f64 = 600e6, "Own: 4 KiB in 7 us, by four threads in the lab on its Opterons";
     /// Initial credit for moving, in rounds.
@@ -229,7 +237,7 @@ mod tests {
     #[test]
     fn all_are_in_the_users_guide_with_default_and_origin() {
         let guide = include_str!("../../../docs/place.md");
-        for Threshold { name, default, origin } in Thresholds::table() {
+        for Threshold { name, default, origin, .. } in Thresholds::table() {
             let row = guide.lines().find(|line| line.starts_with(&format!("| `{name}` | {default} | ")));
             assert!(
                 row.is_some_and(|row| row.ends_with(&format!(" | {origin} |"))),

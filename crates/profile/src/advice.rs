@@ -12,6 +12,7 @@ use crate::rules::{Decision, Situation, decide};
 use crate::statistics::{Confidence, Share};
 use crate::symbols::File;
 use crate::tally::{Counts, Tally};
+use crate::together::PREDICTED_LOSS;
 use crate::view::View;
 use crate::waiting::WaitingAccesses;
 use machine::NodeId;
@@ -178,7 +179,7 @@ impl View<'_> {
 
 fn predicted_loss(gain: &Gain, samples: u64) -> Evidence {
     let text = format!("the program should be {:.2} times as fast", gain.speedup);
-    Evidence { what: "predicted_speedup", value: gain.speedup, threshold: 1.0, samples, text }
+    Evidence { what: PREDICTED_LOSS, value: gain.speedup, threshold: 1.0, samples, text }
 }
 
 fn only_node(pattern: &Pattern) -> Option<NodeId> {

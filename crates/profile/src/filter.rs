@@ -66,6 +66,25 @@ pub enum Predicate {
     Not(Box<Predicate>),
 }
 
+impl Predicate {
+    /// Whether it selects accesses by their outcome: where they go, what they do or what serves them. Such a selection
+    /// is local or slow by construction.
+    pub(crate) fn selects_outcomes(&self) -> bool {
+        match self {
+            Self::Remote
+            | Self::Local
+            | Self::ToNode(_)
+            | Self::Access(_)
+            | Self::Served(_)
+            | Self::NotLocalCache
+            | Self::LatencyAtLeast(_) => true,
+            Self::Any(predicates) => predicates.iter().any(Self::selects_outcomes),
+            Self::Not(predicate) => predicate.selects_outcomes(),
+            _ => false,
+        }
+    }
+}
+
 /// Selects the accesses for which every predicate holds; all accesses if there are none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Filter(pub Vec<Predicate>);

@@ -150,7 +150,9 @@ pub(crate) fn decide(pattern: &Pattern, situation: &Situation) -> Decision {
     }
     let writes = Share { part: pattern.writes_after.0, of: pattern.writes_after.1, threshold: MOST_WRITES };
     let words = "accesses after initialisation write";
-    if writes.of > 0 && !writes.is_reached() {
+    let is_read_only = writes.of > 0 && !writes.is_reached();
+    // Copies of what is written after all cost more than they save: where that is not sure, memory is spread if it can be.
+    if is_read_only && (writes.confidence() > Confidence::Low || slow_home.is_none()) {
         case.test("writes_after_initialisation", pattern.writes_after, MOST_WRITES, words);
         return case.decide(Action::Replicate);
     }

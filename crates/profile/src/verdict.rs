@@ -24,16 +24,19 @@ const MOST_LOCAL: f64 = 0.9;
 /// Imbalance of controllers from which on a single one is the problem, not all.
 const IMBALANCED: f64 = 0.35;
 /// Least speedup that is worth acting on.
-const WORTH_IT: f64 = 1.05;
+pub(crate) const WORTH_IT: f64 = 1.05;
 /// Most of the time that an upper bound of a gain saves.
 const MOST_SAVED: f64 = 0.99;
 const Z_95: f64 = 1.96;
+/// The verdict on accesses that were selected by their outcome.
+const SELECTED: &str = "NUMA cannot be judged by these accesses: the filter selects them by where they go or how they are \
+                        served; omit it for a verdict";
 
 /// The problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Problem {
-    /// Too few samples.
+    /// Too few samples, or samples that were selected by their outcome.
     Unknown,
     /// Not NUMA: the program hardly waits for memory.
     NotMemoryBound,
@@ -129,7 +132,7 @@ impl View<'_> {
             self.imbalance(measured),
         ];
         let samples = pattern.remote.1;
-        let problem = problem(&metrics, samples);
+        let problem = if self.selects_outcomes() { Problem::Unknown } else { problem(&metrics, samples) };
         let is_numa = matches!(problem, Problem::Contention | Problem::Distance);
         let potential = if is_numa { self.potential(&distances, samples) } else { None };
         let objects = self.profile().objects().iter().zip(&self.groups().objects);
@@ -138,7 +141,15 @@ impl View<'_> {
         Verdict {
             problem,
             is_numa_problem: is_numa && potential.is_none_or(|potential| potential.is_worth_it()),
-            text: text(problem, &metrics, samples, potential.as_ref()),
+            text: match problem {
+                Problem::Unknown if self.selects_outcomes() => SELECTED.to_owned(),
+                Problem::Unknown if samples == 0 && self.tally().samples > 0 => format!(
+                    "none of the {} samples is known to have reached memory: record with `nearside record`, or `perf \
+                     mem record`",
+                    self.tally().samples
+                ),
+                _ => text(problem, &metrics, samples, potential.as_ref()),
+            },
             potential,
             metrics,
             samples,
@@ -368,16 +379,18 @@ fn waits(metrics: &[Metric]) -> bool {
 
 fn text(problem: Problem, metrics: &[Metric], samples: u64, potential: Option<&Potential>) -> String {
     let value = |name: &str| metrics.iter().find(|metric| metric.name == name).and_then(|metric| metric.value);
-    let number = |name: &str| value(name).map_or_else(|| "unknown".to_owned(), |value| format!("{value:.3}"));
+    let number = |name: &str, digits: usize| {
+        value(name).map_or_else(|| "unknown".to_owned(), |value| format!("{value:.digits$}"))
+    };
     let percent = |name: &str| {
         value(name).map_or_else(|| "an unknown share".to_owned(), |value| format!("{:.1} %", 100.0 * value))
     };
     let local = percent("local_access_ratio");
-    let latency = number("latency_over_idle");
+    let latency = number("latency_over_idle", 1);
     match problem {
         Problem::Unknown => format!("{samples} samples reached memory: too few to tell"),
         Problem::NotMemoryBound => {
-            let (accesses, waits) = (number("accesses_per_instruction"), percent("memory_bound"));
+            let (accesses, waits) = (number("accesses_per_instruction", 4), percent("memory_bound"));
             format!(
                 "NUMA is not the problem: the program hardly uses memory ({accesses} accesses an instruction, threads \
                  wait {waits} of the time)"
@@ -392,10 +405,13 @@ fn text(problem: Problem, metrics: &[Metric], samples: u64, potential: Option<&P
              the accesses are local"
         ),
         Problem::Contention => {
-            let imbalance = number("imbalance");
+            let of = metrics.iter().find(|metric| metric.name == "latency_over_idle" && metric.is_bad);
+            let node = of.and_then(|metric| metric.of.as_ref()).map(|node| format!(" of node {node}"));
             let why = format!(
-                "memory is contended ({latency} times its idle latency, imbalance {imbalance}); {local} of the \
-                 accesses are local"
+                "memory{} is contended ({latency} times its idle latency, imbalance {}); {local} of the accesses are \
+                 local",
+                node.unwrap_or_default(),
+                number("imbalance", 2)
             );
             of_numa(&why, potential)
         }
@@ -412,7 +428,7 @@ fn of_numa(why: &str, potential: Option<&Potential>) -> String {
         );
     };
     let Potential { speedup, speedup_interval: (low, high) } = potential;
-    let gain = format!("{speedup:.2} times as fast ({low:.2} to {high:.2})");
+    let gain = format!("{speedup:.2} times as fast (95 % interval {low:.2} to {high:.2})");
     match potential.is_worth_it() {
         true => format!("NUMA is the problem: {why}; ideally placed memory would make it {gain}"),
         false if *high >= WORTH_IT => format!(

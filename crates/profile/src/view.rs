@@ -22,6 +22,8 @@ pub struct View<'a> {
     measured: Measurements,
     groups: Groups,
     tally: Tally,
+    /// Whether the filter selects accesses by their outcome.
+    selects_outcomes: bool,
 }
 
 /// Items with their accesses, highest cost first.
@@ -39,7 +41,8 @@ impl Profile {
         let mut tally = Tally::default();
         groups.cells.in_order(self).for_each(|(_, cell)| tally.merge(&cell.tally));
         let time_ns = self.time_of(filter);
-        View { profile: self, chosen, time_ns, measured: self.measured_of(filter), groups, tally }
+        let selects_outcomes = filter.0.iter().any(Predicate::selects_outcomes);
+        View { profile: self, chosen, time_ns, measured: self.measured_of(filter), groups, tally, selects_outcomes }
     }
 }
 
@@ -90,6 +93,11 @@ impl<'a> View<'a> {
             None => self.profile.span_ns(),
             Some(chosen) => Some((at(*chosen.first()?), at(*chosen.last()?))),
         }
+    }
+
+    /// Whether its accesses were selected by their outcome, so that they say nothing about the program's placement.
+    pub(crate) fn selects_outcomes(&self) -> bool {
+        self.selects_outcomes
     }
 
     /// Begin and end of the filter's time range, ns, within the trace: rates refer to it.

@@ -4,11 +4,11 @@ use crate::escape::escape_name;
 use crate::picture::DARK;
 use inferno::flamegraph::{self, Options, Palette, color::BasicPalette};
 use machine::{NodeId, Routes};
-use profile::{Access, CodeId, Profile, View};
+use profile::{Access, ChainId, CodeId, ObjectId, Profile, View};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 
-/// The cost of remote accesses by call chain: latency in excess of local memory's, times the accesses that each sample
+/// The cost of remote accesses by call chain, or by the code that allocated the memory where no access has a chain: latency in excess of local memory's, times the accesses that each sample
 /// stands for. If no latency is known, the number of accesses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RemoteCost {
@@ -16,6 +16,8 @@ pub struct RemoteCost {
     stacks: BTreeMap<String, f64>,
     /// Whether the cost is in ns.
     timed: bool,
+    /// Whether the chains are of allocations.
+    by_allocation: bool,
 }
 
 /// The flame graph could not be drawn.
@@ -28,24 +30,27 @@ impl RemoteCost {
     pub fn new(view: &View) -> Self {
         let timed = view.tally().timed_accesses > 0.0;
         let local = Local::new(view);
+        let profile = view.profile();
+        let chain_of = |chain: Option<ChainId>| chain.map_or(&[][..], |chain| profile.chain(chain));
         // Chains are few and accesses many, so accesses are summed by chain first.
-        let mut costs: HashMap<(Vec<CodeId>, CodeId), f64> = HashMap::new();
-        let mut by_chain = HashMap::new();
+        let by_allocation = view.accesses().all(|access| chain_of(access.chain).is_empty());
+        let mut by_frames: HashMap<(Frames, CodeId), f64> = HashMap::new();
         for access in view.accesses().filter(Access::is_remote) {
-            *by_chain.entry((access.chain, access.code)).or_insert(0.0) +=
+            let frames = if by_allocation { Frames::Object(access.object) } else { Frames::Chain(access.chain) };
+            *by_frames.entry((frames, access.code)).or_insert(0.0) +=
                 f64::from(access.weight) * if timed { local.excess_ns(&access) } else { 1.0 };
         }
-        let profile = view.profile();
-        for ((chain, code), cost) in by_chain {
-            let outwards = chain.map_or(&[][..], |chain| profile.chain(chain)).to_vec();
-            *costs.entry((outwards, code)).or_insert(0.0) += cost;
-        }
         let mut stacks = BTreeMap::new();
-        for ((outwards, code), cost) in costs {
-            let frames = outwards.iter().rev().chain([&code]).map(|code| frame(profile, *code));
-            *stacks.entry(frames.collect::<Vec<_>>().join(";")).or_insert(0.0) += cost;
+        for ((frames, code), cost) in by_frames {
+            let outwards = match frames {
+                Frames::Chain(chain) => names(profile, chain_of(chain)),
+                Frames::Object(object) => allocation(profile, object),
+            };
+            let stack =
+                outwards.into_iter().chain([frame(&profile.function_label(code))]).collect::<Vec<_>>().join(";");
+            *stacks.entry(stack).or_insert(0.0) += cost;
         }
-        Self { stacks, timed }
+        Self { stacks, timed, by_allocation }
     }
 
     /// Folded stacks, the input of flame graph tools: `main;work;load 1234`, one chain per line, in ns or in accesses.
@@ -85,7 +90,13 @@ impl RemoteCost {
         } else {
             "remote accesses: no source reports latencies"
         };
-        if empty { "no remote access cost anything".to_owned() } else { what.to_owned() }
+        match empty {
+            true => "no remote access cost anything".to_owned(),
+            false if self.by_allocation => {
+                format!("{what}; below the code that allocated the memory, as accesses have no call chains")
+            }
+            false => what.to_owned(),
+        }
     }
 }
 
@@ -119,8 +130,27 @@ impl Local {
     }
 }
 
+/// What accesses are summed by, besides the function that accesses.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Frames {
+    Chain(Option<ChainId>),
+    Object(ObjectId),
+}
+
+/// Names of a chain's functions, outermost first.
+fn names(profile: &Profile, chain: &[CodeId]) -> Vec<String> {
+    chain.iter().rev().map(|code| frame(&profile.function_label(*code))).collect()
+}
+
+/// The functions that allocated an object, outermost first; for others, what the object is.
+fn allocation(profile: &Profile, object: ObjectId) -> Vec<String> {
+    let allocated = profile.objects().get(object.0 as usize).map(|object| names(profile, profile.chain(object.site)));
+    let label = || profile.site_of(object).map_or_else(String::new, |site| profile.site_label(site));
+    allocated.filter(|names| !names.is_empty()).unwrap_or_else(|| vec![frame(&label())])
+}
+
 /// The name of a frame, without the separators of frames and lines.
-fn frame(profile: &Profile, code: CodeId) -> String {
-    let name = escape_name(&profile.function_label(code)).replace(';', ":");
+fn frame(name: &str) -> String {
+    let name = escape_name(name).replace(';', ":");
     if name.trim().is_empty() { "?".to_owned() } else { name }
 }

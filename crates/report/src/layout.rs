@@ -79,7 +79,7 @@ impl Layout {
 
     /// Wraps words; the first line begins with `first`, the others are indented by its width. Words that are longer
     /// than a line are broken. Control characters are replaced.
-    pub(crate) fn wrapped(self, first: &str, text: &str) -> String {
+    pub fn wrapped(self, first: &str, text: &str) -> String {
         let (first, text) = (plain(first), plain(text));
         let indent = columns::width(&first).min(self.width / 2);
         let room = self.width - indent;

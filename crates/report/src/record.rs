@@ -62,19 +62,20 @@ pub struct LabRecordReport<'a> {
     pub recording: Option<&'a RecordReport>,
 }
 
+/// A trace without a name is not mentioned.
 impl fmt::Display for RecordReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { samples, objects, processes, seconds, .. } = self;
         let many = |number: u64, what: &str| format!("{} {what}{}", count(number), if number == 1 { "" } else { "s" });
         let simulated = if self.simulated { " simulated" } else { "" };
+        let kept = format!(": {} ({})", self.trace, bytes(self.bytes));
         writeln!(
             f,
-            "nearside: recorded {} and {} of {} in {seconds:.3} s{simulated}: {} ({})",
+            "nearside: recorded {} and {} of {} in {seconds:.3} s{simulated}{}",
             many(*samples, "sample"),
             many(*objects, "object"),
             if *processes == 1 { "1 process".to_owned() } else { format!("{processes} processes") },
-            self.trace,
-            bytes(self.bytes)
+            if self.trace.is_empty() { "" } else { &kept }
         )?;
         if self.small_objects > 0 {
             writeln!(f, "  {}, counted by site", many(self.small_objects, "small object"))?;
@@ -87,6 +88,9 @@ impl fmt::Display for RecordReport {
         }
         for note in &self.notes {
             writeln!(f, "  note: {note}")?;
+        }
+        if *samples + *objects > 0 {
+            writeln!(f, "  next: nearside report {}", self.trace)?;
         }
         Ok(())
     }
@@ -117,10 +121,10 @@ mod tests {
         assert_eq!(
             said,
             "nearside: recorded 12.3 k samples and 1 object of 1 process in 0.250 s simulated: nearside-trace (123 kB)\n  \
-             samples: first-level misses\n"
+             samples: first-level misses\n  next: nearside report nearside-trace\n"
         );
         report.lost.push(RecordLoss { what: "samples".into(), count: 7 });
         report.notes.push("there are no objects".into());
-        assert!(report.to_string().ends_with("  lost: 7 samples\n  note: there are no objects\n"));
+        assert!(report.to_string().contains("  lost: 7 samples\n  note: there are no objects\n"));
     }
 }

@@ -33,7 +33,7 @@ pub enum ReadError {
         source: Box<toml::de::Error>,
     },
     /// The trace was written by an incompatible version.
-    #[error("{} is of format {found}, but this nearside reads format {FORMAT}: use the version that wrote it", path.display())]
+    #[error("{} is of format {found}, but this nearside reads format {FORMAT}: record again, or read it with the build that wrote it", path.display())]
     Format {
         /// The trace.
         path: PathBuf,

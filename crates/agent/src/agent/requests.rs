@@ -27,10 +27,14 @@ impl Agent {
         let most_bytes = self.options.budget_bytes_per_s.map(|budget| budget as f64 * self.options.round.as_secs_f64());
         for (pid, node) in self.placing.clone() {
             let respects_owner = self.options.settings.respect_owner;
-            let left = self.managed.get_mut(pid).map_or_else(Vec::new, |process| left(process, node, respects_owner));
-            let has_moved = !left.is_empty() && {
-                let bytes = most_bytes.map_or(u64::MAX, |bytes| bytes as u64);
-                self.carry_out_request(Action::MoveRanges { pid, node, ranges: left, bytes })? > 0
+            let Some(process) = self.managed.get_mut(pid) else {
+                self.placing.remove(&pid);
+                continue;
+            };
+            let (ranges, all_bytes) = left(process, node, respects_owner);
+            let has_moved = !ranges.is_empty() && {
+                let bytes = most_bytes.map_or(all_bytes, |bytes| all_bytes.min(bytes as u64));
+                self.carry_out_request(Action::MoveRanges { pid, node, ranges, bytes })? > 0
             };
             // What stays now, stays: it is shared, locked, or the node is full.
             if !has_moved || most_bytes.is_none() {
@@ -49,12 +53,15 @@ impl Agent {
     }
 }
 
-/// Mappings of a process with pages on other nodes.
-fn left(process: &mut ManagedProcess, node: NodeId, respects_owner: bool) -> Vec<AddressRange> {
-    let ranges = process.mappings.read_or_last(&process.process);
-    let is_elsewhere = |range: &&placement::Range| {
-        let is_free = range.memory_policy.is_none() || !respects_owner;
-        is_free && range.bytes.iter().any(|of| of.node != node && of.bytes > 0)
-    };
-    ranges.iter().filter(is_elsewhere).map(|range| AddressRange { start: range.start, end: range.end }).collect()
+/// Mappings of a process with pages on other nodes, and the bytes of these.
+fn left(process: &mut ManagedProcess, node: NodeId, respects_owner: bool) -> (Vec<AddressRange>, u64) {
+    let (mut ranges, mut all_bytes) = (Vec::new(), 0);
+    for range in process.mappings.read_or_last(&process.process) {
+        let elsewhere = range.bytes.iter().filter(|of| of.node != node).map(|of| of.bytes).sum::<u64>();
+        if elsewhere > 0 && (range.memory_policy.is_none() || !respects_owner) {
+            ranges.push(AddressRange { start: range.start, end: range.end });
+            all_bytes += elsewhere;
+        }
+    }
+    (ranges, all_bytes)
 }

@@ -34,7 +34,7 @@ impl Agent {
         self.move_requested()?;
         let helped = self.actor.take_helped();
         self.ledger.work_time().add_moving(decided_ns, helped);
-        self.ledger.update_status(&observation, &decision, &self.managed, self.observer.lost());
+        self.ledger.update_status(&observation, &decision, (&self.managed, self.policy.costs()), self.observer.lost());
         self.ledger.write(|| LogLine::Round { observation: Box::new(observation), decision })?;
         if !self.options.dry_run {
             self.policy.learn(&outcome);

@@ -18,6 +18,21 @@ pub enum CgroupError {
          has none, or version 1 only"
     )]
     NotMounted,
+    /// Groups of version 2 cannot have this controller, usually because version 1 has it.
+    #[error(
+        "control groups of version 2 cannot have the {controller} controller: {}/cgroup.controllers has {}; if version 1 \
+         has it, start the kernel with systemd.unified_cgroup_hierarchy=1 or cgroup_no_v1=all",
+        folder.display(),
+        if has.is_empty() { "none" } else { has }
+    )]
+    NoController {
+        /// The directory of the topmost group.
+        folder: PathBuf,
+        /// The controller.
+        controller: String,
+        /// The controllers that it has.
+        has: String,
+    },
     /// The process cannot be inspected.
     #[error(transparent)]
     Process(#[from] ProcessError),
@@ -84,6 +99,17 @@ impl Cgroups {
     /// The directory of the topmost mounted group.
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// Checks that groups can have a controller. Needs no privileges.
+    pub fn requires(&self, controller: &str) -> Result<(), CgroupError> {
+        let has =
+            parsed(&self.folder.join("cgroup.controllers"), |text| Ok::<_, MalformedLine>(text.trim().to_owned()))?;
+        let has = has.unwrap_or_default();
+        if has.split_whitespace().any(|name| name == controller) {
+            return Ok(());
+        }
+        Err(CgroupError::NoController { folder: self.folder.clone(), controller: controller.to_owned(), has })
     }
 
     /// The group of a process, as a path from the topmost mounted group, which is `/`. A group outside of it, or
@@ -243,7 +269,14 @@ mod tests {
         root.put(&format!("{unified}/top/cpuset.cpus.effective"), "0-3\n");
         root.put(&format!("{unified}/top/cpuset.mems.effective"), "1\n");
         root.put(&format!("{unified}/top/leaf/memory.numa_stat"), "anon N0=8192 N3=0\nfile N0=4096 N3=1\n");
+        root.put(&format!("{unified}/cgroup.controllers"), "cpuset hugetlb\n");
         let cgroups = Cgroups::find_in(root.path()).unwrap();
+        assert!(cgroups.requires("cpuset").is_ok());
+        let refused = cgroups.requires("cpu").unwrap_err().to_string();
+        assert!(
+            refused.contains("cannot have the cpu controller: ") && refused.contains("has cpuset hugetlb;"),
+            "{refused}"
+        );
         let process = Process::open_in(&root.path().join("proc"), Pid(7)).unwrap();
         let cgroup = cgroups.of(&process).unwrap();
         let set = cgroups.effective_cpuset(&cgroup).unwrap().unwrap();

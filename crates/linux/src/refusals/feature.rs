@@ -259,6 +259,7 @@ fn controller(name: &str, of_group: impl Fn(&Cgroups, &str) -> Result<bool, Cgro
     if of_group(&cgroups, &group).map_err(told)? {
         return Ok(());
     }
+    cgroups.requires(name).map_err(told)?;
     Err(with_remedy(
         Cause::Other(format!("control group {group} has no {name} controller")),
         format!("to have one: echo +{name} | sudo tee {}/cgroup.subtree_control", cgroups.folder().display()),

@@ -40,7 +40,7 @@ fn what_is_written_is_read_back() {
 #[test]
 fn a_file_that_cannot_be_read_is_named() {
     let error = machine::chain(&Machine::load(Path::new("/nowhere/my.toml")).unwrap_err());
-    assert!(error.starts_with("cannot read the machine file /nowhere/my.toml: No such file"), "{error}");
+    assert!(error.starts_with("cannot read the machine file /nowhere/my.toml: there is no such file"), "{error}");
 }
 
 /// Each replaces a part of the example: the old text, the new text, and the mistakes, each as `field: part of the

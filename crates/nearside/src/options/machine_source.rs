@@ -3,10 +3,17 @@
 use crate::options::policy::note;
 use machine::acpi::AcpiError;
 use machine::{
-    Archive, HwlocError, Machine, MachineError, PciDevice, SyntheticError, SysfsError, bounded, is_synthetic, presets,
+    Archive, HwlocError, Machine, MachineError, Mistake, PciDevice, SyntheticError, SysfsError, bounded, did_you_mean,
+    is_synthetic, presets,
 };
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+
+/// Files of a trace: what it says of itself, and its machine.
+const TRACE: &str = "trace.toml";
+const MACHINE: &str = "machine.toml";
+/// How the files of perf begin (its `PERF_MAGIC2`).
+const PERF_DATA: &[u8] = b"PERFILE2";
 
 /// Why no machine could be read.
 #[derive(Debug, thiserror::Error)]
@@ -58,10 +65,32 @@ pub enum SourceError {
         .0.display()
     )]
     Binary(PathBuf),
+    /// A trace, which has a machine's description.
+    #[error(
+        "{path} is a trace: `nearside report {path}` shows it, and `nearside topology --from {path}/{machine}` its machine",
+        path = .0.display(), machine = MACHINE
+    )]
+    Trace(PathBuf),
+    /// A recording of perf, which has none.
+    #[error(
+        "{path} is a recording of perf: `nearside report {path}` shows it; it names nodes and CPUs, but describes no machine",
+        path = .0.display()
+    )]
+    PerfData(PathBuf),
+    /// A text of another kind.
+    #[error("{} is neither a machine file (TOML) nor hwloc XML: line {line}: {why}", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// The line that is not TOML, counted from 1.
+        line: usize,
+        /// What is wrong with it.
+        why: String,
+    },
     /// The text names no machine.
     #[error(
-        "`{text}` names no machine: it is no file, no folder and no preset{}; the presets are {}",
-        nearest.map(|nearest| format!(", did you mean `{nearest}`?")).unwrap_or_default(), all.join(", ")
+        "`{text}` names no machine: it is no file, no folder and no preset{}{}",
+        did_you_mean(*.nearest), presets::list(all)
     )]
     Unknown {
         /// The name or path given.
@@ -124,6 +153,8 @@ fn from_folder(folder: &Path) -> Result<Machine, SourceError> {
         Ok(with_notes(Machine::from_saved_sysfs(&saved)?))
     } else if folder.join("SRAT").exists() {
         Machine::from_acpi_dir(folder).map_err(|source| SourceError::Acpi { folder: folder.to_owned(), source })
+    } else if folder.join(TRACE).exists() {
+        Err(SourceError::Trace(folder.to_owned()))
     } else {
         Err(SourceError::Folder(folder.to_owned()))
     }
@@ -143,6 +174,9 @@ fn from_file(path: &Path) -> Result<Machine, SourceError> {
     if Archive::is_one(&bytes) {
         return Ok(with_notes(Machine::from_archive(&bytes, path)?));
     }
+    if bytes.starts_with(PERF_DATA) {
+        return Err(SourceError::PerfData(path.to_owned()));
+    }
     let text = String::from_utf8(bytes).map_err(|_| SourceError::Binary(path.to_owned()))?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     if text.contains('\0') {
@@ -153,6 +187,14 @@ fn from_file(path: &Path) -> Result<Machine, SourceError> {
         let read = Machine::from_saved_hwloc_xml(text);
         read.map(with_notes).map_err(|source| SourceError::Hwloc { path: path.to_owned(), source })
     } else {
-        Ok(Machine::from_toml(text, path)?)
+        let is_named_toml = path.extension().is_some_and(|extension| extension == "toml");
+        let is_no_toml = |mistake: &Mistake| mistake.field.is_empty();
+        Machine::from_toml(text, path).map_err(|error| match error {
+            MachineError::Mistakes(mistakes) if !is_named_toml && mistakes.iter().any(is_no_toml) => {
+                let Mistake { file, line, rule, .. } = mistakes[0].clone();
+                SourceError::Foreign { path: file, line, why: rule }
+            }
+            error => error.into(),
+        })
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod candidates;
 pub mod heap;
+pub mod help_text;
 pub mod loaded_first;
 pub mod machine_source;
 pub mod places;

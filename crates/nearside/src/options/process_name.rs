@@ -8,9 +8,14 @@ const LONGEST_NAME: usize = 15;
 /// Most numbers in a message.
 const MOST_LISTED: usize = 10;
 
+/// Why a text names no process.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NoProcess(String);
+
 /// The number of a running process, from the number or from a name that only one process has.
-pub fn process(text: &str) -> Result<u32, String> {
-    in_proc(text, Path::new("/proc"))
+pub fn process(text: &str) -> Result<u32, NoProcess> {
+    in_proc(text, Path::new("/proc")).map_err(NoProcess)
 }
 
 fn in_proc(text: &str, proc: &Path) -> Result<u32, String> {

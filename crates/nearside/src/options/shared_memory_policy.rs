@@ -135,7 +135,8 @@ impl SharedMemoryOptions {
         let (range, name) = match (&self.shm, &self.file) {
             (Some(file), _) => {
                 let key = SegmentKey { file, id: self.shmid, huge };
-                let name = format!("the segment of {} and {}", file.display(), self.shmid);
+                let name =
+                    format!("the segment with the key of {} (--shm) and id {} (--shmid)", file.display(), self.shmid);
                 (SharedRange::of_segment(&key, offset, self.length, self.shmmode), name)
             }
             (None, Some(file)) => {

@@ -59,8 +59,10 @@ impl System {
 
     /// A process by number or, on this system, by a name that only one process has.
     pub fn named(&self, text: &str) -> Result<Pid, Box<dyn Error>> {
-        let found = if self.is_live() { process(text) } else { text.parse().map_err(|_| NO_NAMES.to_owned()) };
-        found.map(Pid).map_err(UsageError::boxed)
+        if self.is_live() {
+            return process(text).map(Pid).map_err(UsageError::boxed);
+        }
+        text.parse().map(Pid).map_err(|_| UsageError::boxed(NO_NAMES))
     }
 
     /// Opens one of its processes that has memory.

@@ -211,7 +211,15 @@ impl FilterOptions {
         }
         let missing = self.named(&known).into_iter().find(|named| !profiles.iter().any(|profile| named.is_in(profile)));
         let who = if profiles.len() == 1 { "the trace has no" } else { "neither trace has a" };
-        missing.map_or(Ok(()), |named| Err(UsageError::boxed(format!("{who} {named}"))))
+        missing.map_or(Ok(()), |named| Err(UsageError::boxed(format!("{who} {named}"))))?;
+        let lengths_ns = profiles.iter().filter_map(|profile| profile.span_ns()).map(|(first, last)| last - first);
+        match (self.time, lengths_ns.max()) {
+            (Some((from, _)), Some(longest_ns)) if from * 1e9 > longest_ns as f64 => Err(UsageError::boxed(format!(
+                "--time {from}-: all accesses are within {} s after the first one",
+                longest_ns as f64 / 1e9
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// Everything that the options name, one by one.

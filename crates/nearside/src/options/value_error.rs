@@ -6,19 +6,21 @@ use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
 
 /// The same error, with the reason in words if it is that a number could not be read.
 pub fn in_words(error: Error) -> Error {
-    let reason = std::error::Error::source(&error).and_then(reason);
-    let Some(reason) = reason.filter(|_| error.kind() == ErrorKind::ValueValidation) else { return error };
     let context = |kind| error.get(kind).map_or_else(String::new, ToString::to_string);
     let (value, option) = (context(ContextKind::InvalidValue), context(ContextKind::InvalidArg));
+    let reason = std::error::Error::source(&error).and_then(|why| reason(why, &value));
+    let Some(reason) = reason.filter(|_| error.kind() == ErrorKind::ValueValidation) else { return error };
     let message = format!("invalid value '{value}' for '{option}': {reason}\n\nFor more information, try '--help'.\n");
     Error::raw(ErrorKind::ValueValidation, message)
 }
 
-fn reason(why: &(dyn std::error::Error + 'static)) -> Option<String> {
+fn reason(why: &(dyn std::error::Error + 'static), value: &str) -> Option<String> {
     if let Some(error) = why.downcast_ref::<ParseIntError>() {
         return Some(match error.kind() {
             IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "the number is too large".to_owned(),
-            _ => "expected a whole number, 0 or more".to_owned(),
+            // The least value is not known here, as the option's range was not tried.
+            _ if value.parse::<i128>().is_ok() => "the number must not be negative".to_owned(),
+            _ => "expected a whole number".to_owned(),
         });
     }
     if why.is::<ParseFloatError>() {
@@ -87,6 +89,7 @@ mod tests {
             in_words(error).to_string().lines().next().unwrap_or_default().to_owned()
         };
         assert_eq!(message("--top=0"), "error: invalid value '0' for '--top <N>': must be at least 1");
-        assert_eq!(message("--top=x"), "error: invalid value 'x' for '--top <N>': expected a whole number, 0 or more");
+        assert_eq!(message("--top=x"), "error: invalid value 'x' for '--top <N>': expected a whole number");
+        assert!(message("--top=-1").contains("must not be negative") || message("--top=-1").contains("at least 1"));
     }
 }

@@ -20,16 +20,34 @@ pub struct OutputError {
     source: io::Error,
 }
 
+impl OutputError {
+    /// Where the folder of the file is missing, says so: the system's answer is that of a missing file.
+    fn of_file(path: &Path, source: io::Error) -> Self {
+        let folder = folder_of(path);
+        let is_missing = source.kind() == ErrorKind::NotFound && !folder.exists();
+        let missing = || {
+            let folder = folder.display();
+            io::Error::new(ErrorKind::NotFound, format!("there is no folder {folder}: mkdir -p {folder} makes it"))
+        };
+        Self { path: Some(path.to_owned()), source: if is_missing { missing() } else { source } }
+    }
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 /// Fails if a file could not be written at the end, before work begins whose result would be lost; `-` is standard
 /// output. Creates nothing.
 pub fn check(file: &Path) -> Result<(), OutputError> {
-    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let checked = match File::options().append(true).open(file) {
         _ if file == Path::new("-") => Ok(()),
-        Err(error) if error.kind() == ErrorKind::NotFound => access(folder, Access::WRITE_OK).map_err(Into::into),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            access(folder_of(file), Access::WRITE_OK).map_err(Into::into)
+        }
         opened => opened.map(drop),
     };
-    checked.map_err(|source| OutputError { path: Some(file.to_owned()), source })
+    checked.map_err(|source| OutputError::of_file(file, source))
 }
 
 /// Writes the final text to a file for its owner only, or to standard output if it is `-`.
@@ -42,12 +60,11 @@ pub fn replace(
     path: &Path,
     contents: impl FnOnce(&mut (dyn Write + Send)) -> io::Result<()>,
 ) -> Result<(), OutputError> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let written = tempfile::NamedTempFile::new_in(folder).and_then(|mut file| {
+    let written = tempfile::NamedTempFile::new_in(folder_of(path)).and_then(|mut file| {
         contents(file.as_file_mut())?;
         Ok(file.persist(path)?)
     });
-    written.map(drop).map_err(|source| OutputError { path: Some(path.to_owned()), source })
+    written.map(drop).map_err(|source| OutputError::of_file(path, source))
 }
 
 /// The mode of a new file that other users may read, less the umask: nothing about processes is in it, but root's agent
@@ -67,7 +84,7 @@ pub fn write_private(text: &str, file: Option<&Path>) -> Result<(), OutputError>
 fn write_into(text: &str, file: Option<&Path>, create: fn(&Path) -> io::Result<File>) -> Result<(), OutputError> {
     let Some(path) = file else { return write_more(text).map(|_| ()) };
     let written = create(path).and_then(|mut file| file.write_all(text.as_bytes()));
-    written.map_err(|source| OutputError { path: Some(path.to_owned()), source })
+    written.map_err(|source| OutputError::of_file(path, source))
 }
 
 /// Writes a text to standard output. Returns whether the reader is still there.

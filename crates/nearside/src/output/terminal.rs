@@ -36,6 +36,8 @@ enum Color {
 const PAGER: &str = "less";
 /// What less does if LESS is not set, as for git: end if the text fits, show colours, leave the text on the screen.
 const LESS: &str = "FRX";
+/// The widest help, in columns: clap's default.
+const MOST_HELP: usize = 100;
 /// The exit codes of a shell that cannot start a program.
 const NOT_STARTED: [i32; 2] = [126, 127];
 
@@ -93,6 +95,13 @@ impl Terminal {
         let _ = child.stdin.take().map(|mut stdin| stdin.write_all(text.as_bytes()));
         child.wait().is_ok_and(|status| status.code().is_none_or(|code| !NOT_STARTED.contains(&code)))
     }
+}
+
+/// Columns of `--help`.
+pub fn help_width() -> usize {
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok().filter(|size| size.ws_col > 0);
+    let columns = || is_set("COLUMNS")?.to_str()?.parse().ok();
+    size.map(|size| size.ws_col.into()).or_else(columns).map_or(MOST_HELP, |width: usize| width.min(MOST_HELP))
 }
 
 fn is_set(name: &str) -> Option<OsString> {

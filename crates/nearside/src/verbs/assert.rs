@@ -21,6 +21,7 @@ use std::process::ExitCode;
 /// trace is removed afterwards, unless --output names a folder. If the command itself fails, its exit code is returned
 /// and nothing is compared. Reading a trace needs no privileges; recording needs those of nearside record.
 #[derive(Debug, Args)]
+#[command(override_usage = "nearside assert [OPTIONS] LIMITS [TRACE] [-- <CMD>...]")]
 #[command(after_help = "\
 Examples:
   nearside assert --local 95% trace
@@ -49,8 +50,7 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
 
-    /// Write a `JUnit` file, with a test case for each limit
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help = "Write a JUnit file, with a test case for each limit")]
     junit: Option<PathBuf>,
 
     #[command(flatten)]
@@ -120,7 +120,8 @@ fn record_and_compare(arguments: &Arguments, command: &[OsString], terminal: Ter
     }
     let unnamed = tempfile::tempdir()?;
     let trace = arguments.record.output.clone().unwrap_or_else(|| unnamed.path().join("trace"));
-    let options = RecordOptions { output: Some(trace.clone()), ..arguments.record.clone() };
+    let scratch = arguments.record.output.is_none();
+    let options = RecordOptions { output: Some(trace.clone()), scratch, ..arguments.record.clone() };
     match record::record_program(&record::Arguments::new(options, command.to_vec()))? {
         0 => compare(arguments, &trace, terminal),
         status => Ok(status),

@@ -2,6 +2,7 @@
 
 use crate::interrupt::interrupted;
 use crate::options::places::{Cpus, Nodes, Places};
+use crate::options::policy::note;
 use crate::options::process_name::process;
 use crate::output;
 use crate::output::json;
@@ -150,6 +151,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let report = BindReport { pid: pid.0, name: status.name, threads };
     show(arguments, &report)?;
     if arguments.follow {
+        note(&format!(
+            "following process {pid} until it ends; Ctrl-C stops that, and leaves threads and pages where they are"
+        ));
         let watch = Watch { process: &process, arguments, interrupted: &interrupted };
         watch.run(&mut follower, &cpus, given_up, state)?;
     }

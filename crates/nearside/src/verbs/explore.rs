@@ -153,8 +153,10 @@ impl FromStr for Shard {
 const CONTRADICTED: u8 = 3;
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
-    let campaign =
-        Campaign::load(&arguments.file, model::VERSION).map_err(|error| UsageError::boxed(machine::chain(&error)))?;
+    let campaign = Campaign::load(&arguments.file, model::VERSION).map_err(|error| {
+        let more = if arguments.file.exists() { "" } else { ": check its path; docs/explore.md says how to write one" };
+        UsageError::boxed(machine::chain(&error) + more)
+    })?;
     let cells = arguments.chosen(&campaign)?;
     let into = arguments.into.clone().unwrap_or_else(|| arguments.file.with_extension("results"));
     if arguments.files().filter(|file| file.as_path() == Path::new("-")).count() > 1 {

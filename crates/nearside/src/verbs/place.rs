@@ -21,7 +21,7 @@ use clap_complete::ArgValueCompleter;
 use linux::{ChildSetup, Pid, Process};
 use machine::{Machine, NodeSet, chain, size};
 use observe::{Followed, Target};
-use placement::{Lesson, MemoryPlacement, POLICIES, Policy, PolicyName, Settings};
+use placement::{Lesson, MemoryPlacement, POLICIES, Policy, PolicyName, Settings, policy_list};
 use report::PlaceText;
 use rustix::process::geteuid;
 use std::collections::BTreeSet;
@@ -64,7 +64,7 @@ const USAGE: &str = "nearside place [OPTIONS] -- <CMD>...
 #[allow(clippy::struct_excessive_bools, reason = "switches of their own, each")]
 pub struct Arguments {
     /// The policy: see below
-    #[arg(long, short, value_name = "POLICY", default_value = "carrefour", add = ArgValueCompleter::new(candidates::policies))]
+    #[arg(long, short, value_name = "POLICY", default_value = "predict", add = ArgValueCompleter::new(candidates::policies))]
     policy: String,
 
     /// The policy for memory, if --policy is one for threads: `--policy balanced --memory local` is balanced+local
@@ -155,13 +155,13 @@ enum KernelBalancing {
 }
 
 fn help() -> String {
-    let width = POLICIES.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    let policies = POLICIES.map(|(name, what)| format!("  {name:width$}  {what}\n")).concat();
+    let policies = policy_list(&POLICIES);
     format!(
         "\
 Policies:
 {policies}
-carrefour, auto, auto-threads and thread-clustering need observed accesses: by the processor (AMD's IBS, Intel's PEBS, Arm's SPE), by the lab's \
+
+predict, carrefour, auto, auto-threads and thread-clustering need observed accesses: by the processor (AMD's IBS, Intel's PEBS, Arm's SPE), by the lab's \
 virtual PMU, or by hint faults while NUMA balancing is on. The others decide when processes and threads start.
 
 Privileges: none for your own programs, if `kernel.perf_event_paranoid` allows observing them (2 or less); splitting huge \

@@ -5,9 +5,10 @@ use crate::options::usage_error::UsageError;
 use crate::output;
 use crate::output::json;
 use clap::Args;
-use machine::bounded;
+use machine::{bounded, system_words};
 use placement::{Again, LogLine, PolicyName, Replay, Start, Step};
 use report::{ReplayDifference, ReplayReport};
+use rustix::io::Errno;
 use std::error::Error;
 use std::io::BufReader;
 use std::path::PathBuf;
@@ -53,7 +54,15 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
 
 fn replay(arguments: &Arguments, policy: Option<PolicyName>) -> Result<ReplayReport, Box<dyn Error>> {
     let path = arguments.log.display();
-    let file = bounded::open(&arguments.log).map_err(|error| format!("cannot read {path}: {error}"))?;
+    let failed = |error: std::io::Error| {
+        let why = system_words(&error);
+        format!("cannot read the decision log {path}: {why}; `nearside place --log FILE -- COMMAND` writes one")
+    };
+    let file = bounded::open(&arguments.log).map_err(failed)?;
+    // Folders can be opened, and fail as their first line is read.
+    if file.metadata().is_ok_and(|metadata| metadata.is_dir()) {
+        return Err(failed(Errno::ISDIR.into()).into());
+    }
     let mut reader = BufReader::new(file);
     // A line has as many pages and threads as a round considers.
     let next = || bounded::line(&mut reader, bounded::MOST_BYTES).transpose();

@@ -10,7 +10,7 @@ use crate::verbs::steady;
 use clap::{Args, ValueEnum};
 use linux::{
     Attempt, Cgroups, MemoryMode, Switch, SystemState, Tid, affinity, allowed_memory_nodes, diagnose,
-    forbid_huge_pages, memory_policy, next_interleave_node, set_affinity, set_memory_policy,
+    forbid_huge_pages, memory_policy, next_interleave_node, set_affinity, set_memory_policy, why_not_started,
 };
 use machine::CpuSet;
 use report::{HardwareReport, PolicyReport};
@@ -215,7 +215,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         return steady::run(command);
     }
     let error = command.exec();
-    Err(format!("cannot start {}: {error}", Path::new(program).display()).into())
+    Err(format!("cannot start {}: {}", Path::new(program).display(), why_not_started(program, &error)).into())
 }
 
 /// Joins a control group, and creates it first if missing.

@@ -6,7 +6,7 @@ use crate::options::policy::note;
 use crate::verbs::reserve::{code, wait};
 use agent::Journal;
 use agent::journal::{self, OwnSwitch};
-use linux::{MemoryMode, MemoryPolicy};
+use linux::{MemoryMode, MemoryPolicy, why_not_started};
 use machine::{CpuSet, NodeSet, chain};
 use std::error::Error;
 use std::process::{Command, ExitCode};
@@ -41,7 +41,10 @@ pub fn run(mut command: Command) -> Result<ExitCode, Box<dyn Error>> {
     let to_end = asked_to_end()?;
     let journal = without_balancing()?;
     let child = command.spawn();
-    let child = child.map_err(|error| format!("cannot start {}: {error}", command.get_program().to_string_lossy()))?;
+    let child = child.map_err(|error| {
+        let program = command.get_program();
+        format!("cannot start {}: {}", program.display(), why_not_started(program, &error))
+    })?;
     let status = wait(child, || false, || to_end.swap(false, Ordering::Relaxed), journal)?;
     Ok(code(status))
 }

@@ -19,7 +19,7 @@ const PROGRAMS: [&[&str]; 3] = [&["python3", "-c", PYTHON], &["perl", "-e", PERL
 fn nearside() -> Command {
     let nearside = assert_cmd::cargo::cargo_bin("nearside");
     let library = nearside.with_file_name("libnearside_heap.so");
-    assert!(library.exists(), "{} is missing: run `cargo build --release --workspace` first", library.display());
+    assert!(library.exists(), "{} is missing: run `cargo build --profile ci --workspace` first", library.display());
     Command::new(nearside)
 }
 

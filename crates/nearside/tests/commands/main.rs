@@ -19,6 +19,7 @@ mod json;
 mod manual;
 mod measure;
 mod memory;
+mod mistakes;
 mod packages;
 mod peaks;
 #[path = "../../../trace/tests/perf_file/mod.rs"]

@@ -5,6 +5,8 @@ use assert_cmd::Command;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use tempfile::TempDir;
 
 #[test]
 fn man_pages_and_completions_are_of_the_command_itself() {
@@ -13,12 +15,116 @@ fn man_pages_and_completions_are_of_the_command_itself() {
     let text = |path: &str| fs::read_to_string(share.path().join(path)).unwrap_or_else(|why| panic!("{path}: {why}"));
     // hyphens are escaped in roff
     assert!(text("man/man1/nearside-lab-run.1").contains(r"\-\-machine"));
-    assert!(text("man/man1/nearside.1").contains(r"nearside\-topology(1)"));
+    assert!(text("man/man1/nearside.1").contains(r"\fBnearside\-topology\fR(1)"));
     let asks = |path: &str| text(path).contains("NEARSIDE_COMPLETE");
     assert!(asks("bash-completion/completions/nearside") && asks("fish/vendor_completions.d/nearside.fish"));
     assert!(text("zsh/site-functions/_nearside").starts_with("#compdef nearside"));
     // Hidden commands have no page.
     assert!(!share.path().join("man/man1/nearside-manual.1").exists());
+}
+
+/// A folder with all pages, and their paths.
+fn pages() -> (TempDir, Vec<PathBuf>) {
+    let share = tempfile::tempdir().unwrap();
+    Command::cargo_bin("nearside").unwrap().arg("manual").arg(share.path()).assert().success();
+    let folders = ["man/man1", "man/man5"].map(|folder| fs::read_dir(share.path().join(folder)).unwrap());
+    let pages = folders.into_iter().flatten().map(|entry| entry.unwrap().path()).collect();
+    (share, pages)
+}
+
+/// A page as text of 78 columns, and what the formatter complains about.
+fn formatted(page: &Path) -> Option<(String, String)> {
+    let mut command = std::process::Command::new("groff");
+    command.args(["-man", "-ww", "-t", "-K", "utf8", "-T", "utf8", "-rLL=78n", "-P-cbou"]).arg(page);
+    let output = command.stdin(Stdio::null()).output().ok()?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Some((text(&output.stdout), text(&output.stderr)))
+}
+
+/// The lines of a section of a page, without those that are empty.
+fn section<'a>(text: &'a str, heading: &str) -> Vec<&'a str> {
+    let lines = text.lines().skip_while(|line| *line != heading).skip(1);
+    lines.take_while(|line| line.is_empty() || line.starts_with(' ')).filter(|line| !line.is_empty()).collect()
+}
+
+#[test]
+fn pages_are_read_without_a_warning_and_have_all_their_parts() {
+    let (_share, pages) = pages();
+    assert!(pages.len() > 50, "{pages:?}");
+    let version = format!("nearside {}", env!("CARGO_PKG_VERSION"));
+    for page in &pages {
+        let Some((text, complaints)) = formatted(page) else {
+            return test_tools::skipped("groff, which formats manual pages, is not installed");
+        };
+        let name = page.display();
+        assert_eq!(complaints, "", "{name}");
+        let footer = text.trim_end().lines().last().unwrap();
+        assert!(footer.starts_with(&version), "{name}: {footer}");
+        assert!(!text.contains("EXTRA") && !text.contains('`'), "{name}");
+        for heading in ["NAME", "SYNOPSIS", "DESCRIPTION", "SEE ALSO"] {
+            assert!(!section(&text, heading).is_empty(), "{name} has no {heading}");
+        }
+    }
+}
+
+#[test]
+fn examples_and_tables_of_pages_are_as_the_help_has_them() {
+    let (share, _) = pages();
+    let Some((compare, _)) = formatted(&share.path().join("man/man1/nearside-compare.1")) else {
+        return test_tools::skipped("groff, which formats manual pages, is not installed");
+    };
+    let (nearside, _) = formatted(&share.path().join("man/man1/nearside.1")).unwrap();
+    let (place, _) = formatted(&share.path().join("man/man1/nearside-place.1")).unwrap();
+    let (agent, _) = formatted(&share.path().join("man/man1/nearside-agent.1")).unwrap();
+    let example = "nearside compare --policies first-touch,interleave,oracle -- ./program";
+    assert!(section(&compare, "EXAMPLES").iter().any(|line| line.trim() == example), "{compare}");
+    let policies = section(&compare, "POLICIES");
+    let first = policies.iter().position(|line| line.trim() == "first-touch").unwrap();
+    assert!(policies[first + 1].trim().starts_with("memory on the node of the CPU"), "{policies:?}");
+    assert!(section(&compare, "SYNOPSIS").concat().contains("[-p|--policies POLICY,…]"), "{compare}");
+    assert!(section(&compare, "SEE ALSO").concat().contains("nearside-place(1)"), "{compare}");
+    let status = section(&nearside, "EXIT STATUS");
+    assert!(status.iter().any(|line| line.trim() == "2      the command line is wrong"), "{status:?}");
+    assert!(status.iter().any(|line| line.trim().starts_with("Commands that start programs")), "{status:?}");
+    assert!(section(&nearside, "FILES").concat().contains("~/.config/nearside/config.toml"), "{nearside}");
+    assert!(section(&place, "PRIVILEGES").concat().contains("None for your own programs"), "{place}");
+    assert!(section(&agent, "SEE ALSO").concat().contains("nearside.toml(5)"), "{agent}");
+}
+
+/// The keys, and the tables, of the configuration that is installed.
+#[test]
+fn the_page_of_the_configuration_has_each_key() {
+    let (share, _) = pages();
+    let Some((text, _)) = formatted(&share.path().join("man/man5/nearside.toml.5")) else {
+        return test_tools::skipped("groff, which formats manual pages, is not installed");
+    };
+    let file = include_str!("../../../../packaging/nearside.toml");
+    let settings = file.lines().filter(|line| !line.starts_with("# ") && !line.is_empty());
+    let mut count = 0;
+    for setting in settings.map(|line| line.trim_start_matches('#')) {
+        count += 1;
+        assert!(text.lines().any(|line| line.trim() == setting), "{setting} is not in:\n{text}");
+    }
+    assert!(count > 30, "{count}");
+    assert!(text.contains("imbalance_min = 0.35") && text.contains("Interleaving is enabled above"), "{text}");
+}
+
+/// Continuation lines of tables stand below their column.
+#[test]
+fn help_has_hanging_indents() {
+    let mut command = Command::cargo_bin("nearside").unwrap();
+    let assert = command.args(["place", "--help"]).env("COLUMNS", "80").assert().success();
+    let text = String::from_utf8_lossy(&assert.get_output().stdout).into_owned();
+    let lines: Vec<&str> =
+        text.lines().skip_while(|line| *line != "Policies:").skip(1).take_while(|line| !line.is_empty()).collect();
+    assert!(lines.len() > placement::POLICIES.len(), "no line is wrapped: {lines:?}");
+    for line in lines {
+        let column = 2 + 28 + 1;
+        assert!(
+            line.chars().count() <= 80 && (!line.starts_with("    ") || line.starts_with(&" ".repeat(column - 2))),
+            "{line:?}"
+        );
+    }
 }
 
 #[test]
@@ -75,7 +181,13 @@ fn everything_is_installed_and_uninstalled_and_a_changed_configuration_stays() {
     }
     let package = fs::read_to_string(below("packaged/opt/near/lib/pkgconfig/nearside.pc")).unwrap();
     assert!(package.starts_with("prefix=/opt/near\n") && package.contains("\nVersion: 0."), "{package}");
-    for name in ["lib/libnearside.so", "lib/libnearside.so.1", "lib/libnearside.a", "share/man/man3/libnearside.3"] {
+    for name in [
+        "lib/libnearside.so",
+        "lib/libnearside.so.1",
+        "lib/libnearside.a",
+        "share/man/man3/libnearside.3",
+        "share/man/man5/nearside.toml.5",
+    ] {
         assert!(below("packaged/opt/near").join(name).exists(), "{name}");
     }
     let installed = Command::new(below("packaged/opt/near/bin/nearside")).arg("--version").assert().success();
@@ -131,9 +243,10 @@ fn the_package_installs_runs_and_leaves_nothing() {
     }
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
-    let built = assert_cmd::cargo::cargo_bin("nearside").parent().unwrap().parent().unwrap().to_owned();
+    let built = assert_cmd::cargo::cargo_bin("nearside").parent().unwrap().to_owned();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/deb");
-    let made = Command::new(script).arg(built).assert().success();
+    let made =
+        Command::new(script).args([built.parent().unwrap(), Path::new(built.file_name().unwrap())]).assert().success();
     let package = String::from_utf8(made.get_output().stdout.clone()).unwrap();
     fs::create_dir_all(root.join("var/lib/dpkg/updates")).unwrap();
     fs::create_dir_all(root.join("var/lib/dpkg/info")).unwrap();

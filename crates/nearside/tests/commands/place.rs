@@ -203,5 +203,5 @@ fn a_log_is_decided_again() {
     assert!(error(&["replay", path], 1).contains("is empty"));
     fs::File::create(&log).unwrap().set_len(300 << 20).unwrap();
     assert!(error(&["replay", path], 1).contains("it is longer than 128 MiB"));
-    assert!(error(&["replay", "/nowhere/log"], 1).contains("cannot read /nowhere/log"));
+    assert!(error(&["replay", "/nowhere/log"], 1).contains("cannot read the decision log /nowhere/log"));
 }

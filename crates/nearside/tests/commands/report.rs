@@ -340,7 +340,7 @@ fn what_is_no_trace_is_named() {
     let path = |name: &str| folder.path().join(name).display().to_string();
     fs::write(path("text"), "not a trace").unwrap();
     fs::write(path("nothing"), "").unwrap();
-    refused(&["report", &path("missing")], 1, "No such file");
+    refused(&["report", &path("missing")], 1, "there is no such file");
     refused(&["report", &path("text")], 1, "is not a trace");
     refused(&["report", &path("nothing")], 1, "is not a trace");
     refused(&["report", &folder.path().display().to_string()], 1, "is not a trace");

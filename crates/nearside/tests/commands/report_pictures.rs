@@ -54,7 +54,7 @@ fn a_dash_is_standard_output_which_has_one_of_them() {
 fn a_picture_that_cannot_be_written_is_told() {
     let folder = TempDir::new().unwrap();
     let ran = report(folder.path(), &["--html", "none/page.html"]);
-    ran.failed(1, &["cannot write to none/page.html", "No such file or directory"]);
+    ran.failed(1, &["cannot write to none/page.html", "there is no folder none: mkdir -p none"]);
     let ran = report(folder.path(), &["--html", "page.html", "--object", "0"]);
     ran.failed(2, &["--html", "--object"]);
     assert!(!folder.path().join("page.html").exists());

@@ -216,7 +216,7 @@ fn what_is_asked_wrongly_is_told_with_what_there_is() {
 #[test]
 fn what_is_no_trace_is_named() {
     let folder = TempDir::new().unwrap();
-    sql(&folder.path().join("missing"), "SELECT 1").failed(1, &["No such file"]);
+    sql(&folder.path().join("missing"), "SELECT 1").failed(1, &["there is no such file"]);
     sql(folder.path(), "SELECT 1").failed(1, &["is not a trace"]);
     let perf = concat!(env!("CARGO_MANIFEST_DIR"), "/../trace/tests/perf_data/plain.data");
     sql(Path::new(perf), "SELECT 1").failed(1, &["a perf.data file has no tables", "nearside report"]);

@@ -158,7 +158,7 @@ fn a_reader_that_goes_away_is_no_failure() {
 #[test]
 fn a_full_disk_is_a_failure() {
     let full = refused(1, &["topology", "--from", "small-2x2", "--output", "/dev/full"]);
-    assert_eq!(full, "nearside: cannot write to /dev/full: No space left on device (os error 28)\n");
+    assert_eq!(full, "nearside: cannot write to /dev/full: the disk is full\n");
 }
 
 #[test]

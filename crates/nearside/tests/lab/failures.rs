@@ -17,7 +17,7 @@ fn a_machine_that_is_not_one_is_refused() {
     let lab = Lab::new();
     let run = |machine: &str, options: &[&str]| lab.run(lab.command(machine, options, &["true"]), b"");
     run("small-2x3", &[]).failed(125, &["small-2x3", "small-2x2"]);
-    run("no/such/machine.toml", &[]).failed(125, &["no/such/machine.toml", "No such file"]);
+    run("no/such/machine.toml", &[]).failed(125, &["no/such/machine.toml", "no such file"]);
 
     let small = machine::presets::find("small-2x2").unwrap();
     let toml =
@@ -63,9 +63,9 @@ fn a_machine_that_this_host_cannot_carry_is_refused() {
 fn what_is_missing_or_too_old_is_named() {
     let lab = Lab::new();
     let nothing = lab.path("nothing");
-    with(&lab, "NEARSIDE_QEMU", &nothing).failed(125, &["NEARSIDE_QEMU=", "nothing", "No such file", "lab setup"]);
+    with(&lab, "NEARSIDE_QEMU", &nothing).failed(125, &["NEARSIDE_QEMU=", "nothing", "o such file", "lab setup"]);
     with(&lab, "NEARSIDE_KERNEL_DIR", &nothing).failed(125, &["NEARSIDE_KERNEL_DIR=", "nothing", "lab setup"]);
-    with(&lab, "NEARSIDE_PLUGIN", &nothing).failed(125, &["plugin", "nothing", "No such file"]);
+    with(&lab, "NEARSIDE_PLUGIN", &nothing).failed(125, &["plugin", "nothing", "o such file"]);
     let empty = lab.path("empty");
     fs::create_dir(&empty).unwrap();
     let mut run = lab.command("small-2x2", &[], &["true"]);

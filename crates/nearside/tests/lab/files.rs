@@ -12,7 +12,7 @@ fn files_below_out_come_back_and_others_do_not() {
     let lab = Lab::new();
     fs::write(lab.path("work/input"), noise(100_000)).unwrap();
     let script = "umask 027; cd 'kept, with spaces' && cp ../input copy && mkdir -p a/b && echo text > a/b/file && \
-        ln -s copy link && cmp link copy && stat -c %a copy && echo gone > ../gone && mv a/b/file a/b/renamed && : > empty && rm empty && kill -KILL $$";
+        cp /bin/true program && chmod 755 program && ln -s copy link && cmp link copy && stat -c %a copy && echo gone > ../gone && mv a/b/file a/b/renamed && : > empty && rm empty && kill -KILL $$";
     let options = ["--quiet", "--out", "kept, with spaces"];
     let ran = lab.script("small-2x2", &options, script);
     // The guest sees what it asked for, and the host plain files for their owner.
@@ -23,9 +23,10 @@ fn files_below_out_come_back_and_others_do_not() {
     assert_eq!(fs::read_to_string(out.join("link")).unwrap(), "copy");
     let copy = fs::metadata(out.join("copy")).unwrap();
     assert_eq!((copy.mode() & 0o7777, copy.uid()), (0o600, rustix::process::getuid().as_raw()));
+    assert!(Command::new(out.join("program")).status().unwrap().success(), "what the guest built runs on the host");
     let mut names: Vec<_> = fs::read_dir(&out).unwrap().flatten().map(|entry| entry.file_name()).collect();
     names.sort();
-    assert_eq!(names, ["a", "copy", "link"]);
+    assert_eq!(names, ["a", "copy", "link", "program"]);
     assert!(!lab.path("work/gone").exists());
 }
 
@@ -43,7 +44,8 @@ fn root_of_the_guest_makes_no_device_and_no_setuid_file_on_the_host() {
     assert_eq!((ran.text(), ran.error.as_str()), (seen, ""));
     for name in ["program", "device", "pipe"] {
         let made = fs::symlink_metadata(lab.path("work/out").join(name)).unwrap();
-        assert_eq!((made.is_file(), made.mode() & 0o7777, made.uid()), (true, 0o600, 0), "{name}");
+        let mode = if name == "program" { 0o700 } else { 0o600 };
+        assert_eq!((made.is_file(), made.mode() & 0o7777, made.uid()), (true, mode, 0), "{name}");
     }
 }
 

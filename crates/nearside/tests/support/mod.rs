@@ -65,7 +65,7 @@ impl Lab {
         let lab = Self { folder, shared: names(Path::new(SHARED)), _turn: turn };
         for name in ["nearside", "nearside-workloads", PLUGIN].into_iter().chain(LIBRARIES) {
             let from = built().join(name);
-            assert!(from.exists(), "{} is missing: run `cargo build --release --workspace` first", from.display());
+            assert!(from.exists(), "{} is missing: run `cargo build --profile ci --workspace` first", from.display());
             fs::copy(from, lab.path(name)).unwrap();
         }
         for name in ["work", "temporary"] {

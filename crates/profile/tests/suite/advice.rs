@@ -70,6 +70,54 @@ fn c11_many_writers_on_a_saturated_node_interleave() {
 }
 
 #[test]
+fn accesses_selected_by_their_outcome_give_no_verdict() {
+    let profile = stream_clustering().profile();
+    let verdict = |predicate| profile.view(&Filter(vec![predicate])).verdict(&Measurements::default());
+    let by_outcome = [
+        Predicate::Remote,
+        Predicate::ToNode([NodeId(0)].into_iter().collect()),
+        Predicate::Access(AccessKind::Load),
+        Predicate::LatencyAtLeast(1.0),
+        Predicate::Not(Box::new(Predicate::Local)),
+    ];
+    for predicate in by_outcome {
+        let verdict = verdict(predicate);
+        assert_eq!((verdict.problem, verdict.is_numa_problem), (Problem::Unknown, false), "{verdict:?}");
+        assert!(verdict.text.contains("the filter selects them by where they go"), "{}", verdict.text);
+    }
+    let whose = Predicate::Any(vec![Predicate::User]);
+    assert_eq!(verdict(whose).problem, Problem::Contention);
+}
+
+/// Two arrays on one saturated node: to interleave one of them leaves the other there.
+#[test]
+fn sites_of_one_cause_are_predicted_together() {
+    let mut trace = Trace::new(&[1]);
+    let arrays = [(0x7f00_0000_0000, "makeMatrix"), (0x7f10_0000_0000, "table_new")];
+    for (start, function) in arrays {
+        trace.allocate((1, 1, 0), start, 50 << 20, function);
+    }
+    for number in 0..4000 {
+        let thread = trace.random(8) as u32;
+        let kind = if trace.random(5) == 0 { AccessKind::Store } else { AccessKind::Load };
+        let address = arrays[number % 2].0 + trace.random(50 << 20);
+        let sample = trace.access((1, 1 + thread, thread), address, 0, kind);
+        sample.weight = 90.0;
+        sample.latency_ns = Some(380.0 + (number % 64) as f32);
+    }
+    let profile = trace.profile();
+    let view = profile.view(&Filter::default());
+    let advice = view.advice(3);
+    let together = view.together(&advice);
+    assert_eq!(together.len(), 1, "{together:?}");
+    assert_eq!((together[0].action, together[0].labels.len()), (Action::Interleave, 2));
+    let alone = advice.iter().filter_map(|advice| advice.gain).map(|gain| gain.speedup).fold(1.0, f64::max);
+    assert!(together[0].gain.speedup > 1.2 * alone, "{together:?}, alone {alone}");
+    // One site has nothing to be placed with.
+    assert_eq!(stream_clustering().profile().view(&Filter::default()).together(&advice[..1]), []);
+}
+
+#[test]
 fn c12_own_objects_on_another_node_are_allocated_locally() {
     let profile = indexing().profile();
     let advice = top(&profile);

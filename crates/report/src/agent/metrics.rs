@@ -1,7 +1,9 @@
 //! The status of a running agent in the text form of `OpenMetrics` 1.0, and in the older one of Prometheus.
 
+use super::status::MOST_PROCESSES;
 use crate::Family;
-use agent::Status;
+use agent::{ManagedProcess, Status};
+use machine::Pid;
 use std::fmt::{self, Write};
 
 /// A status as `OpenMetrics`.
@@ -59,8 +61,39 @@ impl fmt::Display for StatusMetrics<'_> {
             }
             family.end(f)?;
         }
+        processes(status, f)?;
         f.write_str("# EOF\n")
     }
+}
+
+/// How the busiest processes use memory: a series each would be too many for all of them.
+fn processes(status: &Status, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let mut busiest: Vec<(&Pid, &ManagedProcess)> = status.processes.iter().collect();
+    busiest.sort_by(|a, b| b.1.cpu_share.total_cmp(&a.1.cpu_share).then(a.0.cmp(b.0)));
+    busiest.truncate(MOST_PROCESSES);
+    type Value = fn(&ManagedProcess) -> Option<f64>;
+    let gauges: [(&str, &str, Value); 2] = [
+        (
+            "nearside_agent_process_mpki",
+            "Misses of the last-level cache per thousand instructions in the last round, of the busiest processes.",
+            |process| process.misses_per_thousand_instructions,
+        ),
+        (
+            "nearside_agent_process_remote_ratio",
+            "Share of remote accesses in the last round, of the busiest processes.",
+            |process| process.remote_ratio,
+        ),
+    ];
+    for (name, help, value) in gauges {
+        let mut family = Family::begin(name, "gauge", help);
+        for (pid, process) in &busiest {
+            if let Some(value) = value(process) {
+                family.sample(&[("pid", &pid.to_string()), ("name", &process.name)], value);
+            }
+        }
+        family.end(f)?;
+    }
+    Ok(())
 }
 
 /// The same in the text form of Prometheus (0.0.4), which its own tools read: `node_exporter`, the Pushgateway. There,
@@ -105,6 +138,7 @@ mod tests {
             "nearside_agent_processes 2\n",
             "# UNIT nearside_agent_local_access_ratio ratio\n",
             "nearside_agent_local_access_ratio 0.625\n",
+            "nearside_agent_process_mpki{pid=\"7\",name=\"a \\\"b\\\\\"} 12.345\n",
         ] {
             assert!(told.contains(lines), "no {lines} in {told}");
         }

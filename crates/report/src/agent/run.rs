@@ -12,12 +12,10 @@ pub struct PlaceText<'a>(pub &'a PlaceReport);
 impl fmt::Display for PlaceText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let report = self.0;
-        let many = |number: u64, what: &str| format!("{} {what}{}", count(number), if number == 1 { "" } else { "s" });
         let simulated = if report.simulated { " simulated" } else { "" };
         let dry = if report.dry_run { ", dry run" } else { "" };
         let (rounds, samples) = (many(report.rounds, "round"), many(report.samples, "sample"));
         writeln!(f, "nearside: {}{dry}: {rounds} in {:.3} s{simulated}, {samples}", report.policy, report.time_s)?;
-        let line = |f: &mut fmt::Formatter<'_>, name: &str, text: &str| writeln!(f, "  {name:14}{text}");
         if report.began_with == Some(Lesson::Spread) {
             line(f, "began", "with its memory spread over the nodes, as earlier runs taught")?;
         }
@@ -25,27 +23,7 @@ impl fmt::Display for PlaceText<'_> {
             line(f, "began", "with what it touches before it makes threads spread over the nodes")?;
         }
         if !report.dry_run {
-            let moved = format!("{} ({})", many(report.pages_moved, "page"), bytes(report.bytes_moved));
-            line(f, "moved", &moved)?;
-            if report.pages_copied > 0 {
-                let (pages, bytes) = (many(report.pages_copied, "page"), bytes(report.bytes_copied));
-                line(f, "copied", &format!("{pages} ({bytes}) of files, for single processes"))?;
-            }
-            for PlaceRule { why, pages, .. } in &report.by_rule {
-                line(f, "", &format!("{}: {why}", count(*pages)))?;
-            }
-            let refused: Vec<String> =
-                report.pages_refused.iter().map(|of| format!("{} {}", count(of.pages), of.why)).collect();
-            if !refused.is_empty() {
-                line(f, "stayed", &refused.join(", "))?;
-            }
-            for (name, number, what) in
-                [("split", report.pages_split, "huge page"), ("threads", report.threads_moved, "move")]
-            {
-                if number > 0 {
-                    line(f, name, &many(number, what))?;
-                }
-            }
+            moves(f, report)?;
         }
         if let Some(lesson) = report.lesson.filter(|_| report.lesson != report.began_with) {
             let begins = match lesson {
@@ -87,6 +65,51 @@ impl fmt::Display for PlaceText<'_> {
         }
         report.notes.iter().try_for_each(|note| writeln!(f, "  note: {note}"))
     }
+}
+
+/// A line with a name.
+fn line(f: &mut fmt::Formatter<'_>, name: &str, text: &str) -> fmt::Result {
+    writeln!(f, "  {name:14}{text}")
+}
+
+/// A number of things.
+fn many(number: u64, what: &str) -> String {
+    format!("{} {what}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
+/// What was moved, copied and split, and why; or why nothing was.
+fn moves(f: &mut fmt::Formatter<'_>, report: &PlaceReport) -> fmt::Result {
+    let moved = format!("{} ({})", many(report.pages_moved, "page"), bytes(report.bytes_moved));
+    line(f, "moved", &moved)?;
+    if report.pages_copied > 0 {
+        let (pages, bytes) = (many(report.pages_copied, "page"), bytes(report.bytes_copied));
+        line(f, "copied", &format!("{pages} ({bytes}) of files, for single processes"))?;
+    }
+    for PlaceRule { why, pages, .. } in &report.by_rule {
+        line(f, "", &format!("{}: {why}", count(*pages)))?;
+    }
+    let has_acted = report.pages_moved + report.pages_copied + report.pages_split + report.threads_moved > 0;
+    match &report.idle_reason {
+        _ if has_acted => {}
+        Some(reason) => line(f, "", &format!("because {reason}"))?,
+        None if report.rounds == 0 && report.time_s < report.round_s => {
+            let round = report.round_s;
+            line(f, "", &format!("because it ended before a round of {round} s was over: --round shortens rounds"))?;
+        }
+        None => {}
+    }
+    let refused: Vec<String> =
+        report.pages_refused.iter().map(|of| format!("{} {}", count(of.pages), of.why)).collect();
+    if !refused.is_empty() {
+        line(f, "stayed", &refused.join(", "))?;
+    }
+    for (name, number, what) in [("split", report.pages_split, "huge page"), ("threads", report.threads_moved, "move")]
+    {
+        if number > 0 {
+            line(f, name, &many(number, what))?;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -143,6 +166,19 @@ mod tests {
              since then   1.400 s         76.2  25.0 %       1.50     383 ns\n  \
              note: the kernel's NUMA balancing is off meanwhile\n"
         );
+        let unmoved = PlaceReport {
+            idle_reason: Some("no page is better elsewhere".to_owned()),
+            pages_moved: 0,
+            pages_copied: 0,
+            threads_moved: 0,
+            ..report.clone()
+        };
+        let text = PlaceText(&unmoved).to_string();
+        assert!(text.contains("  moved         0 pages (1.69 MB)\n"), "{text}");
+        assert!(text.contains("\n                because no page is better elsewhere\n"), "{text}");
+        let brief = PlaceReport { idle_reason: None, rounds: 0, time_s: 0.5, round_s: 1.0, ..unmoved };
+        let text = PlaceText(&brief).to_string();
+        assert!(text.contains("because it ended before a round of 1 s was over"), "{text}");
         let idle = PlaceReport { dry_run: true, after: PlaceMetrics::default(), ..report };
         let text = PlaceText(&idle).to_string();
         assert!(text.starts_with("nearside: carrefour, dry run: 30 rounds"), "{text}");

@@ -7,7 +7,7 @@ use machine::SMALL_PAGE;
 use std::fmt;
 
 /// Most processes to list, busiest first.
-const MOST_PROCESSES: usize = 30;
+pub(crate) const MOST_PROCESSES: usize = 30;
 
 /// A status as text.
 #[derive(Clone, Copy, Debug)]
@@ -66,11 +66,15 @@ impl StatusText<'_> {
             return writeln!(f, "\nno process is managed");
         }
         processes.sort_by(|a, b| b.1.cpu_share.total_cmp(&a.1.cpu_share).then(a.0.cmp(b.0)));
-        let mut table = Table::new(["process", "name", "threads", "CPU", "pages moved", ""]);
+        let mut table = Table::new(["process", "name", "threads", "CPU", "MPKI", "remote", "pages moved", ""]);
         for (pid, process) in processes.iter().take(MOST_PROCESSES) {
             let cpu = percent(process.cpu_share);
             let (threads, pages) = (count(process.threads), count(process.pages_moved));
-            table.row([pid.to_string(), process.name.clone(), threads, cpu, pages, bytes(process.bytes_moved)]);
+            let known = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+            let mpki = known(process.misses_per_thousand_instructions.map(|mpki| format!("{mpki:.1}")));
+            let remote = known(process.remote_ratio.map(percent));
+            let (name, moved) = (process.name.clone(), bytes(process.bytes_moved));
+            table.row([pid.to_string(), name, threads, cpu, mpki, remote, pages, moved]);
         }
         write!(f, "\n{table}")?;
         match processes.len().saturating_sub(MOST_PROCESSES) {
@@ -120,6 +124,7 @@ pub(crate) mod tests {
         let mut process =
             ManagedProcess { name: "a \"b\\".into(), threads: 8, cpu_share: 7.5, ..ManagedProcess::default() };
         (process.pages_moved, process.bytes_moved) = (1500, 1500 * 4096);
+        (process.misses_per_thousand_instructions, process.remote_ratio) = (Some(12.345), Some(0.25));
         process.decisions.push_back((41, "move 1500 pages to node 2: only that node uses them".into()));
         let mut status = Status {
             policy: "carrefour".into(),
@@ -167,6 +172,7 @@ pub(crate) mod tests {
         ] {
             assert_eq!(lines(what).as_deref(), Some(told), "{what}");
         }
+        assert!(told.contains("  12.3  25.0 %"), "{told}");
         assert!(
             told.find("a \"b\\") < told.find("sh ") && told.ends_with("\nkernel.numa_balancing is off until the end\n")
         );

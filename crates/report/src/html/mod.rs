@@ -21,6 +21,7 @@ pub use campaign::campaign_to_html;
 pub use compare::comparison_to_html;
 
 use crate::ProfileReport;
+use crate::TraceFacts;
 use crate::escape::{escape_name, escape_sentence};
 use crate::picture::{MachineText, machine_in_page};
 use crate::profile::advice::{self, AdviceRow};
@@ -62,6 +63,8 @@ struct Page {
     left_alone: Vec<Line>,
     /// What is said of sites with too few samples.
     of_few_samples: Option<String>,
+    /// Sites to act on together.
+    together: Vec<String>,
     heat: Option<String>,
     heat_note: String,
     access_map: Option<AccessMap>,
@@ -97,7 +100,6 @@ impl Page {
         let bars: Vec<(ObjectId, String)> = report.objects.first.iter().map(name).take(MOST_BARS).collect();
         let command = report.trace.command.join(" ");
         let (heat, heat_note) = heat::map(machine, &report.nodes);
-        let start_ns = report.trace.start_ns;
         let is_of_few = |row: &&AdviceRow| !row.acts() && row.is_of_few_samples();
         let known = report.advice.iter().filter(|row| !row.acts() && !row.is_of_few_samples());
         let facts = TraceText {
@@ -119,10 +121,11 @@ impl Page {
                 .iter()
                 .filter(|row| row.acts())
                 .zip(1..)
-                .map(|(row, rank)| card(row, rank, start_ns))
+                .map(|(row, rank)| card(row, rank, &report.trace))
                 .collect(),
             left_alone: known.map(left_alone).collect(),
             of_few_samples: advice::few_text(report.advice.iter().filter(is_of_few).count(), report.advice.len()),
+            together: report.together.iter().map(|of| escape_sentence(&advice::together_text(of))).collect(),
             heat,
             heat_note,
             access_map: AccessMap::new(view, &bars, Span::of(&report.trace)),
@@ -155,11 +158,11 @@ fn metric(metric: &Metric) -> MetricRow {
     }
 }
 
-fn card(row: &AdviceRow, rank: usize, start_ns: u64) -> AdviceCard {
+fn card(row: &AdviceRow, rank: usize, trace: &TraceFacts) -> AdviceCard {
     let place = escape_name(&advice::place(&row.advice.label, row.source.as_deref()));
     AdviceCard {
         title: format!("{rank}. {}: {place}", advice::words(row.advice.action)),
-        lines: lines(row.lines(start_ns)),
+        lines: lines(row.lines(trace.start_ns, &trace.command)),
     }
 }
 

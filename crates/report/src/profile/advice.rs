@@ -5,7 +5,7 @@ use super::site_key::source_of;
 use super::text::{LONGEST_NAME, Lines, share, short, time};
 use crate::bytes;
 use crate::layout::{Layout, Tone};
-use profile::{Action, Advice, Confidence, Gain, ObjectKind, Profile};
+use profile::{Action, Advice, Confidence, Gain, ObjectKind, Profile, Together};
 use serde::Serialize;
 use std::fmt;
 
@@ -31,7 +31,10 @@ impl AdviceRow {
 /// Advice as text, by rank. Times are relative to the start.
 pub(crate) struct AdviceText<'a> {
     pub rows: &'a [AdviceRow],
+    pub together: &'a [Together],
     pub start_ns: u64,
+    /// The recorded program with its arguments, if known.
+    pub command: &'a [String],
 }
 
 impl fmt::Display for AdviceText<'_> {
@@ -39,6 +42,9 @@ impl fmt::Display for AdviceText<'_> {
         let layout = Layout::of(f);
         for (row, rank) in self.rows.iter().filter(|row| row.acts()).zip(1..) {
             f.write_str(&self.row(rank, row, layout))?;
+        }
+        for together in self.together {
+            f.write_str(&layout.wrapped("  together  ", &together_text(together)))?;
         }
         let rest = self.rows.iter().filter(|row| !row.acts());
         let (few, known): (Vec<_>, Vec<_>) = rest.partition(|row| row.is_of_few_samples());
@@ -53,6 +59,12 @@ impl fmt::Display for AdviceText<'_> {
         }
         few_text(few.len(), self.rows.len()).map_or(Ok(()), |text| f.write_str(&layout.wrapped("  ", &text)))
     }
+}
+
+/// What placing several sites gains.
+pub(crate) fn together_text(together: &Together) -> String {
+    let labels: Vec<String> = together.labels.iter().map(|label| short(label, LONGEST_NAME)).collect();
+    format!("{}, all of {}: {}", words(together.action), labels.join("; "), gain(&together.gain))
 }
 
 /// What is said of the sites, `few` of `all`, that have no advice because too few of their samples reached memory.
@@ -73,7 +85,7 @@ impl AdviceText<'_> {
         let AdviceRow { advice, source, .. } = row;
         let to_do = format!("{}: {}", words(advice.action), place(&advice.label, source.as_deref()));
         let title = layout.painted_lines(Tone::Heading, &layout.wrapped(&format!("  {rank}. "), &to_do));
-        let lines = row.lines(self.start_ns).0;
+        let lines = row.lines(self.start_ns, self.command).0;
         let line = |(name, text): &(String, String)| layout.wrapped(&format!("     {name:<12}"), text);
         title + &lines.iter().map(line).collect::<String>()
     }
@@ -91,7 +103,7 @@ impl AdviceRow {
         let Advice { action, gain, evidence, .. } = &self.advice;
         match gain {
             Some(gain) if *action != Action::LeaveAlone => {
-                format!("{} would make the program {:.3} times as fast", words(*action).to_lowercase(), gain.speedup)
+                format!("to {} would make the program {:.3} times as fast", words(*action).to_lowercase(), gain.speedup)
             }
             _ => evidence.last().map_or_else(String::new, |evidence| evidence.text.clone()),
         }
@@ -102,8 +114,9 @@ impl AdviceRow {
         self.advice.evidence.iter().any(|evidence| evidence.what == "samples")
     }
 
-    /// The objects, the expected gain and the reasons. Times are relative to the start.
-    pub(crate) fn lines(&self, start_ns: u64) -> Lines {
+    /// The objects, the expected gain and the reasons. Times are relative to the start. `command` is the recorded
+    /// program with its arguments.
+    pub(crate) fn lines(&self, start_ns: u64, command: &[String]) -> Lines {
         let advice = &self.advice;
         let mut lines = Lines::default();
         let mut line = |name: &str, text: &str| lines.add(name, text);
@@ -122,7 +135,10 @@ impl AdviceRow {
         if let Some(after_ns) = advice.after_ns {
             line(
                 "when",
-                &format!("after its initialisation, {} after the start", time(after_ns.saturating_sub(start_ns))),
+                &format!(
+                    "after its initialisation, {} after the first access",
+                    time(after_ns.saturating_sub(start_ns))
+                ),
             );
         }
         if !advice.processes.is_empty() {
@@ -143,10 +159,11 @@ impl AdviceRow {
         for ruled_out in &advice.ruled_out {
             line("not", &format!("{}: {}", words(ruled_out.action).to_lowercase(), ruled_out.because.text));
         }
-        if let Some(NextSteps { try_with, apply, in_code }) = self.next_steps {
-            line("try", try_with);
-            line("apply", apply);
-            line("in code", in_code);
+        if let Some(steps) = self.next_steps {
+            let [try_with, apply] = steps.commands(command);
+            line("try", &try_with);
+            line("apply", &apply);
+            line("in code", steps.in_code);
         }
         lines
     }

@@ -34,7 +34,8 @@ impl fmt::Display for DiffReport {
         let mut table = changes("  sites");
         for site in sites {
             let counts = [&site.a, &site.b].map(|side| side.as_ref().map(|side| &side.counts));
-            let label = format!("{} {}", kind_words(site.kind), place(&site.label, site.source.as_deref()));
+            let (kind, place) = (kind_words(site.kind), place(&site.label, site.source.as_deref()));
+            let label = if place.starts_with(kind) { place } else { format!("{kind} {place}") };
             change_row(&mut table, site.change, counts, label);
         }
         write!(f, "\n{}", layout.text(&table))?;
@@ -58,7 +59,7 @@ impl fmt::Display for DiffReport {
         }
         write!(f, "\n{}", layout.text(&table))?;
         if sites.iter().any(|site| site.change == Change::Noise) {
-            let why = "noise: the difference is not significant, because there are too few samples";
+            let why = "noise: no difference is significant with as few samples";
             write!(f, "\n{}", layout.wrapped("", why))?;
         }
         Ok(())

@@ -34,7 +34,10 @@ pub(crate) fn facts_lines(lines: &mut Lines, facts: &Facts, counts: &Counts, sta
     let since = |ns: u64| time(ns.saturating_sub(start_ns));
     let busy = busy_threads(&facts.threads);
     if !facts.threads.is_empty() {
-        lines.add("threads", &format!("{} accessed it, {busy} of them more than a hundredth", facts.threads.len()));
+        lines.add(
+            "threads",
+            &format!("{} access it, {busy} of them with more than 1 % of the accesses", facts.threads.len()),
+        );
     }
     if let Some(own) = facts.by_allocating_thread {
         let before = facts.before_others_samples;

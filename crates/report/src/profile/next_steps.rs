@@ -3,6 +3,9 @@
 use profile::Action;
 use serde::Serialize;
 
+/// The longest command line that is repeated.
+const MOST_COMMAND: usize = 80;
+
 /// What to do about an advice. `COMMAND` stands for the program's command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct NextSteps {
@@ -15,26 +18,37 @@ pub struct NextSteps {
 }
 
 impl NextSteps {
+    /// The commands with this command line in place of `COMMAND`, if a shell would take it word by word.
+    pub(crate) fn commands(self, command: &[String]) -> [String; 2] {
+        let is_plain = |word: &String| {
+            !word.is_empty() && word.chars().all(|char| char.is_ascii_alphanumeric() || "_-./=,:+%@".contains(char))
+        };
+        let line = command.join(" ");
+        let is_short = !command.is_empty() && line.len() <= MOST_COMMAND;
+        let line = if is_short && command.iter().all(is_plain) { line.as_str() } else { "COMMAND" };
+        [self.try_with, self.apply].map(|text| text.replace("COMMAND", line))
+    }
+
     /// For an action; none for [`Action::LeaveAlone`].
     pub fn new(action: Action) -> Option<Self> {
         let (try_with, apply, in_code) = match action {
             Action::AllocateLocally => (
-                "nearside compare --policies first-touch,carrefour -- COMMAND",
+                "nearside compare --policies first-touch,predict -- COMMAND",
                 "nearside place -- COMMAND",
                 "allocate it on the allocating thread's node: numa_alloc_local(), or pages of its own that this thread writes first",
             ),
             Action::Interleave => (
-                "nearside compare --policies first-touch,interleave,carrefour -- COMMAND",
+                "nearside compare --policies first-touch,interleave,predict -- COMMAND",
                 "nearside run --interleave all -- COMMAND",
                 "mbind(MPOL_INTERLEAVE) for this memory only, before it is first written",
             ),
             Action::Replicate => (
                 "nearside compare --policies first-touch,interleave,carrefour -- COMMAND",
-                "nearside place -- COMMAND",
+                "nearside place --policy carrefour -- COMMAND",
                 "a copy on each node, made by one of its threads after the initialisation; each thread reads the nearest",
             ),
             Action::Migrate => (
-                "nearside compare --policies first-touch,carrefour -- COMMAND",
+                "nearside compare --policies first-touch,predict -- COMMAND",
                 "nearside place -- COMMAND",
                 "let the thread that uses it write it first, or move_pages() to that thread's node",
             ),
@@ -51,5 +65,24 @@ impl NextSteps {
             Action::LeaveAlone => return None,
         };
         Some(Self { try_with, apply, in_code })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_recorded_command_is_repeated_where_it_can_be() {
+        let steps = NextSteps::new(Action::Migrate).unwrap();
+        let apply = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            let [_, apply] = steps.commands(&words);
+            apply
+        };
+        assert_eq!(apply(&["./solve", "--size=8M", "in.dat"]), "nearside place -- ./solve --size=8M in.dat");
+        for unsuitable in [&[][..], &["sh", "-c", "a; b"], &["a", ""], &["a\u{1b}"], &[&"x".repeat(81)]] {
+            assert_eq!(apply(unsuitable), "nearside place -- COMMAND");
+        }
     }
 }

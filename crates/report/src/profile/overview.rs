@@ -6,7 +6,7 @@ use super::ranked::{By, FunctionRow, ObjectRow, ProcessRow, Ranked, Ranks, SiteR
 use super::trace_facts::TraceFacts;
 use super::without_samples::WithoutSamples;
 use machine::NodeId;
-use profile::{Avoidable, Counts, LatencyPart, NodePair, Tally, Verdict, View, Waiting};
+use profile::{Avoidable, Counts, LatencyPart, NodePair, Tally, Together, Verdict, View, Waiting};
 use serde::Serialize;
 use std::thread;
 
@@ -44,6 +44,8 @@ pub struct ProfileReport {
     pub avoidable: Avoidable,
     /// Advice for the most expensive sites.
     pub advice: Vec<AdviceRow>,
+    /// Actions that gain more for several of these sites than for each alone.
+    pub together: Vec<Together>,
     /// Objects, in the requested order.
     pub objects: Ranked<ObjectRow>,
     /// Sites.
@@ -92,6 +94,7 @@ impl ProfileReport {
                 counts: view.tally().counts(view.tally()),
                 waiting: waiting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
                 avoidable: view.avoidable(),
+                together: view.together(&advice),
                 advice: advice.into_iter().map(|advice| AdviceRow::new(profile, advice)).collect(),
                 objects,
                 sites: sites.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),

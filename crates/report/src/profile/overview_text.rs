@@ -14,7 +14,7 @@ use std::fmt;
 
 impl fmt::Display for ProfileReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { verdict, trace, filter, counts, advice, by, .. } = self;
+        let Self { verdict, trace, filter, counts, advice, together, by, .. } = self;
         let layout = Layout::of(f);
         VerdictText(verdict).fmt(f)?;
         writeln!(f)?;
@@ -25,7 +25,7 @@ impl fmt::Display for ProfileReport {
         }
         if !advice.is_empty() {
             f.write_str(&heading(layout, "advice"))?;
-            AdviceText { rows: advice, start_ns: trace.start_ns }.fmt(f)?;
+            AdviceText { rows: advice, together, start_ns: trace.start_ns, command: &trace.command }.fmt(f)?;
         }
         let rankings = Rankings { layout, by: *by };
         let objects = format!("objects by the code that allocates them{}", of_all(&self.sites));

@@ -53,6 +53,15 @@ fn without_latencies_accesses_are_counted() {
 }
 
 #[test]
+fn without_chains_of_accesses_the_allocating_code_is_shown() {
+    let cost = cost(&Shape { chains: false, ..Shape::default() });
+    let folded = cost.to_folded();
+    assert!(folded.contains("work_main;work_make_matrix;work_transpose "), "{folded}");
+    assert!(folded.contains("work_main;work_scan;work_scan "), "{folded}");
+    assert!(cost.to_svg("").unwrap().contains("below the code that allocated the memory"));
+}
+
+#[test]
 fn a_graph_is_well_formed_and_names_are_text() {
     let usual = elements(&cost(&Shape::default()).to_svg("./work").unwrap());
     assert!(usual.len() > 10);

@@ -24,11 +24,13 @@ pub struct Shape {
     /// Name of functions, threads, programs, files and hosts.
     pub name: String,
     pub timed: bool,
+    /// Whether samples have call chains.
+    pub chains: bool,
 }
 
 impl Default for Shape {
     fn default() -> Self {
-        Self { nodes: 4, processes: 1, threads: 8, samples: 4000, name: "work".into(), timed: true }
+        Self { nodes: 4, processes: 1, threads: 8, samples: 4000, name: "work".into(), timed: true, chains: true }
     }
 }
 
@@ -138,7 +140,7 @@ pub fn profile(shape: &Shape) -> Profile {
                 node: Some(NodeId(node)),
                 latency_ns: shape.timed.then(|| latency + random(20) as f32),
                 kernel: false,
-                stack: Some(stacks.id(&[PROGRAM + 0x59])),
+                stack: shape.chains.then(|| stacks.id(&[PROGRAM + 0x59])),
                 weight: 50.0,
                 source: Source::Lab,
             }]);

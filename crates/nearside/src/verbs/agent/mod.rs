@@ -60,7 +60,7 @@ Exit codes:
   1  the agent cannot start or continue, or no agent answers; the message says why and what to do
   2  the command line or the configuration is wrong")]
 pub struct Arguments {
-    /// The configuration, TOML. Without it, the policy carrefour manages the whole system in rounds of a second
+    /// The configuration, TOML. Without it, the policy predict manages the whole system in rounds of a second
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
@@ -124,10 +124,10 @@ enum Verb {
         #[command(flatten)]
         asking: Asking,
     },
-    /// Show what the agent is doing as `OpenMetrics`, for Prometheus and others
+    // Attributes, where a doc comment would need backticks around the names.
+    #[command(about = "Show what the agent is doing as OpenMetrics, for Prometheus and others")]
     Metrics {
-        /// In Prometheus's text format (0.0.4) instead: for its Pushgateway, and `node_exporter`
-        #[arg(long)]
+        #[arg(long, help = "In Prometheus's text format (0.0.4) instead: for its Pushgateway, and node_exporter")]
         prometheus: bool,
         /// The agent's socket
         #[arg(long, value_name = "PATH")]

@@ -22,6 +22,8 @@ pub enum Order {
 #[derive(Debug)]
 pub struct Current {
     pub settings: Settings,
+    /// The settings when all orders are carried out.
+    wanted: Settings,
     pub status: Arc<Mutex<Status>>,
     /// Orders that the loop has not carried out.
     orders: Vec<Order>,
@@ -37,7 +39,8 @@ pub struct Orders {
 
 impl Orders {
     pub fn new(file: Option<PathBuf>, settings: Settings, status: Arc<Mutex<Status>>) -> Self {
-        Self { file, current: Mutex::new(Current { settings, status, orders: Vec::new() }) }
+        let wanted = settings.clone();
+        Self { file, current: Mutex::new(Current { settings, wanted, status, orders: Vec::new() }) }
     }
 
     /// What the service does now. Its users hold this for a moment only.
@@ -46,9 +49,13 @@ impl Orders {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The service follows these settings now.
+    /// The service follows these settings now. Without further orders these are the settings that later ones change,
+    /// also where others could not be followed.
     pub fn begun(&self, settings: Settings, status: Arc<Mutex<Status>>) {
         let mut current = self.current();
+        if current.orders.is_empty() {
+            current.wanted = settings.clone();
+        }
         (current.settings, current.status) = (settings, status);
     }
 
@@ -73,7 +80,11 @@ impl Orders {
             Request::Place { pid, node } => self.place(*pid, *node)?,
             other => return Err(format!("{other:?} is no order")),
         };
-        self.current().orders.push(order);
+        let mut current = self.current();
+        if let Order::Follow(settings) = &order {
+            current.wanted = settings.as_ref().clone();
+        }
+        current.orders.push(order);
         Ok(text)
     }
 
@@ -92,21 +103,11 @@ impl Orders {
 
     /// Changes the settings, and checks that the policy can follow them on this machine.
     fn change(&self, change: impl FnOnce(&mut Settings) -> Result<String, String>) -> Result<(Order, String), String> {
-        let mut settings = self.latest();
+        let mut settings = self.current().wanted.clone();
         let text = change(&mut settings)?;
         let policy = settings.configuration.policy.clone();
         Policy::new(policy, &settings.machine, placement::Settings::default()).map_err(|error| chain(&error))?;
         Ok((Order::Follow(Box::new(settings)), text))
-    }
-
-    /// The settings that hold when all orders are carried out.
-    fn latest(&self) -> Settings {
-        let current = self.current();
-        let ordered = current.orders.iter().rev().find_map(|order| match order {
-            Order::Follow(settings) => Some(settings.as_ref()),
-            Order::Place { .. } => None,
-        });
-        ordered.unwrap_or(&current.settings).clone()
     }
 
     fn place(&self, pid: Pid, node: NodeId) -> Result<(Order, String), String> {
@@ -137,4 +138,51 @@ fn kept(now: &Settings, new: &Settings) -> Vec<&'static str> {
         ("[reserve]", from.reserve == to.reserve),
     ];
     parts.into_iter().filter(|(_, is_same)| !is_same).map(|(name, _)| name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn orders() -> Orders {
+        Orders::new(None, settings::read(None).unwrap(), Arc::default())
+    }
+
+    fn policy(name: &str) -> Request {
+        Request::Policy { policy: name.to_owned() }
+    }
+
+    #[test]
+    fn orders_add_up_while_the_loop_is_busy() {
+        let orders = orders();
+        assert_eq!(orders.give(&policy("carrefour")).unwrap(), "follows policy carrefour");
+        // The loop has taken the order, and has not carried it out.
+        assert_eq!(orders.take().len(), 1);
+        let threshold = Request::Threshold { name: "samples_min".to_owned(), value: "4".to_owned() };
+        orders.give(&threshold).unwrap();
+        let Some(Order::Follow(settings)) = orders.take().pop() else { panic!() };
+        assert_eq!(settings.configuration.policy.to_string(), "carrefour");
+        assert_eq!(settings.configuration.thresholds.samples_min, 4);
+    }
+
+    #[test]
+    fn what_is_wrong_is_refused_and_changes_nothing() {
+        let orders = orders();
+        let threshold = |name: &str, value: &str| Request::Threshold { name: name.to_owned(), value: value.to_owned() };
+        for (request, why) in [
+            (policy("carefour"), "did you mean `carrefour`?"),
+            (policy("bind:4000"), "which have none"),
+            (threshold("x", "1"), "there is no threshold `x`"),
+            (Request::Place { pid: Pid(1), node: NodeId(4000) }, "node 4000 has no memory"),
+            (Request::Place { pid: Pid(1), node: NodeId(0) }, "process 1 is not managed"),
+            (Request::Reload, "started without a configuration"),
+            (Request::Status, "is no order"),
+        ] {
+            let refused = orders.give(&request).unwrap_err();
+            assert!(refused.contains(why), "{refused}");
+        }
+        assert!(orders.take().is_empty());
+        let policy = orders.current().wanted.configuration.policy.to_string();
+        assert_eq!(policy, "predict");
+    }
 }

@@ -43,16 +43,20 @@ impl Sleeper {
     /// From here on these signals only end the sleep, no matter how many arrive: there is state to restore, and a
     /// closed terminal or `timeout` sends two.
     pub fn by_signals(hang_up: HangUp) -> io::Result<Self> {
-        let (woken, writer) = UnixStream::pair()?;
-        woken.set_nonblocking(true)?;
-        writer.set_nonblocking(true)?;
-        let sleeper = Self { woken, writer, stop: Arc::default(), reload: Arc::default() };
+        let sleeper = Self::new()?;
         for signal in [SIGTERM, SIGINT, SIGHUP].into_iter().filter(|&signal| signal != SIGHUP || !is_ignored(signal)) {
             let reloads = signal == SIGHUP && hang_up == HangUp::Reloads;
             flag::register(signal, if reloads { sleeper.reload.clone() } else { sleeper.stop.clone() })?;
             pipe::register(signal, sleeper.writer.try_clone()?)?;
         }
         Ok(sleeper)
+    }
+
+    fn new() -> io::Result<Self> {
+        let (woken, writer) = UnixStream::pair()?;
+        woken.set_nonblocking(true)?;
+        writer.set_nonblocking(true)?;
+        Ok(Self { woken, writer, stop: Arc::default(), reload: Arc::default() })
     }
 
     /// Set by the first signal that ends the service.
@@ -88,15 +92,9 @@ impl Sleeper {
 mod tests {
     use super::*;
 
-    fn sleeper() -> Sleeper {
-        let (woken, writer) = UnixStream::pair().unwrap();
-        woken.set_nonblocking(true).unwrap();
-        Sleeper { woken, writer, stop: Arc::default(), reload: Arc::default() }
-    }
-
     #[test]
     fn a_signal_whose_handler_could_not_write_ends_the_sleep_all_the_same() {
-        let sleeper = sleeper();
+        let sleeper = Sleeper::new().unwrap();
         assert!(sleeper.sleep(Some(Duration::from_millis(1))));
         sleeper.stop.store(true, Relaxed);
         assert!(!sleeper.sleep(Some(Duration::from_millis(1))));
@@ -104,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_waker_ends_one_sleep_and_the_service_goes_on() {
-        let sleeper = sleeper();
+        let sleeper = Sleeper::new().unwrap();
         let waker = sleeper.waker().unwrap();
         (0..1000).for_each(|_| waker.wake());
         // Without a limit: it would never return otherwise.

@@ -3,9 +3,11 @@
 //! The guest runs this same program with the same options, and hands over the result of each run through the output
 //! folder; tables and pages are made on the host.
 
-use super::Arguments;
+use super::{Arguments, BETWEEN};
+use crate::options::policy::note;
 use crate::options::usage_error::UsageError;
 use crate::verbs::lab::{LAB_FAILED, LabArguments, MachineOptions, Recording, run_in_lab};
+use compare::Progress;
 use lab::LabError;
 use machine::Machine;
 use report::{Comparison, Simulation};
@@ -15,7 +17,12 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
 
+/// Between two looks at the file.
+const LOOK: Duration = Duration::from_millis(200);
 /// Name of the file that the guest hands over.
 const FILE: &str = "comparison.json";
 
@@ -34,7 +41,7 @@ pub fn compare(
     compare::check(&arguments.policies, &shape.machine).map_err(UsageError::boxed)?;
     let folder = tempfile::tempdir().map_err(|why| LabError::Host { what: "make a temporary folder", why })?;
     let file = folder.path().join(FILE);
-    let status = run_in_lab(&LabArguments {
+    let lab = LabArguments {
         options: options.clone(),
         out: Some(folder.path().to_owned()),
         as_root: false,
@@ -47,6 +54,15 @@ pub fn compare(
         sample_period: 0,
         samples: None,
         command: guest_command(arguments, &file)?,
+    };
+    let is_over = AtomicBool::new(false);
+    let status = thread::scope(|scope| {
+        if !arguments.quiet {
+            scope.spawn(|| tell_progress(&file, &is_over));
+        }
+        let status = run_in_lab(&lab);
+        is_over.store(true, Relaxed);
+        status
     });
     let text = match fs::read_to_string(&file) {
         Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(Err(status)),
@@ -64,6 +80,27 @@ pub fn compare(
     // Ctrl-C ends the machine at once: the run in progress has not been handed over.
     comparison.interrupted |= is_unfinished(&comparison);
     Ok(Ok((comparison, shape.machine)))
+}
+
+/// Says how long the rest takes as each run ends, in the time of this host, which the guest does not know.
+fn tell_progress(file: &Path, is_over: &AtomicBool) {
+    let mut first: Option<(usize, Instant)> = None;
+    let mut told = Instant::now();
+    let mut last = 0;
+    while !is_over.load(Relaxed) {
+        thread::sleep(LOOK);
+        let read = fs::read_to_string(file).ok().and_then(|text| serde_json::from_str::<Comparison>(&text).ok());
+        let progress = read.map(|comparison| Progress::of(&comparison.policies, comparison.repeat));
+        let Some(progress) = progress.filter(|progress| progress.ended > last) else { continue };
+        last = progress.ended;
+        // What came before the first handover is not all its run.
+        let (ended, began) = *first.get_or_insert((progress.ended, Instant::now()));
+        let text = progress.text(progress.ended - ended, began.elapsed());
+        if let Some(text) = text.filter(|_| told.elapsed() >= BETWEEN) {
+            note(&text);
+            told = Instant::now();
+        }
+    }
 }
 
 /// Whether runs are missing.

@@ -14,7 +14,7 @@ use crate::output::terminal::Terminal;
 use crate::verbs::lab::MachineOptions;
 use clap::Args;
 use clap_complete::ArgValueCompleter;
-use compare::{Candidate, CompareError, Host, Request, Seconds};
+use compare::{Candidate, CompareError, Host, Progress, Request, Seconds};
 use linux::program_file;
 use machine::Machine;
 use report::{CompareReport, Comparison, comparison_to_html};
@@ -22,6 +22,7 @@ use std::error::Error;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 /// Run a program under several memory and thread policies, and compare
 ///
@@ -66,7 +67,7 @@ pub struct Arguments {
         short,
         value_name = "POLICY,…",
         value_delimiter = ',',
-        default_value = "first-touch,kernel,numad,interleave,carrefour", add = ArgValueCompleter::new(candidates::compared))]
+        default_value = "first-touch,kernel,numad,interleave,carrefour,predict", add = ArgValueCompleter::new(candidates::compared))]
     policies: Vec<Candidate>,
 
     /// Runs of the program under each policy
@@ -112,6 +113,8 @@ pub struct Arguments {
     command: Vec<OsString>,
 }
 
+/// Between two messages about how long the rest takes.
+const BETWEEN: Duration = Duration::from_secs(5);
 /// No such program; the exit code that shells use.
 const NO_PROGRAM: u8 = 127;
 
@@ -158,9 +161,19 @@ fn here(arguments: &Arguments) -> Result<(Comparison, Machine), Box<dyn Error>> 
             note(text);
         }
     };
+    let (began, mut told) = (Instant::now(), Instant::now());
     let so_far = |comparison: &Comparison| {
-        // A failure to write is reported at the end.
-        let _ = arguments.json.as_deref().filter(|_| arguments.inside).map(|file| in_lab::hand_over(comparison, file));
+        if arguments.inside {
+            // A failure to write is reported at the end. The host knows how long runs take there.
+            let _ = arguments.json.as_deref().map(|file| in_lab::hand_over(comparison, file));
+            return;
+        }
+        let progress = Progress::of(&comparison.policies, comparison.repeat);
+        let text = progress.text(progress.ended, began.elapsed()).filter(|_| told.elapsed() >= BETWEEN);
+        if let Some(text) = text {
+            say(&text);
+            told = Instant::now();
+        }
     };
     let place_options = arguments.thresholds.words();
     let comparison =

@@ -98,7 +98,8 @@ fn find(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dyn E
     // Removed at the end, unless the trace is kept.
     let scratch = tempfile::tempdir()?;
     let folder = arguments.recording.output.clone().unwrap_or_else(|| scratch.path().join("trace"));
-    let options = RecordOptions { output: Some(folder.clone()), ..arguments.recording.clone() };
+    let is_scratch = arguments.recording.output.is_none();
+    let options = RecordOptions { output: Some(folder.clone()), scratch: is_scratch, ..arguments.recording.clone() };
     match (arguments.pid, &arguments.machine) {
         (Some(_), Some(_)) => {
             Err(UsageError::boxed("--machine runs a program in the lab, where no process of this host is"))

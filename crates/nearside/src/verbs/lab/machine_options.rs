@@ -13,7 +13,7 @@ use std::error::Error;
 #[derive(Clone, Debug, Args)]
 pub struct MachineOptions {
     /// The machine: a preset (see `nearside lab list`), or a machine file (a path with a / or ending in .toml)
-    #[arg(long, short, value_name = "PRESET|FILE", add = ArgValueCompleter::new(candidates::machines))]
+    #[arg(long, short, value_name = "PRESET|FILE", add = ArgValueCompleter::new(candidates::lab_machines))]
     machine: String,
 
     /// Memory of each node that has any, such as 512M or 2G. The host provides memory only as the guest uses it

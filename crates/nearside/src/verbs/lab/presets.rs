@@ -24,7 +24,7 @@ pub struct ListArguments {
 #[derive(Debug, Args)]
 pub struct ShowArguments {
     /// A preset, or a machine file (a path with a / or ending in .toml)
-    #[arg(value_name = "PRESET|FILE", add = ArgValueCompleter::new(candidates::machines))]
+    #[arg(value_name = "PRESET|FILE", add = ArgValueCompleter::new(candidates::lab_machines))]
     machine: String,
     /// Print the machine description as JSON
     #[arg(long)]

@@ -2,7 +2,7 @@
 
 use super::machine_options::{MachineOptions, Switch};
 use super::sample_line::SampleLine;
-use super::terminal::{Raw, progress_line};
+use super::terminal::{Raw, expected_boot_s, progress_line};
 use crate::output::json;
 use clap::Args;
 use lab::protocol::{Shaken, Task};
@@ -54,7 +54,8 @@ pub struct Arguments {
     #[arg(long, value_name = "SEED")]
     pub shake: Option<u64>,
 
-    /// Keep the files that the command writes below this folder, which is created if missing
+    /// Keep the files that the command writes below this folder, which is created if missing; on this host only you may
+    /// read them, and execute the programs among them
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 
@@ -114,7 +115,14 @@ pub const FAILED: u8 = 125;
 
 pub fn run(arguments: &Arguments) -> ExitCode {
     prepare_and_run(arguments).unwrap_or_else(|error| {
-        crate::print_error(error.as_ref());
+        match error.downcast_ref::<LabError>() {
+            // The guest has the host's files and its PATH.
+            Some(LabError::NotStarted { command, why }) => {
+                let why = linux::why_not_started(command.as_ref(), why);
+                crate::print_error(&*Box::<dyn Error>::from(format!("cannot run `{command}` in the lab: {why}")));
+            }
+            _ => crate::print_error(error.as_ref()),
+        }
         let status = error.downcast_ref::<LabError>().map_or(FAILED.into(), LabError::status);
         ExitCode::from(u8::try_from(status).unwrap_or(FAILED))
     })
@@ -181,7 +189,12 @@ fn boot_and_run(
     let mut raw = None;
     let (mut seen, mut failed) = (Seen::default(), None);
     let outcome = lab::run(assets, run, &mut |event| match event {
-        Event::Stage(Stage::Booting) => line.iter().for_each(|line| line.set_message("booting the virtual machine")),
+        Event::Stage(Stage::Booting) => {
+            let cpus = run.shape.machine.cpus().len();
+            let expected = expected_boot_s(cpus);
+            let text = format!("booting the virtual machine of {cpus} CPUs, which takes about {expected:.0} s");
+            line.iter().for_each(|line| line.set_message(text.clone()));
+        }
         Event::Stage(Stage::Preparing) => line.iter().for_each(|line| line.set_message("starting the command")),
         // From here on the terminal belongs to the command. Before, nearside handles Ctrl-C.
         Event::Stage(Stage::Running) => {

@@ -88,6 +88,10 @@ pub struct RecordOptions {
     /// Print nothing unless something fails
     #[arg(long, short)]
     pub quiet: bool,
+
+    /// Do not name the folder, which will be removed.
+    #[arg(long, hide = true)]
+    pub scratch: bool,
 }
 
 impl RecordOptions {
@@ -134,7 +138,7 @@ impl RecordOptions {
         if self.small_objects > 0 {
             give("--small-objects", self.small_objects.to_string());
         }
-        let switches = [("--no-objects", self.no_objects), ("--quiet", self.quiet)];
+        let switches = [("--no-objects", self.no_objects), ("--quiet", self.quiet), ("--scratch", self.scratch)];
         all.extend(switches.iter().filter(|(_, on)| *on).map(|(name, _)| OsString::from(name)));
         all
     }

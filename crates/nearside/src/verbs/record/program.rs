@@ -1,5 +1,6 @@
 //! The recorded program: finds and starts it, forwards signals, and waits for it.
 
+use linux::why_not_started;
 use observe::Followed;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
@@ -34,10 +35,9 @@ pub struct Program {
 
 /// Why the program does not run.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot start {}", program.display())]
+#[error("cannot start {}: {}", program.display(), why_not_started(program.as_os_str(), why))]
 pub struct NotStarted {
     program: PathBuf,
-    #[source]
     why: io::Error,
 }
 

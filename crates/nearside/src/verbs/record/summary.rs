@@ -39,7 +39,9 @@ pub fn tell(
     };
     if !options.quiet {
         // With standard error closed there is nowhere to report this.
-        let _ = write!(std::io::stderr(), "{}", escape_message(&report.to_string()));
+        let trace = if options.scratch { String::new() } else { report.trace.clone() };
+        let told = RecordReport { trace, ..report.clone() };
+        let _ = write!(std::io::stderr(), "{}", escape_message(&told.to_string()));
     }
     if let Some(json) = json {
         output::write_to(&json::document(&report)?, json)?;

@@ -51,7 +51,7 @@ pub struct MachineOptions {
 enum RuleName {
     /// No guarded grant is forecast to be slowed by more than its bound
     Forecast,
-    /// The study's: what is drawn, and as much again as the hungriest core draws, fits
+    /// That of RCM (Razavi, 2011): what is drawn, and as much again as the hungriest core draws, fits
     Seed,
 }
 
@@ -136,7 +136,8 @@ impl MachineOptions {
 
 /// Reads a plan file.
 pub fn read_plan(path: &Path) -> Result<Plan, Box<dyn Error>> {
-    let text = bounded::text(path).map_err(|error| format!("cannot read the plan {}: {error}", path.display()))?;
+    let text = bounded::text(path)
+        .map_err(|error| format!("cannot read the plan {}: {}", path.display(), machine::system_words(&error)))?;
     Plan::from_toml(&text, path).map_err(|mistakes| {
         let lines: Vec<String> = mistakes.iter().map(Mistake::to_string).collect();
         lines.join("\n").into()

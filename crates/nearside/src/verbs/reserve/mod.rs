@@ -30,7 +30,7 @@ const REFUSED: u8 = 3;
 /// No agent makes grants.
 const NO_AGENT: u8 = 4;
 
-/// Give a program cores, caches, memory and bandwidth for itself, or see what it can have and whom that slows
+/// Give a program cores, caches, memory and bandwidth for itself, or see what it can have and which programs that slows
 ///
 /// A decision needs no privileges and changes nothing. The agent carries grants out for the users that have a quota in its
 /// configuration; without it, root may `run` programs. A decision is made for this machine, or for a preset or a machine file:
@@ -84,8 +84,8 @@ struct Check {
 
 /// Decide the requests of a file as one: all are granted, or none
 ///
-/// The file is TOML with a [[request]] for each, and its own rules; or lines of the study's twelve calls in JSON, each
-/// line a transaction. See docs/reserve.md.
+/// The file is TOML with a [[request]] for each, and its own rules; or lines of JSON with the twelve calls of RCM
+/// (Razavi, 2011), each line a transaction. See docs/reserve.md.
 #[derive(Debug, Args)]
 struct Plan {
     /// The requests
@@ -114,12 +114,13 @@ enum Format {
     Text,
     /// Latencies, bandwidths and capacities, in SI units
     Json,
-    /// Facts in the study's schema
+    /// Prolog facts, in the schema of RCM (Razavi, 2011)
     Prolog,
 }
 
-/// Decide in the form of the study's shell
+/// Decide a request in the words of RCM, the resource manager of Razavi's study (ETH Zurich, 2011)
 ///
+/// docs/reserve.md says what nearside takes from it.
 /// Without arguments it prints this form. The application is not started.
 #[derive(Debug, Args)]
 struct Rcm {
@@ -130,7 +131,7 @@ struct Rcm {
     words: Vec<String>,
 }
 
-/// The study's form.
+/// The form of the manager's shell.
 const FORM: &str = "\
 usage: rcm is_isolated(0/1) exclusive_cache(0/1) memory_load_control(0/1)
            memory_performance(0=latency | 1=read_bw | 2=write_bw) application [args]
@@ -190,7 +191,9 @@ fn answer(ledger: &Ledger, answer: &Result<Admitted, Refusal>, json: bool) -> Re
 fn plan(arguments: &Plan) -> Result<ExitCode, Box<dyn Error>> {
     let asker = asker();
     let text = machine::bounded::text(&arguments.file);
-    let text = text.map_err(|error| format!("cannot read the plan {}: {error}", arguments.file.display()))?;
+    let text = text.map_err(|error| {
+        format!("cannot read the plan {}: {}", arguments.file.display(), machine::system_words(&error))
+    })?;
     // TOML begins neither with `{` nor with `[{`.
     let begin: String = text.chars().filter(|c| !c.is_whitespace()).take(2).collect();
     if begin.starts_with('{') || begin == "[{" {
@@ -260,7 +263,7 @@ fn rcm(arguments: &Rcm) -> Result<ExitCode, Box<dyn Error>> {
     answer(&ledger, &ledger.admit(&[request], &asker), false)
 }
 
-/// The request of the study's form; none if the words have another.
+/// The request of the shell's form; none if the words have another.
 fn rcm_request(words: &[String]) -> Option<Request> {
     let flag = |word: &String| match word.as_str() {
         "0" => Some(false),

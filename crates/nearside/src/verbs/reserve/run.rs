@@ -35,7 +35,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// cores of an exclusive cache are a partition without programs. Interrupts are moved away where the kernel allows it.
 /// With --limit, control groups of the rest of the machine get as much CPU time as the forecast leaves to them.
 ///
-/// With an agent that makes grants, any user may do this whom the agent's configuration gives a quota. The grant then
+/// With an agent that makes grants, every user with a quota in the agent's configuration may do this. The grant then
 /// lasts until the program and all its children have ended or closed the handle, a descriptor whose number is in
 /// `NEARSIDE_GRANT_HANDLE`. Without such an agent only root may, and the grant lasts as long as this process.
 ///
@@ -88,6 +88,7 @@ pub fn run(arguments: &Run, asker: &Asker) -> Result<ExitCode, Box<dyn Error>> {
         Err(CallError::NoBroker) if geteuid().is_root() => {}
         Err(error) => return Err(error.into()),
     }
+    linux::Cgroups::find()?.requires("cpuset")?;
     let ledger = arguments.machine.ledger(asker)?;
     let to_end = asked_to_end()?;
     let (mut journal, put_back) =
@@ -122,7 +123,11 @@ pub fn run(arguments: &Run, asker: &Asker) -> Result<ExitCode, Box<dyn Error>> {
     let mut command = Command::new(&arguments.command[0]);
     command.args(&arguments.command[1..]).join(group.processes_file()?);
     let started = command.spawn();
-    let ended = started.map_err(|error| format!("cannot start {}: {error}", words[0])).map(|child| {
+    let failed = |error| {
+        let why = linux::why_not_started(&arguments.command[0], &error);
+        format!("cannot start {}: {why}", words[0])
+    };
+    let ended = started.map_err(failed).map(|child| {
         let is_released = || !has_record(&folder, grant.id) || is_over(grant);
         wait(child, is_released, || to_end.swap(false, Ordering::Relaxed), Some(journal))
     });

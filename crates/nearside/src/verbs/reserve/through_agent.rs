@@ -275,7 +275,8 @@ fn decided(answer: Answer, as_json: bool) -> Result<ExitCode, Box<dyn Error>> {
 /// Only returns if it fails.
 fn become_program(command: &mut Command) -> Box<dyn Error> {
     let error = command.exec();
-    format!("cannot start {}: {error}", command.get_program().to_string_lossy()).into()
+    let program = command.get_program();
+    format!("cannot start {}: {}", program.display(), linux::why_not_started(program, &error)).into()
 }
 
 fn unexpected() -> Box<dyn Error> {

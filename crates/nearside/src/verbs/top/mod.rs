@@ -113,7 +113,9 @@ pub fn run(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dy
     if let Some((program, rest)) = arguments.command.split_first() {
         let mut command = Command::new(program);
         command.args(rest).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
-        let child = command.spawn().map_err(|error| format!("cannot start {}: {error}", program.display()))?;
+        let child = command.spawn().map_err(|error| {
+            format!("cannot start {}: {}", program.display(), linux::why_not_started(program, &error))
+        })?;
         watched.observer.add_program(Pid(child.id()));
         watched.program = Some(Program(child));
     }

@@ -1,10 +1,16 @@
-//! `nearside manual`: man pages and shell completions, generated from the command line's definition. Hidden, for `make
-//! install`.
+//! `nearside manual`: man pages and shell completions, generated from the command line's definition and from the agent's
+//! configuration. Hidden, for `make install`.
+
+mod configuration;
+mod page;
+mod references;
 
 use crate::Cli;
 use crate::output;
 use crate::verbs::completions::{Shell, script};
-use clap::{Args, CommandFactory};
+use clap::{Args, Command, CommandFactory};
+use references::Pages;
+use roff::Roff;
 use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,7 +34,10 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let mut cli = Cli::command();
     cli.build();
-    man_pages(&cli, &arguments.share.join("man/man1"))?;
+    let man = arguments.share.join("man");
+    let pages = Pages::of(&cli);
+    man_pages(&cli, &pages, &man.join("man1"))?;
+    write_page(&man.join("man5").join(format!("{}.5", configuration::NAME)), &configuration::page(&pages))?;
     for (shell, path) in COMPLETIONS {
         write(&arguments.share.join(path), script(shell)?.as_bytes())?;
     }
@@ -36,13 +45,20 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
 }
 
 /// A page for the command, and one for each verb.
-fn man_pages(command: &clap::Command, folder: &Path) -> Result<(), Box<dyn Error>> {
-    let mut page = Vec::new();
-    clap_mangen::Man::new(command.clone()).render(&mut page)?;
-    let name = command.get_display_name().unwrap_or_else(|| command.get_name());
-    write(&folder.join(format!("{name}.1")), &page)?;
-    let mut verbs = command.get_subcommands().filter(|verb| !verb.is_hide_set() && verb.get_name() != "help");
-    verbs.try_for_each(|verb| man_pages(verb, folder))
+fn man_pages(command: &Command, pages: &Pages, folder: &Path) -> Result<(), Box<dyn Error>> {
+    write_page(&folder.join(format!("{}.1", page::name(command))), &page::page(command, pages))?;
+    page::shown(command).try_for_each(|verb| man_pages(verb, pages, folder))
+}
+
+/// Characters beyond ASCII become names of glyphs, which every formatter knows in every locale.
+fn write_page(path: &Path, page: &Roff) -> Result<(), Box<dyn Error>> {
+    let glyph = |c: char| match c {
+        '\u{a0}' => "\\ ".to_owned(),
+        c if c.is_ascii() => c.to_string(),
+        c => format!("\\[u{:04X}]", u32::from(c)),
+    };
+    let text: String = page.render().chars().map(glyph).collect();
+    write(path, text.as_bytes())
 }
 
 fn write(path: &Path, text: &[u8]) -> Result<(), Box<dyn Error>> {

@@ -1,0 +1,67 @@
+//! Sites of one cause: what placing them together is expected to gain. Moving one of several arrays off a saturated node
+//! changes little while the others stay there.
+
+use crate::advice::Advice;
+use crate::evidence::Action;
+use crate::gain::{Gain, Placement, gain};
+use crate::ids::SiteId;
+use crate::profile::Access;
+use crate::verdict::WORTH_IT;
+use crate::view::View;
+use queueing::Distances;
+use serde::Serialize;
+use std::collections::BTreeSet;
+
+/// Sites to which one action applies.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Together {
+    /// The action.
+    pub action: Action,
+    /// The sites, the most expensive first.
+    pub sites: Vec<SiteId>,
+    /// Their labels: see [`Profile::site_label`](crate::Profile::site_label).
+    pub labels: Vec<String>,
+    /// The expected gain of the action for all of them.
+    pub gain: Gain,
+}
+
+impl View<'_> {
+    /// Actions whose gain for several of these sites is worth it, and larger than for each of them alone.
+    pub fn together(&self, advice: &[Advice]) -> Vec<Together> {
+        let placements = [
+            (Action::Interleave, Placement::Interleaved),
+            (Action::AllocateLocally, Placement::Local),
+            (Action::Replicate, Placement::Local),
+            (Action::Migrate, Placement::Local),
+        ];
+        let distances = Distances::new(self.profile().machine());
+        let of_action = |(action, placement): (Action, Placement)| {
+            // What the rules decided and a prediction for this site alone has ruled out may help with the others.
+            let is_meant = |advice: &&Advice| {
+                let alone_loses = |ruled_out: &crate::evidence::RuledOut| {
+                    ruled_out.action == action && ruled_out.because.what == PREDICTED_LOSS
+                };
+                advice.action == action || advice.ruled_out.iter().any(alone_loses)
+            };
+            let meant: Vec<&Advice> = advice.iter().filter(is_meant).collect();
+            if meant.len() < 2 {
+                return None;
+            }
+            let sites: BTreeSet<SiteId> = meant.iter().map(|advice| advice.site).collect();
+            let placed =
+                |access: &Access| self.profile().site_of(access.object).is_some_and(|site| sites.contains(&site));
+            let gain = gain(self, &self.flow_where(placed), &distances, placed, &placement)?;
+            let alone = meant.iter().filter_map(|advice| advice.gain).map(|gain| gain.speedup).fold(1.0, f64::max);
+            (gain.speedup >= WORTH_IT && gain.speedup > alone).then(|| Together {
+                action,
+                sites: meant.iter().map(|advice| advice.site).collect(),
+                labels: meant.iter().map(|advice| advice.label.clone()).collect(),
+                gain,
+            })
+        };
+        placements.into_iter().filter_map(of_action).collect()
+    }
+}
+
+/// What the evidence of a predicted loss is called.
+pub(crate) const PREDICTED_LOSS: &str = "predicted_speedup";
