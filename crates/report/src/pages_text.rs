@@ -194,7 +194,11 @@ mod tests {
         all.finish();
         let report = PagesReport { pid: 7, name: "server".into(), mappings: vec![all], notes: Vec::new() };
         let text = PagesText { report: &report, runs: false, colours: false }.to_string();
-        assert!(text.contains(" 15:1 and 1008 more; a cell is"), "{text}");
+        assert!(text.contains(" 15:1 and\n  1008 more; a cell is"), "{text}");
+        for width in [60, 80, 120] {
+            let text = format!("{:width$}", PagesText { report: &report, runs: true, colours: false });
+            assert!(text.lines().all(|line| crate::columns::width(line) <= width), "{width}:\n{text}");
+        }
         let svg = pages_svg(&report);
         assert!(svg.contains("rw-p …") && !svg.contains(&mapping.name), "{svg}");
     }

@@ -374,6 +374,10 @@ mod tests {
             notes: Vec::new(),
         };
         let mut report = report;
+        for width in [60, 80, 120] {
+            let text = format!("{report:width$}");
+            assert!(text.lines().all(|line| crate::columns::width(line) <= width), "{width}:\n{text}");
+        }
         let text = report.to_string();
         assert!(text.lines().all(|line| line.chars().count() < 200), "{text}");
         assert!(!text.contains('…'), "{text}");

@@ -332,7 +332,9 @@ fn table<const N: usize>(heading: [&str; N], rows: Vec<[String; N]>, then: &[usi
     let is_empty = |&column: &usize| rows.iter().all(|row| row[column] == NONE);
     let optional: Vec<usize> = (1..N).filter(is_empty).chain(then.iter().copied()).collect();
     let mut table = Table::new(heading).optional(&optional);
-    rows.into_iter().for_each(|row| table.row(row));
+    for row in rows {
+        table.row(row);
+    }
     table
 }
 

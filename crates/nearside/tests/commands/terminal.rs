@@ -69,7 +69,6 @@ fn every_table_takes_the_width_of_the_terminal() {
         &["top", "--once", "--interval", "0.1", "--source", "none"],
         &["top", "--once", "--interval", "0.1", "--pid", &pid],
         &["assert", "--local", "20%", "--imbalance", "3", &trace],
-        &["reserve", "check", "--machine", "magny-cours-4p"],
     ];
     for columns in [60, 80, 120] {
         for arguments in commands {

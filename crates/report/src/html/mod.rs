@@ -61,8 +61,8 @@ struct Page {
     metrics: Vec<MetricRow>,
     advice: Vec<AdviceCard>,
     left_alone: Vec<Line>,
-    /// Number of sites with too few samples.
-    of_few_samples: usize,
+    /// What is said of sites with too few samples.
+    of_few_samples: Option<String>,
     /// Sites to act on together.
     together: Vec<String>,
     heat: Option<String>,
@@ -124,7 +124,7 @@ impl Page {
                 .map(|(row, rank)| card(row, rank, &report.trace))
                 .collect(),
             left_alone: known.map(left_alone).collect(),
-            of_few_samples: report.advice.iter().filter(is_of_few).count(),
+            of_few_samples: advice::few_text(report.advice.iter().filter(is_of_few).count(), report.advice.len()),
             together: report.together.iter().map(|of| escape_sentence(&advice::together_text(of))).collect(),
             heat,
             heat_note,

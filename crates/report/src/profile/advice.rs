@@ -57,10 +57,7 @@ impl fmt::Display for AdviceText<'_> {
             let more = format!("{} less costly ones: --json has the reasons", known.len() - MOST_LEFT_ALONE);
             f.write_str(&layout.wrapped("  leave alone  ", &more))?;
         }
-        match few.len() {
-            0 => Ok(()),
-            count => f.write_str(&layout.wrapped("  ", &few_text(count))),
-        }
+        few_text(few.len(), self.rows.len()).map_or(Ok(()), |text| f.write_str(&layout.wrapped("  ", &text)))
     }
 }
 
@@ -70,12 +67,17 @@ pub(crate) fn together_text(together: &Together) -> String {
     format!("{}, all of {}: {}", words(together.action), labels.join("; "), gain(&together.gain))
 }
 
-/// Sites without advice, `count` of them.
-pub(crate) fn few_text(count: usize) -> String {
-    match count {
-        1 => "no advice for another one: too few of its samples reached memory".to_owned(),
-        count => format!("no advice for {count} others: too few of their samples reached memory"),
-    }
+/// What is said of the sites, `few` of `all`, that have no advice because too few of their samples reached memory.
+pub(crate) fn few_text(few: usize, all: usize) -> Option<String> {
+    let sites = match (few, few == all) {
+        (0, _) => return None,
+        (1, true) => "the only site".to_owned(),
+        (few, true) => format!("any of {few} sites"),
+        (1, false) => "another one".to_owned(),
+        (few, false) => format!("{few} others"),
+    };
+    let its = if few == 1 { "its" } else { "their" };
+    Some(format!("no advice for {sites}: too few of {its} samples reached memory"))
 }
 
 impl AdviceText<'_> {
@@ -232,5 +234,20 @@ pub(crate) fn kind_words(kind: ObjectKind) -> &'static str {
         ObjectKind::BinarySection => "section",
         ObjectKind::Stacks => "stacks",
         ObjectKind::Unknown => "unknown",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sites_are_others_only_beside_some() {
+        let said = |few, all| few_text(few, all).unwrap_or_default();
+        assert_eq!(said(6, 6), "no advice for any of 6 sites: too few of their samples reached memory");
+        assert_eq!(said(1, 1), "no advice for the only site: too few of its samples reached memory");
+        assert_eq!(said(6, 7), "no advice for 6 others: too few of their samples reached memory");
+        assert_eq!(said(1, 7), "no advice for another one: too few of its samples reached memory");
+        assert_eq!(few_text(0, 7), None);
     }
 }
