@@ -60,7 +60,7 @@ pub enum AskError {
 
 /// Sends a request to the agent at a socket. Requires the owner of the socket, a member of its group, or root. Waits at
 /// most 10 s for each part of the answer.
-pub fn ask(path: &Path, request: Request) -> Result<Answer, AskError> {
+pub fn ask(path: &Path, request: &Request) -> Result<Answer, AskError> {
     let failed = |what| {
         move |source: io::Error| match source.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => AskError::Silent { path: path.to_owned() },
@@ -68,7 +68,7 @@ pub fn ask(path: &Path, request: Request) -> Result<Answer, AskError> {
         }
     };
     let mut stream = connected(path).map_err(|error| not_connected(path, error))?;
-    let asked = stream.write_all(&line(&request));
+    let asked = stream.write_all(&line(request));
     let mut told = Vec::new();
     let mut reader = BufReader::new(stream.take(MOST_ANSWER_BYTES));
     let heard = reader.read_until(b'\n', &mut told);

@@ -86,7 +86,7 @@ pub struct Explanation {
 /// Answers a request. `metrics` formats a status; `not_managed` says why a process is not managed; `order` checks a
 /// request that changes what the agent does and passes it on: it returns what the agent does then, or why it refuses.
 pub fn answer(
-    request: Request,
+    request: &Request,
     status: &Mutex<Status>,
     metrics: impl FnOnce(&Status) -> String,
     not_managed: impl FnOnce(Pid) -> String,
@@ -94,7 +94,7 @@ pub fn answer(
 ) -> Answer {
     match request {
         Request::Reload | Request::Policy { .. } | Request::Threshold { .. } | Request::Place { .. } => {
-            order(&request).map_or_else(Answer::Refused, Answer::Ordered)
+            order(request).map_or_else(Answer::Refused, Answer::Ordered)
         }
         Request::Status => {
             let mut status = locked(status).clone();
@@ -102,11 +102,11 @@ pub fn answer(
             Answer::Status(Box::new(status))
         }
         Request::Pause | Request::Resume => {
-            let paused = request == Request::Pause;
+            let paused = *request == Request::Pause;
             locked(status).paused = paused;
             Answer::Paused(paused)
         }
-        Request::Explain { pid } => {
+        &Request::Explain { pid } => {
             let status = locked(status);
             let (managed, policy, rounds) = (status.processes.get(&pid).cloned(), status.policy.clone(), status.rounds);
             // Looking the process up may take a while, and the loop must not wait for the lock.
@@ -160,7 +160,7 @@ mod tests {
             Request::Place { pid, .. } => Err(format!("process {pid} is not managed")),
             other => Ok(format!("{other:?}")),
         };
-        answer(request, status, |status| status.policy.clone(), |pid| format!("{pid} is not managed"), order)
+        answer(&request, status, |status| status.policy.clone(), |pid| format!("{pid} is not managed"), order)
     }
 
     #[test]

@@ -30,7 +30,9 @@ impl Fixture {
         let listener = Listener::bind(&fixture.path(), ours()).unwrap();
         let status = fixture.status.clone();
         let order = |_: &Request| Ok("done".to_owned());
-        let reply = move |request| answer(request, &status, |_| "x".repeat(1 << 20), |pid| format!("no {pid}"), order);
+        let reply = move |request: Request| {
+            answer(&request, &status, |_| "x".repeat(1 << 20), |pid| format!("no {pid}"), order)
+        };
         fixture.server = Some(Server::start(listener, reply).unwrap());
         fixture
     }
@@ -60,17 +62,17 @@ fn an_agent_is_asked_paused_and_resumed() {
     let there = std::fs::symlink_metadata(fixture.path()).unwrap();
     assert!(there.file_type().is_socket());
     assert_eq!((there.mode() & 0o777, there.uid(), there.gid()), (0o660, ours().owner, ours().group));
-    assert_eq!(ask(&fixture.path(), Request::Pause).unwrap(), Answer::Paused(true));
-    let Answer::Status(status) = ask(&fixture.path(), Request::Status).unwrap() else { panic!() };
+    assert_eq!(ask(&fixture.path(), &Request::Pause).unwrap(), Answer::Paused(true));
+    let Answer::Status(status) = ask(&fixture.path(), &Request::Status).unwrap() else { panic!() };
     assert!(status.paused && status.policy == "carrefour");
-    let Answer::Metrics(text) = ask(&fixture.path(), Request::Metrics).unwrap() else { panic!() };
+    let Answer::Metrics(text) = ask(&fixture.path(), &Request::Metrics).unwrap() else { panic!() };
     assert_eq!(text.len(), 1 << 20);
-    ask(&fixture.path(), Request::Resume).unwrap();
+    ask(&fixture.path(), &Request::Resume).unwrap();
     assert!(!fixture.status.lock().unwrap().paused);
     let path = fixture.path();
     drop(fixture.server);
     assert!(!path.exists());
-    let error = ask(&path, Request::Status).unwrap_err().to_string();
+    let error = ask(&path, &Request::Status).unwrap_err().to_string();
     assert!(error.starts_with("no agent is running: there is no socket /"), "{error}");
 }
 
@@ -81,7 +83,7 @@ fn a_refusal_is_heard() {
     let path = folder.path().join("agent.sock");
     let listener = UnixListener::bind(&path).unwrap();
     let asked = std::thread::scope(|scope| {
-        let asking = scope.spawn(|| ask(&path, Request::Status));
+        let asking = scope.spawn(|| ask(&path, &Request::Status));
         let (mut stream, _) = listener.accept().unwrap();
         stream.write_all(b"{\"refused\":\"too many\"}\n").unwrap();
         drop(stream);
@@ -115,7 +117,7 @@ fn hostile_clients_are_refused_and_closed_and_do_not_block_others() {
         let _ = (&stream).write_all(bytes);
         let told = rest(stream);
         assert!(told.contains("\"refused\"") && told.contains(says), "{told}");
-        assert_eq!(ask(&fixture.path(), Request::Resume).unwrap(), Answer::Paused(false));
+        assert_eq!(ask(&fixture.path(), &Request::Resume).unwrap(), Answer::Paused(false));
     };
     refused(b"GET / HTTP/1.1\r\n\r\n", "invalid request");
     refused(&[0xff, b'\n'], "invalid request");
@@ -129,11 +131,11 @@ fn hostile_clients_are_refused_and_closed_and_do_not_block_others() {
     (&fixture.connect()).write_all(b"{\"request\":\"met").unwrap();
     let silent = fixture.connect();
     let asked = Instant::now();
-    assert_eq!(ask(&fixture.path(), Request::Resume).unwrap(), Answer::Paused(false));
+    assert_eq!(ask(&fixture.path(), &Request::Resume).unwrap(), Answer::Paused(false));
     assert!(asked.elapsed() < Duration::from_secs(5));
     // It is closed at its deadline, and the others with it.
     assert_eq!(rest(silent), "");
-    assert_eq!(ask(&fixture.path(), Request::Resume).unwrap(), Answer::Paused(false));
+    assert_eq!(ask(&fixture.path(), &Request::Resume).unwrap(), Answer::Paused(false));
 }
 
 #[test]
@@ -145,7 +147,7 @@ fn too_many_clients_are_turned_away_until_some_go() {
     assert!(told.contains(&format!("8 clients of user {uid} are connected already")), "{told}");
     drop(clients);
     let deadline = Instant::now() + Duration::from_secs(20);
-    while ask(&fixture.path(), Request::Status).is_err() {
+    while ask(&fixture.path(), &Request::Status).is_err() {
         assert!(Instant::now() < deadline);
     }
 }
@@ -160,8 +162,9 @@ fn serve_users(users: Vec<u32>) -> (TempDir, Server) {
         Ok(Peer { pid: Pid(1), uid, gid: ours().group, groups: Vec::new() })
     };
     let status = Mutex::new(Status::default());
-    let reply =
-        move |request| answer(request, &status, |_| "x".repeat(1 << 16), |_| String::new(), |_| Ok(String::new()));
+    let reply = move |request: Request| {
+        answer(&request, &status, |_| "x".repeat(1 << 16), |_| String::new(), |_| Ok(String::new()))
+    };
     (folder, Server::start_with(listener, peer, reply).unwrap())
 }
 
@@ -178,9 +181,9 @@ fn root_is_answered_whatever_others_do() {
     }
     let began = Instant::now();
     for (request, paused) in [(Request::Pause, true), (Request::Resume, false)] {
-        assert_eq!(ask(&path, request).unwrap(), Answer::Paused(paused));
+        assert_eq!(ask(&path, &request).unwrap(), Answer::Paused(paused));
     }
-    assert!(matches!(ask(&path, Request::Status).unwrap(), Answer::Status(_)));
+    assert!(matches!(ask(&path, &Request::Status).unwrap(), Answer::Status(_)));
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
     // The ninth client of a user, and the users after the sixteenth client.
     let told: Vec<String> = [8, 17, 18, 26].map(|index| rest(silent[index].try_clone().unwrap())).into();
@@ -205,7 +208,7 @@ fn a_socket_that_was_left_is_replaced_and_anything_else_is_not() {
     let bind = |path: &Path| Listener::bind(path, ours());
     // SIGKILL leaves the socket like this.
     drop(UnixListener::bind(&path).unwrap());
-    let error = ask(&path, Request::Status).unwrap_err().to_string();
+    let error = ask(&path, &Request::Status).unwrap_err().to_string();
     assert!(error.starts_with("no agent is running: an agent was killed and left its socket /"), "{error}");
     let first = bind(&path).unwrap();
     assert!(matches!(bind(&path), Err(ControlError::InUse { .. })));
@@ -216,7 +219,7 @@ fn a_socket_that_was_left_is_replaced_and_anything_else_is_not() {
     let none = folder.path().join("none/agent.sock");
     assert!(bind(&none).unwrap_err().to_string().starts_with("cannot open the folder "));
     let long = folder.path().join("x".repeat(200));
-    assert!(bind(&long).is_err() && ask(&long, Request::Status).is_err());
+    assert!(bind(&long).is_err() && ask(&long, &Request::Status).is_err());
 }
 
 /// Where others may exchange the socket, its owner and mode could become those of another file.
@@ -250,7 +253,7 @@ fn an_invalid_answer_is_reported() {
             stream.write_all(answer.as_bytes()).unwrap();
         }
     });
-    assert!(matches!(ask(&path, Request::Status), Err(AskError::NotUnderstood { .. })));
-    assert!(matches!(ask(&path, Request::Status), Err(AskError::System { what: "hear", .. })));
+    assert!(matches!(ask(&path, &Request::Status), Err(AskError::NotUnderstood { .. })));
+    assert!(matches!(ask(&path, &Request::Status), Err(AskError::System { what: "hear", .. })));
     serve.join().unwrap();
 }

@@ -44,8 +44,8 @@ fn root_of_the_guest_makes_no_device_and_no_setuid_file_on_the_host() {
     assert_eq!((ran.text(), ran.error.as_str()), (seen, ""));
     for name in ["program", "device", "pipe"] {
         let made = fs::symlink_metadata(lab.path("work/out").join(name)).unwrap();
-        let mode = if name == "program" { 0o700 } else { 0o600 };
-        assert_eq!((made.is_file(), made.mode() & 0o7777, made.uid()), (true, mode, 0), "{name}");
+        let expected = if name == "program" { 0o700 } else { 0o600 };
+        assert_eq!((made.is_file(), made.mode() & 0o7777, made.uid()), (true, expected, 0), "{name}");
     }
 }
 

@@ -66,12 +66,14 @@ impl fmt::Display for StatusMetrics<'_> {
     }
 }
 
+/// A number of a process.
+type Value = fn(&ManagedProcess) -> Option<f64>;
+
 /// How the busiest processes use memory: a series each would be too many for all of them.
 fn processes(status: &Status, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let mut busiest: Vec<(&Pid, &ManagedProcess)> = status.processes.iter().collect();
     busiest.sort_by(|a, b| b.1.cpu_share.total_cmp(&a.1.cpu_share).then(a.0.cmp(b.0)));
     busiest.truncate(MOST_PROCESSES);
-    type Value = fn(&ManagedProcess) -> Option<f64>;
     let gauges: [(&str, &str, Value); 2] = [
         (
             "nearside_agent_process_mpki",

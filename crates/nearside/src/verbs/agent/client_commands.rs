@@ -37,7 +37,7 @@ struct Ordered {
 }
 
 /// Sends the query and prints the answer.
-pub fn print(socket: Option<&Path>, request: Request, form: Form) -> Result<ExitCode, Box<dyn Error>> {
+pub fn print(socket: Option<&Path>, request: &Request, form: Form) -> Result<ExitCode, Box<dyn Error>> {
     let socket = socket.map_or_else(default_socket, Path::to_owned);
     let json = form == Form::Json;
     let text = match ask(&socket, request)? {

@@ -112,7 +112,7 @@ enum Verb {
     /// Place a managed process on a node: its threads run there, and its memory is moved there
     ///
     /// The policy leaves it alone from then on, as it does with programs that their owners have placed, unless
-    /// respect_owner is false. What owners have set is kept as well. When the agent ends, or begins anew, the threads get
+    /// `respect_owner` is false. What owners have set is kept as well. When the agent ends, or begins anew, the threads get
     /// their CPUs back.
     Place {
         /// The process
@@ -150,7 +150,7 @@ struct Asking {
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     use agent::control::Request;
     let ask = |asking: &Asking, request| {
-        client_commands::print(asking.socket.as_deref(), request, if asking.json { Form::Json } else { Form::Text })
+        client_commands::print(asking.socket.as_deref(), &request, if asking.json { Form::Json } else { Form::Text })
     };
     match &arguments.verb {
         None => service::run(arguments.config.as_deref(), arguments.time_scale),
@@ -167,7 +167,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         Some(Verb::Place { pid, node, asking }) => ask(asking, Request::Place { pid: Pid(*pid), node: NodeId(*node) }),
         Some(Verb::Metrics { prometheus, socket }) => {
             let form = if *prometheus { Form::Prometheus } else { Form::Text };
-            client_commands::print(socket.as_deref(), Request::Metrics, form)
+            client_commands::print(socket.as_deref(), &Request::Metrics, form)
         }
     }
 }

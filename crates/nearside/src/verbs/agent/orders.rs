@@ -93,11 +93,13 @@ impl Orders {
             return Err("the agent was started without a configuration: start it with --config FILE".to_owned());
         };
         let settings = settings::read(Some(file)).map_err(|error| chain(error.as_ref()))?;
-        let mut text = format!("follows {} with policy {}", file.display(), settings.configuration.policy);
         let kept = kept(&self.current().settings, &settings);
-        if !kept.is_empty() {
-            text.push_str(&format!("; changes of {} take effect when the agent is restarted", kept.join(", ")));
-        }
+        let later = if kept.is_empty() {
+            String::new()
+        } else {
+            format!("; changes of {} take effect when the agent is restarted", kept.join(", "))
+        };
+        let text = format!("follows {} with policy {}{later}", file.display(), settings.configuration.policy);
         Ok((Order::Follow(Box::new(settings)), text))
     }
 

@@ -86,7 +86,7 @@ fn serve(listener: Listener, orders: Arc<Orders>, waker: Waker) -> io::Result<Se
             waker.wake();
             ordered
         };
-        answer(request, &status, |status| StatusMetrics(status).to_string(), not_managed, order)
+        answer(&request, &status, |status| StatusMetrics(status).to_string(), not_managed, order)
     })
 }
 
