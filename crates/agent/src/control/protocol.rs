@@ -155,43 +155,43 @@ mod tests {
         Mutex::new(status)
     }
 
-    fn ask(status: &Mutex<Status>, request: Request) -> Answer {
+    fn ask(status: &Mutex<Status>, request: &Request) -> Answer {
         let order = |request: &Request| match request {
             Request::Place { pid, .. } => Err(format!("process {pid} is not managed")),
             other => Ok(format!("{other:?}")),
         };
-        answer(&request, status, |status| status.policy.clone(), |pid| format!("{pid} is not managed"), order)
+        answer(request, status, |status| status.policy.clone(), |pid| format!("{pid} is not managed"), order)
     }
 
     #[test]
     fn a_status_leaves_decisions_out_and_an_explanation_has_them() {
         let status = status();
-        let Answer::Status(told) = ask(&status, Request::Status) else { panic!() };
+        let Answer::Status(told) = ask(&status, &Request::Status) else { panic!() };
         assert_eq!((told.rounds, told.processes[&Pid(7)].decisions.len()), (4, 0));
-        let Answer::Explained(explanation) = ask(&status, Request::Explain { pid: Pid(7) }) else { panic!() };
+        let Answer::Explained(explanation) = ask(&status, &Request::Explain { pid: Pid(7) }) else { panic!() };
         assert_eq!(explanation.managed.unwrap().decisions, [(3, "move 1 page".to_owned())]);
-        let Answer::Explained(explanation) = ask(&status, Request::Explain { pid: Pid(8) }) else { panic!() };
+        let Answer::Explained(explanation) = ask(&status, &Request::Explain { pid: Pid(8) }) else { panic!() };
         assert_eq!((explanation.managed, explanation.not_managed.as_deref()), (None, Some("8 is not managed")));
-        let written = serde_json::to_string(&ask(&status, Request::Status)).unwrap();
-        assert_eq!(serde_json::from_str::<Answer>(&written).unwrap(), ask(&status, Request::Status));
-        assert_eq!(ask(&status, Request::Metrics), Answer::Metrics("carrefour".into()));
+        let written = serde_json::to_string(&ask(&status, &Request::Status)).unwrap();
+        assert_eq!(serde_json::from_str::<Answer>(&written).unwrap(), ask(&status, &Request::Status));
+        assert_eq!(ask(&status, &Request::Metrics), Answer::Metrics("carrefour".into()));
     }
 
     #[test]
     fn a_pause_reaches_the_loop() {
         let status = status();
-        assert_eq!(ask(&status, Request::Pause), Answer::Paused(true));
+        assert_eq!(ask(&status, &Request::Pause), Answer::Paused(true));
         assert!(status.lock().unwrap().paused);
-        assert_eq!(ask(&status, Request::Resume), Answer::Paused(false));
+        assert_eq!(ask(&status, &Request::Resume), Answer::Paused(false));
         assert!(!status.lock().unwrap().paused);
     }
 
     #[test]
     fn orders_are_passed_on_and_refused_with_the_reason() {
         let status = status();
-        assert_eq!(ask(&status, Request::Reload), Answer::Ordered("Reload".to_owned()));
+        assert_eq!(ask(&status, &Request::Reload), Answer::Ordered("Reload".to_owned()));
         let place = Request::Place { pid: Pid(9), node: NodeId(1) };
-        assert_eq!(ask(&status, place), Answer::Refused("process 9 is not managed".to_owned()));
+        assert_eq!(ask(&status, &place), Answer::Refused("process 9 is not managed".to_owned()));
     }
 
     #[test]
