@@ -255,7 +255,7 @@ mod tests {
         fs::write(path("precious"), "kept").unwrap();
         symlink(path("precious"), path("link")).unwrap();
         for (name, says) in
-            [("pipe", "is not a regular file"), ("link", "symbolic links"), ("none/log", "No such file")]
+            [("pipe", "is not a regular file"), ("link", "symbolic links"), ("none/log", "no such file")]
         {
             let mut log = Log::Optional(OptionalLog::begin(&path(name), 1000));
             let news = log.take_news().unwrap();
@@ -284,7 +284,7 @@ mod tests {
         let now = Instant::now();
         optional.add(line);
         let news = optional.news.take().unwrap();
-        assert!(news.starts_with("cannot write the decision log /") && news.contains("No space left"), "{news}");
+        assert!(news.starts_with("cannot write the decision log /") && news.contains("the disk is full"), "{news}");
         optional.add(line);
         optional.rotate(now, line);
         // The next attempt fails as well, which is no news.

@@ -153,7 +153,7 @@ impl View<'_> {
             potential,
             metrics,
             samples,
-            local_access_ratio_interval: wilson(samples - pattern.remote.0, samples, Z_95),
+            local_access_ratio_interval: self.local_access_ratio_interval(samples),
             unknown_share: ratio(unknown, self.tally().accesses).unwrap_or(0.0),
         }
     }
@@ -232,6 +232,13 @@ impl View<'_> {
             counted: false,
             meaning: "accesses to memory of the CPU's own node, of all that reach memory",
         }
+    }
+
+    /// The interval of the share of accesses that [`local_access_ratio`](Self::local_access_ratio) reports, from
+    /// `samples` that reached memory.
+    fn local_access_ratio_interval(&self, samples: u64) -> (f64, f64) {
+        let ratio = self.tally().local_access_ratio().unwrap_or(0.0);
+        wilson((ratio * samples as f64).round() as u64, samples, Z_95)
     }
 
     fn controller_load(&self, measured: &Measurements) -> Metric {

@@ -57,7 +57,7 @@ int main(void) {
     int cpu, node;
     check(ns_run_on(cpus, &error));
     check(ns_here(&cpu, &node, &error));
-    printf("runs on CPU %d of node %d, at distance %d from node 1\n", cpu, node, ns_distance(node, 1, &error));
+    printf("runs on node %d, at distance %d from node 1\n", node, ns_distance(node, 1, &error));
 
     place("local", NS_LOCAL, NULL);
     place("on node 1", NS_BIND, one);

@@ -123,5 +123,5 @@ fn a_command_that_cannot_be_run_says_why() {
     let lab = Lab::new();
     let run = |command: &str| lab.run(lab.command("small-2x2", &[], &[command]), b"");
     run("no-such-command").failed(127, &["cannot run `no-such-command`", "no folder of PATH has a program"]);
-    run("/etc/passwd").failed(126, &["cannot run `/etc/passwd`", "Permission denied"]);
+    run("/etc/passwd").failed(126, &["cannot run `/etc/passwd`", "this user may not execute it"]);
 }

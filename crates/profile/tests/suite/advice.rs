@@ -69,6 +69,21 @@ fn c11_many_writers_on_a_saturated_node_interleave() {
     assert_eq!((saturations.len(), saturations[0].node), (1, NodeId(0)));
 }
 
+/// Samples that stand for different numbers of accesses.
+#[test]
+fn the_interval_of_the_local_share_contains_it() {
+    let mut trace = Trace::new(&[1]);
+    for number in 0..1000 {
+        let node = number % 2;
+        trace.access((1, 1, 0), 0x6000_0000 + 64 * u64::from(number), node, AccessKind::Load).weight =
+            if node == 0 { 30.0 } else { 10.0 };
+    }
+    let verdict = trace.profile().view(&Filter::default()).verdict(&Measurements::default());
+    let local = verdict.metrics.iter().find(|metric| metric.name == "local_access_ratio").unwrap().value.unwrap();
+    let (low, high) = verdict.local_access_ratio_interval;
+    assert!((0.74..0.76).contains(&local) && low < local && local < high, "{local}, {low} to {high}");
+}
+
 #[test]
 fn accesses_selected_by_their_outcome_give_no_verdict() {
     let profile = stream_clustering().profile();
