@@ -160,7 +160,7 @@ fn a_file_that_is_only_read_is_one_that_others_cannot_change() {
     symlink(at("sticky/file"), at("link")).unwrap();
     assert!(refusal(open("link", Trust::Groups)).starts_with("cannot open "));
     assert!(refusal(PrivateFolder::existing_file(Path::new("/dev/zero"), Trust::Groups)).contains("not a regular"));
-    assert!(refusal(open("none", Trust::Groups)).contains("No such file"));
+    assert!(refusal(open("none", Trust::Groups)).contains("no such file"));
     if geteuid().is_root() {
         mode("theirs", 0o644);
         chown(at("theirs"), Some(OTHER), None).unwrap();

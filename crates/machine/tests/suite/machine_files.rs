@@ -56,7 +56,7 @@ const WRONG: &[(&str, &str, &[&str])] = &[
     (
         "id = 1\ncpus = \"4-7\"\nmemory",
         "id = 1\n@cpus = \"4-x\"\nmemory",
-        &["node[1].cpus: `4-x` in `4-x` is neither a number nor"],
+        &["node[1].cpus: `4-x` is neither a number nor"],
     ),
     ("memory_bytes = \"8 GiB\"", "@memory_bytes = \"8 Gib/s\"", &["node[0].memory_bytes: "]),
     ("memory_bytes = \"8 GiB\"", "@memory_bytes = true", &["node[0].memory_bytes: "]),
