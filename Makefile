@@ -63,7 +63,7 @@ demo: build
 		--policies first-touch,interleave,carrefour --html $(target)/compare.html -- \
 		nearside-workloads streamcluster --pin 0-23 --repeat 20 --json
 
-# Built with profile `ci`, which takes half as long as a release. Everything is built in one step, not
+# Built with profile `ci`, which is quicker to build than a release. Everything is built in one step, not
 # by `build` before: test dependencies enable other features of some crates, whose dependents would be built twice.
 test nightly: PROFILE = ci
 test:
