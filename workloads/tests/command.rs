@@ -313,7 +313,7 @@ fn refuses_cpus_that_it_may_not_use() {
     refused(&["chase", "--touch-cpu", "1048576"], &["--touch-cpu 1048576: CPU 1048576 does not exist", &allowed]);
     refused(&["rivals", "--rivals", "1048576"], &["--rivals 1048576: CPU 1048576 does not exist", &allowed]);
     refused(&["rivals", "--rivals-touch-cpu", "0"], &["--rivals <CPUS>"]);
-    refused(&["chase", "--pin", "a"], &["`a` in `a` is neither a number nor a range"]);
+    refused(&["chase", "--pin", "a"], &["`a` is neither a number nor a range"]);
     refused(&["chase", "--pin", ""], &["it names no CPU"]);
 }
 

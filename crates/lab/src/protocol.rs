@@ -97,6 +97,9 @@ pub enum ToHost {
     NoDirectory(i32),
     /// What was moved. The end of the command follows.
     Shaken(Shaken),
+    /// A process was killed while it wrote to the output folder, and what it wrote last may be missing. The end of the
+    /// command follows.
+    WriterKilled,
     /// The command has ended, its output is sent and its files are written.
     Ended(Ended),
     /// The command has ended, but not all its files in the output folder could be written: error number.

@@ -81,6 +81,8 @@ pub enum Event {
     Sample(Sample),
     /// What was moved, at the command's end.
     Shaken(Shaken),
+    /// A process was killed while it wrote to the output folder: what it wrote last may be missing there.
+    WriterKilled,
 }
 
 /// Result of a run.
@@ -304,6 +306,7 @@ impl Running {
                     return Err(LabError::NotKept { path, why: io::Error::from_raw_os_error(number) });
                 }
                 ToHost::Shaken(shaken) => tell(Event::Shaken(shaken)),
+                ToHost::WriterKilled => tell(Event::WriterKilled),
                 ToHost::Failed(what) => return Err(LabError::Guest { what, console: self.console.tail() }),
                 ToHost::Ended(ended) => {
                     if run.task.sample_period != 0 {

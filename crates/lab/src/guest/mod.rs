@@ -17,6 +17,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+/// What the kernel's 9p client reports of a write that ended because its process was killed: `ERESTARTSYS`, which no
+/// other file system lets a program see.
+const KILLED_WRITER: i32 = 512;
+
 /// Why the guest failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
@@ -93,8 +97,10 @@ fn serve(task: &Task, host: &Host, from_host: File) -> Result<(), GuestError> {
     let mut last = command::run(task, host, from_host, &pmu)?;
     if let Some(out) = &task.out {
         let written = File::open(out).and_then(|folder| Ok(rustix::fs::syncfs(&folder)?));
-        if let Err(why) = written {
-            last = ToHost::NotKept(command::error_number(&why));
+        match written.map_err(|why| command::error_number(&why)) {
+            Ok(()) => {}
+            Err(KILLED_WRITER) => host.tell(&ToHost::WriterKilled),
+            Err(number) => last = ToHost::NotKept(number),
         }
     }
     host.tell(&last);

@@ -150,6 +150,13 @@ fn prepare_and_run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         let more = "give the machine more with --memory-per-node";
         let _ = writeln!(io::stderr(), "nearside: the guest ran out of memory and killed process {process}: {more}");
     }
+    if let (true, Some(out)) = (seen.writer_killed, &out) {
+        let out = out.display();
+        let _ = writeln!(
+            io::stderr(),
+            "nearside: a process was killed while it wrote to {out}: its last data may be missing"
+        );
+    }
     let report = report(arguments, &run, &assets, &outcome, seen);
     if !arguments.quiet && arguments.recording.is_none() {
         let _ = write!(io::stderr(), "\n{report}");
@@ -177,6 +184,7 @@ struct Seen {
     /// Samples written.
     samples: usize,
     shaken: Option<Shaken>,
+    writer_killed: bool,
 }
 
 fn boot_and_run(
@@ -215,6 +223,7 @@ fn boot_and_run(
             }
         }
         Event::Shaken(shaken) => seen.shaken = Some(shaken),
+        Event::WriterKilled => seen.writer_killed = true,
     });
     drop(raw);
     let outcome = outcome?;
