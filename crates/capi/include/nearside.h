@@ -24,7 +24,7 @@ extern "C" {
 #endif
 
 /* Version of the interface of this header: major times 1,000 plus minor. */
-#define NS_VERSION 1001
+#define NS_VERSION 1002
 /* That of the library that is loaded. */
 unsigned ns_version(void);
 
@@ -140,6 +140,16 @@ typedef struct ns_tally { /* a huge page is one page */
  * pages that are on no node of `to` are spread over those. Pages that stay are no error. `flags`: 0 or NS_MOVE_ALL. */
 int ns_migrate(int pid, void *address, size_t bytes, const ns_set *from, const ns_set *to, unsigned flags, ns_tally *tally,
                ns_error **error);
+/* From now on, each page moves when it is touched next, to the node of the thread that touches it; each at most once. Give
+ * it memory of ns_alloc, with the size that was asked for. Until ns_lazy_move_end, which must come before ns_free, it can
+ * be used as always, but not discarded or mapped anew, and forked processes do not have it. Its own policy is gone.
+ * `flags`: 0 needs CAP_SYS_PTRACE, /dev/userfaultfd or vm.unprivileged_userfaultfd = 1. NS_PROGRAM_ONLY needs nothing, but
+ * a system call that gets a page which the program has not touched yet fails with EFAULT. Linux 5.7; 5.11. */
+#define NS_PROGRAM_ONLY 1
+typedef struct ns_lazy_move ns_lazy_move;
+int ns_move_lazily(void *memory, size_t bytes, unsigned flags, ns_lazy_move **move, ns_error **error);
+/* Pages that were not touched stay where they are (`stayed_pages`), as do those for which the node had no room. */
+int ns_lazy_move_end(ns_lazy_move *move, ns_tally *tally, ns_error **error);
 /* All pages of a process, in one call of the kernel. */
 int ns_migrate_process(int pid, const ns_set *from, const ns_set *to, uint64_t *stayed_pages, ns_error **error);
 

@@ -39,14 +39,25 @@ pub extern "C" fn ns_alloc(bytes: usize, mode: c_int, nodes: Option<&ns_set>, er
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ns_free(memory: *mut c_void, bytes: usize, error: ErrorOut<'_>) -> c_int {
     call(error, || {
-        let Some(start) = NonNull::new(memory.cast::<u8>()) else { return Ok(0) };
-        let wrong = || Error::Argument {
-            attempt: format!("free {bytes} bytes at {memory:?}"),
-            why: "ns_alloc returns whole pages: this is none, or the size is wrong".to_owned(),
-        };
-        // SAFETY: by the contract of all calls it comes from `ns_alloc` with this size, and has not been freed.
-        unsafe { NodeMemory::from_raw(start, bytes) }.map(drop).ok_or_else(wrong)?;
+        if !memory.is_null() {
+            // SAFETY: by the contract of all calls it comes from `ns_alloc` with this size, and has not been freed.
+            drop(unsafe { memory_of(memory, bytes, "free") }?);
+        }
         Ok(0)
+    })
+}
+
+/// Takes a memory of `ns_alloc` from its caller, who gave it to do this.
+///
+/// # Safety
+///
+/// It comes from `ns_alloc` with this size, and has not been freed.
+pub(crate) unsafe fn memory_of(memory: *mut c_void, bytes: usize, to_do: &str) -> Result<NodeMemory, Error> {
+    // SAFETY: as this function's.
+    let taken = NonNull::new(memory.cast()).and_then(|start| unsafe { NodeMemory::from_raw(start, bytes) });
+    taken.ok_or_else(|| Error::Argument {
+        attempt: format!("{to_do} {bytes} bytes at {memory:?}"),
+        why: "ns_alloc returns whole pages: this is none, or the size is wrong".to_owned(),
     })
 }
 

@@ -29,7 +29,7 @@ pub(crate) fn range(address: *const c_void, bytes: usize) -> Result<Range<usize>
     start.checked_add(bytes).map(|end| start..end).ok_or_else(beyond)
 }
 
-fn known(flags: c_uint, allowed: c_uint) -> Result<(), Error> {
+pub(crate) fn known(flags: c_uint, allowed: c_uint) -> Result<(), Error> {
     let wrong =
         || Error::Argument { attempt: format!("use the flags {flags:#x}"), why: "one is unknown here".to_owned() };
     (flags & !allowed == 0).then_some(()).ok_or_else(wrong)

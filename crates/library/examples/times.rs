@@ -1,11 +1,13 @@
-//! What two calls of the library take on this host: `cargo run --release -p nearside-library --example times`.
+//! What some calls of the library take on this host: `cargo run --release -p nearside-library --example times`.
 
-use library::{MemoryMode, MemoryPolicy, Replicated, allocate, nodes, where_is};
+use library::{Faults, MemoryMode, MemoryPolicy, Replicated, allocate, move_lazily, nodes, where_is};
 use std::hint::black_box;
 use std::time::Instant;
 
 /// Pages of 4 KiB to find.
 const PAGES: usize = 1 << 20;
+/// Pages of the memory that moves lazily: 1 GiB.
+const LAZY_PAGES: usize = 1 << 18;
 /// Loads timed, dependent on each other.
 const READS: usize = 50_000_000;
 /// Values, 32 KiB: they stay in the first cache, so that only the choice of the copy is timed.
@@ -22,6 +24,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut best = best.collect::<Result<Vec<_>, _>>()?;
     best.sort_by(|one, other| one.0.total_cmp(&other.0));
     println!("where_is of {PAGES} pages: {:.1} ms, {:?}", best[0].0, best[0].1);
+    drop(memory);
+    touch_half_of_a_lazy_move()?;
 
     // A cycle through all values.
     let values: Vec<u64> = (0..VALUES).map(|index| ((index + 1021) % VALUES) as u64).collect();
@@ -36,5 +40,24 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let replica = time(&|at| replicated.read()[at]);
     let how = if replicated.is_found_without_a_call() { "rseq" } else { "getcpu" };
     println!("a read of plain memory: {local:.2} ns; through a replica ({how}): {replica:.2} ns");
+    Ok(())
+}
+
+/// Every other page is touched: the worst case for what is put back.
+fn touch_half_of_a_lazy_move() -> Result<(), Box<dyn std::error::Error>> {
+    let mut memory = allocate(LAZY_PAGES << 12, &MemoryPolicy::plain(MemoryMode::Default))?;
+    memory.contents_mut().fill(1);
+    let mut lazy = move_lazily(memory, Faults::Program).map_err(|(_, refused)| refused)?;
+    let begin = Instant::now();
+    if let Some(memory) = lazy.memory_mut() {
+        memory.contents_mut().iter_mut().step_by(2 << 12).for_each(|byte| *byte = 2);
+    }
+    let touched = begin.elapsed();
+    let (_, tally) = lazy.end().ok_or("the moving thread ended early")?;
+    let (us_a_page, end_s) =
+        (touched.as_secs_f64() * 2e6 / LAZY_PAGES as f64, (begin.elapsed() - touched).as_secs_f64());
+    println!(
+        "a lazy move of 1 GiB, half of it touched: {tally:?}; {us_a_page:.1} us a page; the end took {end_s:.2} s"
+    );
     Ok(())
 }

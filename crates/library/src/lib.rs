@@ -10,6 +10,7 @@
 //! | memory policies | [`set_policy`], [`policy`], [`bind`], [`policy_at`], [`set_home_node`] |
 //! | memory on a node | [`allocate`] |
 //! | moving pages, also of other processes | [`migrate`], [`migrate_process`] |
+//! | moving pages when they are touched | [`move_lazily`] |
 //! | where pages are | [`where_is`] |
 //! | a copy of the data on each node | [`Replicated`] |
 //! | names of ranges, for the recorder | [`name_region`], [`end_region`] |
@@ -31,6 +32,7 @@
 
 mod error;
 mod facts;
+mod lazy;
 mod memory;
 mod places;
 mod policies;
@@ -41,9 +43,10 @@ mod threads;
 
 pub use error::Error;
 pub use facts::{Latencies, NodeFacts, distance, node_facts};
+pub use lazy::move_lazily;
 pub use linux::{
-    Amount, CpuId, CpuSet, HugetlbPool, IdSet, MemoryMode, MemoryPolicy, Misplaced, NodeId, NodeMemory, NodeNumbering,
-    NodeSet, PageRefusal, Pid, RangeNodes, Tally, Tid, Whose,
+    Amount, CpuId, CpuSet, Faults, HugetlbPool, IdSet, LazyMove, LazyTally, MemoryMode, MemoryPolicy, Misplaced,
+    NodeId, NodeMemory, NodeNumbering, NodeSet, PageRefusal, Pid, RangeNodes, Tally, Tid, Whose,
 };
 pub use memory::{allocate, migrate, migrate_process, where_is};
 pub use places::{cpus, cpus_of, here, nodes};

@@ -73,6 +73,7 @@ pub use memory::advice::{Advice, AdvisedProcess, advise};
 pub use memory::heap::share_one_heap;
 pub use memory::huge_page_use::forbid_huge_pages;
 pub use memory::huge_pages::{HugePagesError, huge_page_bytes, huge_pages_by_node};
+pub use memory::lazy_move::{LazyMove, LazyMoveError, LazyTally};
 pub use memory::memory_policy::{
     Misplaced, Whose, allowed_memory_nodes, bind_range, memory_policy, memory_policy_at, migrate_pages,
     mode_with_flags, next_interleave_node, node_at, node_of, parse_memory_policy, policy_with_number, set_home_node,
@@ -83,6 +84,7 @@ pub use memory::node_memory::NodeMemory;
 pub use memory::pages::{HUGE_PAGE, Pages, Zeroed};
 pub use memory::private_copy::{NotCopied, PrivateCopies};
 pub use memory::shared_range::{Row, SegmentKey, SharedRange};
+pub use memory::user_faults::Faults;
 pub use migration::follow::{Departure, Follower};
 pub use migration::migrate::{MigrateError, Migration};
 pub use migration::page_batch::{PageBatch, PageRefusal, PageStatus};

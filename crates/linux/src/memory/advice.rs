@@ -29,6 +29,10 @@ pub enum Advice {
     /// is temporarily short, EBUSY when pages are in use elsewhere, ENOMEM when no huge page is free, EINVAL if the
     /// range cannot hold a whole huge page or [`NoHugePages`](Self::NoHugePages) was advised.
     Collapse = MADV_COLLAPSE,
+    /// Processes that are forked from now on do not have this memory. Since Linux 2.6.16.
+    NotInForkedProcesses = libc::MADV_DONTFORK,
+    /// They have it, as is the rule.
+    InForkedProcesses = libc::MADV_DOFORK,
 }
 
 const MADV_COLLAPSE: c_int = 25; // linux/mman.h; missing from libc

@@ -1,4 +1,4 @@
-//! Signal dispositions inherited from the parent process.
+//! Signals: what was inherited from the parent process, and what threads do not get.
 
 use std::fs;
 
@@ -12,6 +12,21 @@ fn parse_ignored(status: &str, signal: i32) -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
     (1..=64).contains(&signal) && mask >> (signal - 1) & 1 == 1
+}
+
+/// Does something while the calling thread gets no signals. Threads that are started meanwhile get none for their lives.
+pub fn with_signals_blocked<T>(what: impl FnOnce() -> T) -> T {
+    // SAFETY: a set of signals is plain data that `sigfillset` and `pthread_sigmask` fill.
+    let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+    // SAFETY: the sets are valid.
+    unsafe {
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+    }
+    let result = what();
+    // SAFETY: the set is the one that the thread had.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
+    result
 }
 
 #[cfg(test)]

@@ -58,6 +58,26 @@ fn libnumas_names_have_libnumas_effects() {
     }
 }
 
+/// Claims 11 and 12 of the manager's specification, for memory of the library: half of it is touched and moves, each page
+/// once, to the node of the thread that touches it; what is not touched stays. System calls get the pages too.
+#[test]
+fn memory_moves_when_it_is_touched() {
+    let lab = Lab::new();
+    let program = compiled(&lab, "lazy.c", false);
+    let near = lab.path("nearside");
+    let user = "setpriv --reuid 65534 --regid 65534 --clear-groups";
+    let (near, program) = (near.display(), program.display());
+    let script = format!("{near} run --cpunodebind 1 -- {program} 0; {user} {near} run --cpunodebind 1 -- {program} 1");
+    let ran = lab.script("small-4x2", &["--quiet"], &script).succeeded();
+    let moved = "256 pages on node 0\ntouched from nodes 1 and 2: 128 moved, 0 there, 128 stayed\n\
+                 node 0: 128\nnode 1: 64\nnode 2: 64\ncontents as before\n";
+    let refused = "error 1: cannot move 1048576 bytes when they are touched (userfaultfd: Operation not permitted (os \
+                   error 1)): to bring pages for system calls too";
+    assert!(ran.text().starts_with(&format!("a pipe got a page\n{moved}")), "{}", ran.text());
+    assert!(ran.text().contains(refused), "{}", ran.text());
+    assert!(ran.text().ends_with(moved), "{}", ran.text());
+}
+
 /// The memory of a C++ container is on the node of its memory resource, wherever the thread runs.
 #[test]
 fn a_memory_resource_of_cpp_is_on_its_node() {

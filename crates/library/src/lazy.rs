@@ -1,0 +1,29 @@
+//! Memory that moves when it is touched.
+
+use crate::error::{EPERM, Error};
+use linux::{Cause, Faults, LazyMove, NodeMemory};
+
+const NOT_PERMITTED: &str = "to bring pages for system calls too, this process needs CAP_SYS_PTRACE, read access to \
+                             /dev/userfaultfd, or vm.unprivileged_userfaultfd = 1; for the program's own accesses alone it \
+                             needs none of these";
+
+/// From now on, each page of a memory moves when it is touched next, to the node of the thread that touches it, whichever
+/// that is; [`LazyMove::end`] ends this, and pages that were not touched stay where they are. Each page moves at most
+/// once. A first access takes some microseconds more: another thread of this process brings the page. Meanwhile, the
+/// memory must not be the one of the program's own `malloc`, and must not be discarded (`madvise`) or mapped anew; its
+/// own memory policy is gone. Processes that are forked meanwhile do not have it.
+///
+/// [`Faults::All`] needs `CAP_SYS_PTRACE`, read access to `/dev/userfaultfd`, or `vm.unprivileged_userfaultfd` = 1.
+/// [`Faults::Program`] needs nothing, but a system call that gets a page before the program has touched it fails with
+/// EFAULT. Gives the memory back where it is refused. Since Linux 5.7, or 5.11 with [`Faults::Program`].
+pub fn move_lazily(memory: NodeMemory, whose: Faults) -> Result<LazyMove, (NodeMemory, Error)> {
+    LazyMove::new(memory, whose).map_err(|(memory, refused)| {
+        let attempt = format!("move {} bytes when they are touched", memory.range().len());
+        let is_forbidden = refused.call == "userfaultfd" && refused.answer.raw_os_error() == Some(EPERM);
+        let error = match (is_forbidden, whose) {
+            (true, Faults::All) => Error::refused(attempt, refused.call, EPERM, Cause::Other(NOT_PERMITTED.to_owned())),
+            _ => Error::plain(attempt, refused.call, &refused.answer),
+        };
+        (memory, error)
+    })
+}
