@@ -43,6 +43,7 @@ mod decision_log;
 mod done;
 mod error;
 pub mod grants;
+mod hints;
 mod huge;
 mod huge_pages;
 pub mod journal;

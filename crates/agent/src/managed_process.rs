@@ -1,5 +1,6 @@
 //! A managed process: its identity, settings and activity per round.
 
+use crate::hints::{HintChange, Hints};
 use crate::huge::PageSizes;
 use crate::owner;
 use crate::owners_ranges::OwnersRanges;
@@ -7,7 +8,7 @@ use crate::ranges::Mappings;
 use crate::replicable::Replicable;
 use crate::samples::ThreadSamples;
 use linux::{Process, ThreadTimes, affinity, process_cpu_time, thread_policy, thread_times};
-use machine::{CpuSet, MemoryMode, MemoryPolicy, NodeId, Pid, Tid};
+use machine::{CpuSet, MemoryMode, MemoryPolicy, NodeId, NodeSet, Pid, Tid};
 use observe::ThreadCount;
 use placement::NodeAccesses;
 use rustc_hash::FxHashMap;
@@ -34,9 +35,20 @@ pub(crate) struct ManagedProcess {
     /// CPU sets that the agent gave it or its parent.
     pub given: Vec<CpuSet>,
     memory_given: Option<MemoryPolicy>,
-    /// The node that a request placed it on, with its CPUs: for policies, as if its owner had.
-    requested: Option<(NodeId, CpuSet)>,
+    /// The place that a request or the process's own hint chose: for policies, as if its owner had.
+    chosen: Option<ChosenPlace>,
+    is_requested: bool,
+    hints: Hints,
     cpu_time: Duration,
+}
+
+/// The place of a process that no policy decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum ChosenPlace {
+    /// Where it is.
+    Here,
+    /// A node, with the CPUs that the process may have there.
+    On(NodeId, CpuSet),
 }
 
 /// A thread of a managed process.
@@ -83,7 +95,9 @@ impl ManagedProcess {
             parent: inherited.parent,
             given: inherited.given,
             memory_given: inherited.memory,
-            requested: None,
+            chosen: None,
+            is_requested: false,
+            hints: Hints::default(),
         })
     }
 
@@ -99,18 +113,51 @@ impl ManagedProcess {
         self.read_policy();
     }
 
-    /// A request places it on a node, with the CPUs that it may have there.
-    pub fn request(&mut self, node: NodeId, cpus: CpuSet) {
-        for thread in self.threads.values_mut() {
-            thread.record.bound_to = Some(cpus.clone()).filter(|cpus| !cpus.is_empty());
+    /// It belongs on a node, with the CPUs that it may have there.
+    pub fn choose_node(&mut self, node: NodeId, cpus: CpuSet, is_requested: bool) {
+        self.is_requested = is_requested;
+        self.choose(Some(ChosenPlace::On(node, cpus)));
+    }
+
+    /// It stays where it is from now on.
+    pub fn stay(&mut self) {
+        self.choose(Some(ChosenPlace::Here));
+    }
+
+    /// Policies decide again.
+    pub fn free(&mut self) {
+        self.choose(None);
+    }
+
+    fn choose(&mut self, chosen: Option<ChosenPlace>) {
+        self.chosen = chosen;
+        for tid in self.threads.keys().copied().collect::<Vec<_>>() {
+            let bound_to = self.bound_to(tid);
+            if let Some(thread) = self.threads.get_mut(&tid) {
+                thread.record.bound_to = bound_to;
+            }
         }
-        self.requested = Some((node, cpus));
         self.read_policy();
     }
 
-    /// The node that a request placed it on.
-    pub fn requested_node(&self) -> Option<NodeId> {
-        self.requested.as_ref().map(|(node, _)| *node)
+    /// The CPUs of a thread that no policy changes.
+    fn bound_to(&self, tid: Tid) -> Option<CpuSet> {
+        let now = affinity(tid).ok();
+        match &self.chosen {
+            Some(ChosenPlace::On(_, cpus)) if !cpus.is_empty() => Some(cpus.clone()),
+            Some(ChosenPlace::Here) => now,
+            _ => owner::bound_to(&now?, &self.record.cpus, &self.given),
+        }
+    }
+
+    /// What its own hints changed since the last look.
+    pub fn look_for_hints(&mut self) -> Option<HintChange> {
+        self.hints.look(&self.process)
+    }
+
+    /// Whether a request chose its place, which hints do not change.
+    pub fn is_requested(&self) -> bool {
+        self.is_requested
     }
 
     /// What its children inherit.
@@ -126,10 +173,7 @@ impl ManagedProcess {
     /// Adds a thread.
     pub fn begin_thread(&mut self, tid: Tid, is_watched: bool) {
         let mut record = placement::Thread::new(self.record.pid, tid);
-        let now = affinity(tid).ok();
-        let requested = self.requested.as_ref().map(|(_, cpus)| cpus.clone()).filter(|cpus| !cpus.is_empty());
-        let chosen = || now.and_then(|now| owner::bound_to(&now, &self.record.cpus, &self.given));
-        record.bound_to = requested.or_else(chosen);
+        record.bound_to = self.bound_to(tid);
         let times = if is_watched { thread_times(&self.process, tid).ok().flatten() } else { None };
         self.threads.insert(tid, ManagedThread { record, times });
     }
@@ -137,8 +181,12 @@ impl ManagedProcess {
     /// Reads the memory policy that the program or its owner set. One thread's policy counts for the whole process: the
     /// kernel does not report which pages were placed by it.
     pub fn read_policy(&mut self) {
-        if let Some(node) = self.requested_node() {
-            self.record.memory_policy = Some(MemoryPolicy::new(MemoryMode::Bind, [node].into_iter().collect()));
+        let as_chosen = |chosen: &ChosenPlace| match chosen {
+            ChosenPlace::Here => MemoryPolicy::new(MemoryMode::Local, NodeSet::new()),
+            ChosenPlace::On(node, _) => MemoryPolicy::new(MemoryMode::Bind, [*node].into_iter().collect()),
+        };
+        if let Some(chosen) = &self.chosen {
+            self.record.memory_policy = Some(as_chosen(chosen));
             return;
         }
         let of_thread = |tid| {

@@ -123,6 +123,18 @@ int ns_bind(void *address, size_t bytes, int mode, const ns_set *nodes, unsigned
 /* The node from which the kernel searches for the nearest node of NS_BIND or NS_PREFERRED_MANY. Linux 5.17. */
 int ns_home(void *address, size_t bytes, unsigned node, ns_error **error);
 
+/* -- hints to the agent -- */
+
+/* Tells `nearside agent` and `nearside place`, where they may place this process. Holds until it is freed, the process ends
+ * or it executes another program; forked processes give it too. Without an agent it has no effect. */
+#define NS_HINT_LEAVE_ALONE 1 /* threads and memory are where they belong */
+#define NS_HINT_SHORT_LIVED 2 /* it ends soon: moving anything would not pay */
+#define NS_HINT_HOME 3        /* threads and memory belong on the node `number` */
+#define NS_HINT_PHASE 4       /* memory is used in another way from now on; `number` tells phases apart */
+typedef struct ns_hint ns_hint;
+int ns_hint_new(unsigned what, unsigned long number, ns_hint **hint, ns_error **error);
+void ns_hint_free(ns_hint *hint);
+
 /* -- memory on nodes -- */
 
 /* Whole pages of zeros with a policy of their own, allocated when they are touched; NULL on failure. */

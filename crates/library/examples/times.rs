@@ -55,7 +55,7 @@ fn touch_half_of_a_lazy_move() -> Result<(), Box<dyn std::error::Error>> {
     let touched = begin.elapsed();
     let (_, tally) = lazy.end().ok_or("the moving thread ended early")?;
     let (us_a_page, end_s) =
-        (touched.as_secs_f64() * 2e6 / LAZY_PAGES as f64, (begin.elapsed() - touched).as_secs_f64());
+        (touched.as_secs_f64() * 2e6 / LAZY_PAGES as f64, begin.elapsed().as_secs_f64() - touched.as_secs_f64());
     println!(
         "a lazy move of 1 GiB, half of it touched: {tally:?}; {us_a_page:.1} us a page; the end took {end_s:.2} s"
     );

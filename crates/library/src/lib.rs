@@ -13,6 +13,7 @@
 //! | moving pages when they are touched | [`move_lazily`] |
 //! | where pages are | [`where_is`] |
 //! | a copy of the data on each node | [`Replicated`] |
+//! | hints to the agent: leave alone, home, phase, short-lived | [`hint`] |
 //! | names of ranges, for the recorder | [`name_region`], [`end_region`] |
 //!
 //! There is no global state, and no call prints, exits or panics. Every refusal is an [`Error`] whose text says what was
@@ -32,6 +33,7 @@
 
 mod error;
 mod facts;
+mod hints;
 mod lazy;
 mod memory;
 mod places;
@@ -43,10 +45,11 @@ mod threads;
 
 pub use error::Error;
 pub use facts::{Latencies, NodeFacts, distance, node_facts};
+pub use hints::hint;
 pub use lazy::move_lazily;
 pub use linux::{
-    Amount, CpuId, CpuSet, Faults, HugetlbPool, IdSet, LazyMove, LazyTally, MemoryMode, MemoryPolicy, Misplaced,
-    NodeId, NodeMemory, NodeNumbering, NodeSet, PageRefusal, Pid, RangeNodes, Tally, Tid, Whose,
+    Amount, CpuId, CpuSet, Faults, GivenHint, Hint, HugetlbPool, IdSet, LazyMove, LazyTally, MemoryMode, MemoryPolicy,
+    Misplaced, NodeId, NodeMemory, NodeNumbering, NodeSet, PageRefusal, Pid, RangeNodes, Tally, Tid, Whose,
 };
 pub use memory::{allocate, migrate, migrate_process, where_is};
 pub use places::{cpus, cpus_of, here, nodes};

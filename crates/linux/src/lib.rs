@@ -71,6 +71,7 @@ pub use machine::{CpuId, CpuSet, IdSet, MemoryMode, MemoryPolicy, NodeId, NodeNu
 pub use file::FileError;
 pub use memory::advice::{Advice, AdvisedProcess, advise};
 pub use memory::heap::share_one_heap;
+pub use memory::hint::{GivenHint, Hint, NoHint, given_hints};
 pub use memory::huge_page_use::forbid_huge_pages;
 pub use memory::huge_pages::{HugePagesError, huge_page_bytes, huge_pages_by_node};
 pub use memory::lazy_move::{LazyMove, LazyMoveError, LazyTally};
@@ -118,6 +119,7 @@ pub use processes::cgroup_group::{CgroupGroup, CgroupGroupError, Partition};
 pub use processes::child::{ChildSetup, Credentials, wait_with_peak};
 pub use processes::cpu_time::{ThreadTimes, process_cpu_time, thread_times};
 pub use processes::current_node::CurrentNode;
+pub use processes::file_copies::{FileCopyError, replicate_files};
 pub use processes::lease::is_open_for_writing;
 pub use processes::messages::{MOST_FILES, Message, message_pair, receive, send};
 pub use processes::peer::{Peer, peer};

@@ -44,7 +44,7 @@ pub enum LogLine {
         /// The process.
         pid: Pid,
     },
-    /// A process executed another program: [`Policy::executed`].
+    /// A process executed another program, or hinted that a phase begins: [`Policy::executed`].
     Executed {
         /// The process.
         pid: Pid,

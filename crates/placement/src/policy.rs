@@ -239,7 +239,8 @@ impl Policy {
         self.state.carrefour.forget_process(pid);
     }
 
-    /// Records that a process executes another program: it has other memory.
+    /// Records that a process executes another program, and has other memory, or uses its memory in another way from now
+    /// on.
     pub fn executed(&mut self, pid: Pid) {
         self.state.predict.forget(pid);
         self.state.carrefour.forget_process(pid);

@@ -123,6 +123,8 @@ rules! {
     ManyOperations = "many pages were worth an operation";
     /// A request to the agent.
     Requested = "a request to the agent placed the process there";
+    /// A hint of the program.
+    Hinted = "the program's own hint placed the process there";
     /// Policies that decide at the start: memory that existed before.
     PolicyOfStart = "the policy would have placed them there";
     /// `fixed`.

@@ -1,22 +1,49 @@
-//! Places processes by request. Policies treat them as if their owners had placed them.
+//! Places processes by request and by their own hints. Policies treat them as if their owners had placed them.
 
 use super::Agent;
 use crate::error::AgentError;
+use crate::hints::WantedPlace;
 use crate::managed_process::ManagedProcess;
 use machine::{NodeId, Pid};
-use placement::{Action, AddressRange, Decision, Reason, Rule, Step};
+use placement::{Action, AddressRange, Decision, LogLine, Reason, Rule, Step};
 
 impl Agent {
     /// Runs the threads of a managed process on a node, and moves its memory there: in this round and, as far as the
     /// budget requires, in the next ones. The policy leaves it alone from now on if it respects owners. Settings of the
     /// process's owner are kept likewise. Does nothing for a process that is not managed.
     pub fn place(&mut self, pid: Pid, node: NodeId) -> Result<(), AgentError> {
+        self.place_on(pid, node, true)
+    }
+
+    /// Does what processes have hinted since the last round. A request to the agent beats hints.
+    pub(super) fn follow_hints(&mut self) -> Result<(), AgentError> {
+        for pid in self.managed.iter().map(|(pid, _)| pid).collect::<Vec<_>>() {
+            let Some(process) = self.managed.get_mut(pid) else { continue };
+            let Some(change) = process.look_for_hints() else { continue };
+            match change.place.filter(|_| !process.is_requested()) {
+                Some(Some(WantedPlace::On(node))) if self.machine.node(node).is_some() => {
+                    self.place_on(pid, node, false)?;
+                }
+                Some(Some(WantedPlace::Here)) => process.stay(),
+                Some(_) => process.free(),
+                None => {}
+            }
+            if change.has_new_phase {
+                self.policy.executed(pid);
+                self.ledger.write(|| LogLine::Executed { pid })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn place_on(&mut self, pid: Pid, node: NodeId, is_requested: bool) -> Result<(), AgentError> {
         let Some(process) = self.managed.get_mut(pid) else { return Ok(()) };
         let of_node = self.machine.node(node).map(|node| node.cpus.clone()).unwrap_or_default();
         let cpus = of_node.intersection(&process.record.cpus);
-        process.request(node, cpus.clone());
+        process.choose_node(node, cpus.clone(), is_requested);
+        let rule = rule(process);
         if !cpus.is_empty() {
-            self.carry_out_request(Action::MoveProcess { pid, cpus })?;
+            self.carry_out(Action::MoveProcess { pid, cpus }, rule)?;
         }
         self.placing.insert(pid, node);
         self.move_requested()
@@ -31,10 +58,11 @@ impl Agent {
                 self.placing.remove(&pid);
                 continue;
             };
+            let rule = rule(process);
             let (ranges, all_bytes) = left(process, node, respects_owner);
             let has_moved = !ranges.is_empty() && {
                 let bytes = most_bytes.map_or(all_bytes, |bytes| all_bytes.min(bytes as u64));
-                self.carry_out_request(Action::MoveRanges { pid, node, ranges, bytes })? > 0
+                self.carry_out(Action::MoveRanges { pid, node, ranges, bytes }, rule)? > 0
             };
             // What stays now, stays: it is shared, locked, or the node is full.
             if !has_moved || most_bytes.is_none() {
@@ -45,12 +73,16 @@ impl Agent {
     }
 
     /// Returns how many pages were moved.
-    fn carry_out_request(&mut self, action: Action) -> Result<u64, AgentError> {
-        let step = Step { action, reason: Reason::new(Rule::Requested) };
+    fn carry_out(&mut self, action: Action, rule: Rule) -> Result<u64, AgentError> {
+        let step = Step { action, reason: Reason::new(rule) };
         let before = self.ledger.pages_moved();
         self.act(&Decision { round: self.round, steps: vec![step], ..Decision::default() })?;
         Ok(self.ledger.pages_moved() - before)
     }
+}
+
+fn rule(process: &ManagedProcess) -> Rule {
+    if process.is_requested() { Rule::Requested } else { Rule::Hinted }
 }
 
 /// Mappings of a process with pages on other nodes, and the bytes of these.

@@ -52,6 +52,7 @@ impl Agent {
             self.quiet_the_kernel()?;
         }
         self.begin_candidates(length_s)?;
+        self.follow_hints()?;
         let RoundReadings { samples, counts, thread_work } =
             self.observer.take(length_s, self.policy.sampling().page_cap, &self.machine);
         let RoundSamples { mut pages, missed, threads, traffic, uses, latency_mean_ns, latency_error_ns, count } =

@@ -1,7 +1,7 @@
 //! The guest's file system: the host's, read-only, below an in-memory overlay that takes every write.
 
 use super::{GuestError, Tried};
-use rustix::mount::{MountFlags, mount};
+use rustix::mount::{MountFlags, mount, mount_move};
 use std::ffi::CString;
 use std::path::Path;
 
@@ -62,8 +62,12 @@ pub(crate) fn enter_host_root(out: Option<&Path>) -> Result<(), GuestError> {
         let target = Path::new(NEW_ROOT).join(out.strip_prefix("/").unwrap_or(out));
         mount_at(OUT_TAG, &target, "9p", none, &format!("{NINE_P},cache=mmap"))?;
     }
-    std::os::unix::fs::chroot(NEW_ROOT).tried(format!("make {NEW_ROOT} the root"))?;
-    std::env::set_current_dir("/").tried("enter the new root")
+    // As `switch_root` does it: where the root of a process is not that of its mount namespace, the kernel refuses it user
+    // namespaces.
+    std::env::set_current_dir(NEW_ROOT).tried("enter the new root")?;
+    mount_move(".", "/").tried("move the new root to /")?;
+    std::os::unix::fs::chroot(".").tried("make it the root")?;
+    std::env::set_current_dir("/").tried("enter the root")
 }
 
 /// Describes the machine where programs look for it: the firmware's tables lack its measured properties.

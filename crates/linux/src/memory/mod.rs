@@ -2,6 +2,7 @@
 
 pub(crate) mod advice;
 pub(crate) mod heap;
+pub(crate) mod hint;
 pub(crate) mod huge_page_use;
 pub(crate) mod huge_pages;
 pub(crate) mod lazy_move;

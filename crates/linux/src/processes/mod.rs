@@ -6,6 +6,7 @@ pub(crate) mod cgroup_group;
 pub(crate) mod child;
 pub(crate) mod cpu_time;
 pub(crate) mod current_node;
+pub(crate) mod file_copies;
 pub(crate) mod lease;
 pub(crate) mod messages;
 pub(crate) mod peer;

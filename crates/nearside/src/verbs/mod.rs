@@ -20,6 +20,7 @@ mod pages;
 pub mod place;
 pub mod record;
 mod replay;
+mod replicate;
 mod report;
 mod reserve;
 mod run;

@@ -6,7 +6,7 @@ use crate::options::policy::{self, Policy, note};
 use crate::options::shared_memory_policy::SharedMemoryOptions;
 use crate::options::usage_error::UsageError;
 use crate::output;
-use crate::verbs::steady;
+use crate::verbs::{replicate::replicate, steady};
 use clap::{Args, ValueEnum};
 use linux::{
     Attempt, Cgroups, MemoryMode, Switch, SystemState, Tid, affinity, allowed_memory_nodes, diagnose,
@@ -49,6 +49,7 @@ Examples:
   nearside run -N netdev:eth0 -m same ./server                    near the network card
   nearside run --interleave all --huge never ./program
   sudo nearside run --steady ./benchmark                          pinned, without NUMA balancing
+  nearside run -N 1 --replicate model.bin -- ./worker             reads its node's own copy
   nearside run --heap -- ./program                                memory of each thread on its node
   nearside run --cgroup /batch --weighted-interleave 0-3 ./program
   nearside run --interleave all --file /dev/shm/pool --length 1G --touch
@@ -110,6 +111,11 @@ pub struct Arguments {
     /// as /batch
     #[arg(long, value_name = "PATH")]
     cgroup: Option<PathBuf>,
+
+    /// Give the program and its children a copy of this file on its node (--membind, else --cpunodebind), as it is now and
+    /// read-only; may be repeated. Needs root, or user namespaces that any user may make
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["show", "hardware"])]
+    replicate: Vec<PathBuf>,
 
     /// The same conditions in each run, for measurements: without other choices, the CPUs of the first node and their
     /// node's memory; as root, the kernel's NUMA balancing off until the program ends. nearside stays until then
@@ -208,6 +214,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         output::write(&shown(&places)?.to_string(), None)?;
         return Ok(ExitCode::SUCCESS);
     };
+    replicate(&arguments.replicate, policy.as_ref(), &places.situation.nodes)?;
     let mut command = Command::new(program);
     command.args(arguments.command.iter().skip(1)).envs(tunables.map(|value| (TUNABLES, value)));
     command.envs(heap.into_iter().flatten());

@@ -47,7 +47,7 @@ const READERS: [&str; 36] = [
     "reserve rcm --after",
 ];
 /// Options with a file that is written, is a control group or is mapped as memory.
-const OTHERS: [&str; 18] = [
+const OTHERS: [&str; 19] = [
     "--json",
     "--log",
     "--html",
@@ -59,6 +59,7 @@ const OTHERS: [&str; 18] = [
     "--samples",
     "--file",
     "--cgroup",
+    "--replicate",
     "--shm",
     "--mapping",
     "--junit",

@@ -3,6 +3,7 @@
 use crate::support::Lab;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use test_tools::Checks;
 
 fn capi(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../capi").join(path)
@@ -76,6 +77,34 @@ fn memory_moves_when_it_is_touched() {
     assert!(ran.text().starts_with(&format!("a pipe got a page\n{moved}")), "{}", ran.text());
     assert!(ran.text().contains(refused), "{}", ran.text());
     assert!(ran.text().ends_with(moved), "{}", ran.text());
+}
+
+/// Feature 57 of the specification: a program that is to be left alone keeps its memory, one with a home gets it there, and
+/// without a hint the policy decides.
+#[test]
+fn agents_do_what_programs_hint() {
+    let lab = Lab::new();
+    let program = compiled(&lab, "hint.c", false);
+    let (near, program) = (lab.path("nearside"), program.display());
+    let place = format!("{} place --explain --policy carrefour --", near.display());
+    let mut script = String::new();
+    for (name, hint) in [("none", "0 0"), ("alone", "1 0"), ("brief", "2 0"), ("home", "3 2"), ("phase", "4 7")] {
+        script += &format!("echo '[{name}]'; {place} {program} {hint} 2>&1\n");
+    }
+    script += "echo '[end]'\n";
+    let ran = lab.script("small-4x2", &["--quiet", "--time-scale", "50"], &script).succeeded();
+    let checks = Checks::new();
+    for (name, node) in [("none", 1), ("alone", 0), ("brief", 0), ("home", 2), ("phase", 1)] {
+        let said = ran.section(name);
+        checks.part(name, || assert!(said.contains(&format!("most of it is on node {node}, ")), "{said}"));
+    }
+    checks.part("reason", || {
+        assert!(
+            ran.section("home").contains("the program's own hint placed the process there"),
+            "{}",
+            ran.section("home")
+        );
+    });
 }
 
 /// The memory of a C++ container is on the node of its memory resource, wherever the thread runs.

@@ -3,6 +3,8 @@
 
 use crate::support::{FAST, Lab, RunOutput, is_root_to};
 use std::fmt::Write;
+use std::path::Path;
+use std::process::Command;
 use test_tools::Checks;
 
 /// Options that both know, including this Debian's numactl; abbreviated, repeated and in any order as well.
@@ -170,4 +172,40 @@ fn steady_runs_are_pinned_without_balancing_which_is_put_back() {
     let ran = lab.script("small-2x2", &["--quiet"], script).succeeded();
     assert_eq!(ran.section("ended"), "1\n0\nCpus_allowed_list:\t0-1\nbind:0\n7\n1\n");
     assert_eq!(ran.section("killed"), "0\n0\n1\n");
+}
+
+/// A file is seen as a copy on the program's node, read-only, by root's and by any user's programs; others see the file,
+/// and nothing is left.
+#[test]
+fn a_program_has_a_copy_of_a_file_on_its_node() {
+    let lab = Lab::new();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lab/programs/mapped.c");
+    let compiled = Command::new("cc").args(["-O1", "-o"]).arg(lab.path("work/mapped")).arg(source).status();
+    assert!(compiled.unwrap().success());
+    let ran = lab.script("small-4x2", &["--quiet"], include_str!("programs/run_replicate.sh")).succeeded();
+    let checks = Checks::new();
+    for (section, nodes) in [("root", "0 0 100 0"), ("user", "0 100 0 0"), ("two", "50 0 0 50")] {
+        let expected = format!("nodes {nodes}, first letters 9700, read-only\n");
+        checks.part(section, || assert_eq!(ran.section(section), expected));
+    }
+    checks.part("other", || {
+        let said = ran.section("other");
+        assert!(
+            said.contains("Read-only file system") && said.ends_with("first letters 9700, writable\n0\n"),
+            "{said}"
+        );
+    });
+    checks.part("wrong", || {
+        let wrong = ran.section("wrong");
+        for says in [
+            "cannot read /tmp: it is no regular file\nstatus 1\n",
+            "cannot read missing: there is no such file",
+            "--replicate needs the nodes of the copies",
+            "cannot copy /proc/self/maps: ",
+            "user namespaces that any user may make",
+        ] {
+            assert!(wrong.contains(says), "no {says:?} in {wrong}");
+        }
+        assert!(wrong.ends_with("status 1\n0\n"), "{wrong}");
+    });
 }
