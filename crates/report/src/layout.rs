@@ -97,15 +97,18 @@ impl Layout {
 
     /// Wraps each line of a text that is too wide: the rest goes below, indented by two columns more.
     pub fn wrapped_lines(self, text: &str) -> String {
-        let wrap = |line: &str| {
-            if columns::width(line) <= self.width {
-                return format!("{line}\n");
-            }
+        let mut lines = String::new();
+        for line in text.lines() {
             let own = (line.len() - line.trim_start().len()).min(self.width / 2 - 2);
-            let rows = wrapped_rows(line, self.width - own - 2).into_iter().enumerate();
-            rows.map(|(row, words)| format!("{:1$}{words}\n", "", own + if row > 0 { 2 } else { 0 })).collect()
-        };
-        text.lines().map(wrap).collect()
+            if columns::width(line) <= self.width {
+                lines.extend([line, "\n"]);
+            } else {
+                let rows = wrapped_rows(line, self.width - own - 2);
+                let indents = std::iter::once(own).chain(std::iter::repeat(own + 2));
+                lines.extend(indents.zip(rows).map(|(indent, row)| format!("{:indent$}{row}\n", "")));
+            }
+        }
+        lines
     }
 }
 
