@@ -219,7 +219,7 @@ impl Runs<'_> {
             let numad = Numad::start(self.host.simulated).map_err(Stop::LeftOut)?;
             entry.note(format!(
                 "it looks every 1 to 2 s (-i {}), its shortest interval, whatever the time scale, and at \
-                 processes with 300 MB or more",
+                 processes with 300 MiB or more",
                 numad::PERIODS_S
             ));
             Some(numad)

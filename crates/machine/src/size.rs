@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer, de};
 
-const UNITS: [(&str, u64); 5] = [("K", 10), ("M", 20), ("G", 30), ("T", 40), ("", 0)];
+const UNITS: [(&str, u32); 5] = [("K", 10), ("M", 20), ("G", 30), ("T", 40), ("", 0)];
 
 /// Parses `4096`, `512K`, `512KiB`, `512 KB`: units are powers of 1,024 however they are spelled, as in numactl and
 /// QEMU.
@@ -38,12 +38,15 @@ pub fn significant(value: f64) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// A size to three digits in the largest binary unit that it reaches, such as `15.6 GiB`.
+/// A size to three digits in the largest binary unit that it reaches, such as `15.6 GiB`: memory has powers of two, as
+/// pages, caches and nodes do, in all text of nearside.
 pub fn rounded(bytes: u64) -> String {
-    let unit = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)].into_iter().find(|(_, shift)| bytes >> shift > 0);
+    // What would be rounded to 1024 of a unit is one of the next.
+    let reaches = |shift: u32| bytes >= (1 << shift) - (1_u64 << shift >> 11);
+    let unit = UNITS[..4].iter().rev().find(|(_, shift)| reaches(*shift));
     unit.map_or_else(
         || format!("{bytes} B"),
-        |(name, shift)| format!("{} {name}", significant(bytes as f64 / (1_u64 << shift) as f64)),
+        |(name, shift)| format!("{} {name}iB", significant(bytes as f64 / (1_u64 << shift) as f64)),
     )
 }
 
@@ -73,6 +76,26 @@ mod tests {
         }
         for text in ["", "G", "-1", "1.5G", "12 Gib/s", "99999999999T", "1K1"] {
             assert!(parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn rounded_sizes_have_three_digits_and_binary_units() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1 << 10, "1 KiB"),
+            (12_345, "12.1 KiB"),
+            (512 << 10, "512 KiB"),
+            ((1 << 20) - 513, "1023 KiB"),
+            ((1 << 20) - 512, "1 MiB"),
+            (175_957_120, "168 MiB"),
+            (8 << 30, "8 GiB"),
+            (16_710_066_176, "15.6 GiB"),
+            (100 << 30, "100 GiB"),
+            (u64::MAX, "16777216 TiB"),
+        ] {
+            assert_eq!(rounded(bytes), text);
         }
     }
 

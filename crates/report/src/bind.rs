@@ -1,8 +1,7 @@
 //! The result of binding the threads of a process, and of following them.
 
 use crate::migrate::{Count, Threads};
-use crate::number::bytes;
-use machine::NodeId;
+use machine::{NodeId, size};
 use serde::Serialize;
 use std::fmt;
 
@@ -90,9 +89,9 @@ impl fmt::Display for BindEvent {
         match self {
             Self::NewThreads(threads) => writeln!(f, "new: {threads}"),
             Self::PagesFollowed { tid, from, to, moved, stayed } => {
-                write!(f, "thread {tid} went from node {from} to {to}: {} followed", bytes(moved.bytes))?;
+                write!(f, "thread {tid} went from node {from} to {to}: {} followed", size::rounded(moved.bytes))?;
                 if stayed.pages > 0 {
-                    write!(f, ", {} stayed", bytes(stayed.bytes))?;
+                    write!(f, ", {} stayed", size::rounded(stayed.bytes))?;
                 }
                 writeln!(f)
             }

@@ -5,8 +5,8 @@ use crate::profile::TraceFacts;
 use crate::profile::advice::{kind_words, place};
 use crate::profile::overview_text::heading;
 use crate::profile::site_key::source_of;
-use crate::{Table, bytes, count, percent};
-use machine::NodeId;
+use crate::{Table, count, percent};
+use machine::{NodeId, size};
 use profile::{FEWEST_OF_BLOCK, Gain, HugePage, ObjectHugePages, ObjectSummary, Sharing, SharingCounts, View, wilson};
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -217,7 +217,7 @@ impl HugePagesReport {
             let cells = [
                 format!("  {}", summary.object),
                 kind_words(summary.kind).to_owned(),
-                if summary.bytes > 0 { bytes(summary.bytes) } else { "-".to_owned() },
+                if summary.bytes > 0 { size::rounded(summary.bytes) } else { "-".to_owned() },
                 counts.all.to_string(),
                 counts.falsely_shared.to_string(),
                 counts.truly_shared.to_string(),

@@ -1,6 +1,6 @@
 //! The measurements of a run in the lab.
 
-use crate::{Table, bytes, count, percent};
+use crate::{Table, count, percent};
 use machine::size;
 use model::{Measured, Mechanism};
 use serde::Serialize;
@@ -175,7 +175,7 @@ impl LabReport {
 }
 
 fn load(name: String, load: model::Load) -> [String; 4] {
-    [name, percent(load.utilisation), format!("{:.1} ns", load.queue_delay_mean_ns), bytes(load.bytes)]
+    [name, percent(load.utilisation), format!("{:.1} ns", load.queue_delay_mean_ns), size::rounded(load.bytes)]
 }
 
 #[cfg(test)]

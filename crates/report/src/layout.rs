@@ -94,6 +94,22 @@ impl Layout {
         lines.extend(rows.map(|row| format!("{:indent$}{row}\n", "")));
         lines
     }
+
+    /// Wraps each line of a text that is too wide: the rest goes below, indented by two columns more.
+    pub fn wrapped_lines(self, text: &str) -> String {
+        let mut lines = String::new();
+        for line in text.lines() {
+            let own = (line.len() - line.trim_start().len()).min(self.width / 2 - 2);
+            if columns::width(line) <= self.width {
+                lines.extend([line, "\n"]);
+            } else {
+                let rows = wrapped_rows(line, self.width - own - 2);
+                let indents = std::iter::once(own).chain(std::iter::repeat(own + 2));
+                lines.extend(indents.zip(rows).map(|(indent, row)| format!("{:indent$}{row}\n", "")));
+            }
+        }
+        lines
+    }
 }
 
 /// The words of a text in rows of at most `width` columns; no row has trailing spaces. A percent sign stays with its
@@ -141,6 +157,16 @@ mod tests {
         assert_eq!(wrapped_rows("0-5,12-17,24-29", 12), ["0-5,12-17,", "24-29"]);
         assert_eq!((wrapped_rows("", 5), wrapped_rows("数", 1)), (vec![String::new()], vec!["数".to_owned()]));
         assert_eq!(Layout::new(20, false).wrapped("a name of 16 col", "words"), "a name of 16 col\n          words\n");
+    }
+
+    #[test]
+    fn lines_that_are_too_wide_go_on_below() {
+        let text = "grant 1: CPU 0, memory of node 0\n  the rest may draw 4.25 GB/s\nshort\n";
+        let wrapped = "grant 1: CPU 0,\n  memory of node 0\n  the rest may\n    draw 4.25 GB/s\nshort\n";
+        assert_eq!(Layout::new(20, false).wrapped_lines(text), wrapped);
+        assert_eq!(Layout::new(40, false).wrapped_lines(text), text);
+        let deep = format!("{:30}{}", "", "a".repeat(25));
+        assert!(Layout::new(20, false).wrapped_lines(&deep).lines().all(|line| columns::width(line) <= 20));
     }
 
     #[test]

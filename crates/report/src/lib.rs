@@ -72,7 +72,7 @@ pub use memory_text::{History, MemoryText};
 pub use migrate::{Count, MigrateReport, NodeCount, RefusedThread, StayedPages, Threads};
 pub use nodes::{HugetlbReport, NodeReport, NodesReport};
 pub use numactl::{HardwareReport, PolicyReport};
-pub use number::{bytes, count, percent};
+pub use number::{count, percent};
 pub use openmetrics::OpenMetrics;
 pub use page_line::{PAGE_HEADING, PageLine};
 pub use pages::{Detail, MappingPages, PagesReport, Run, Traits};

@@ -256,20 +256,10 @@ fn caches(f: &mut fmt::Formatter<'_>, of: &Caches) -> fmt::Result {
                 size::format(level.size_bytes)
             )
         });
-        table.row([about(set.size_bytes), cell(Some(&set.latency_ns), ns), seen]);
+        table.row([size::rounded(set.size_bytes), cell(Some(&set.latency_ns), ns), seen]);
         smaller = set.size_bytes + 1;
     }
     below(f, table)
-}
-
-/// A size to three digits: working sets are not round numbers.
-fn about(bytes: u64) -> String {
-    let (unit, shift) = if bytes >= 1 << 20 { ("MiB", 20) } else { ("KiB", 10) };
-    let value = bytes as f64 / f64::from(1 << shift);
-    let decimals = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
-    let text = format!("{value:.decimals$}");
-    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
-    format!("{text} {unit}")
 }
 
 fn firmware(f: &mut fmt::Formatter<'_>, of: &Firmware) -> fmt::Result {

@@ -1,9 +1,9 @@
 //! The result of moving the pages of a process.
 
-use crate::number::{bytes, count};
+use crate::number::{bandwidth, count};
 use crate::table::Table;
 use linux::{Amount, PageRefusal, Tally, diagnose_pages};
-use machine::{CpuSet, NodeId, NodeSet};
+use machine::{CpuSet, NodeId, NodeSet, size};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -153,15 +153,15 @@ impl MigrateReport {
 impl fmt::Display for MigrateReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rate = self.moved.bytes as f64 / self.seconds.max(f64::MIN_POSITIVE);
-        let (pid, name, moved) = (self.pid, &self.name, bytes(self.moved.bytes));
+        let (pid, name, moved) = (self.pid, &self.name, size::rounded(self.moved.bytes));
         write!(f, "process {pid} ({name}): moved {moved} in {:.3} s", self.seconds)?;
         if self.moved.pages > 0 {
-            write!(f, ", {}/s", bytes(rate as u64))?;
+            write!(f, ", {}", bandwidth(rate))?;
         }
         writeln!(f, "\n")?;
         let mut table = Table::new(["", "pages", "size"]);
         let mut row = |what: String, pages: Count| {
-            table.row([what, count(pages.pages), bytes(pages.bytes)]);
+            table.row([what, count(pages.pages), size::rounded(pages.bytes)]);
         };
         for moved in &self.moved_to {
             row(format!("moved to node {}", moved.node), moved.count);
@@ -192,7 +192,7 @@ impl fmt::Display for MigrateReport {
             writeln!(f, "\n{threads}")?;
         }
         if self.unmapped_bytes > 0 {
-            writeln!(f, "\n{} of the requested range is not mapped", bytes(self.unmapped_bytes))?;
+            writeln!(f, "\n{} of the requested range is not mapped", size::rounded(self.unmapped_bytes))?;
         }
         if self.process_ended {
             writeln!(f, "\nthe process has ended meanwhile")?;

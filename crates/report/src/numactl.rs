@@ -67,6 +67,7 @@ impl fmt::Display for HardwareReport {
         let ids: NodeSet = self.nodes.iter().map(|node| node.node).collect();
         writeln!(f, "available: {} nodes ({ids})", ids.len())?;
         for NodeFiles { node, cpus, memory, .. } in &self.nodes {
+            // numactl calls a MiB MB, and scripts read its lines.
             let megabytes = |name| memory.get(name).copied().unwrap_or(0) >> 20;
             let listed = match (self.compressed, cpus.is_empty()) {
                 (_, true) => String::new(),

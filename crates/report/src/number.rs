@@ -1,5 +1,7 @@
 //! Human-readable numbers.
 
+use machine::size::significant;
+
 const PREFIXES: [&str; 5] = ["", "k", "M", "G", "T"];
 
 /// Three digits and a decimal prefix: `2.75 M`. Numbers below 1,000 are exact.
@@ -18,10 +20,14 @@ pub fn count(value: u64) -> String {
     format!("{scaled:.decimals$} {}", PREFIXES[prefix])
 }
 
-/// Bytes with a decimal prefix: `176 MB`.
-pub fn bytes(value: u64) -> String {
-    let text = count(value);
-    if text.contains(' ') { text + "B" } else { text + " B" }
+/// A bandwidth in the largest decimal unit that it reaches, such as `2.85 GB/s`: vendors specify links and controllers in
+/// powers of ten, and STREAM reports them. Sizes have powers of two: [`machine::size::rounded`].
+pub(crate) fn bandwidth(bytes_per_s: f64) -> String {
+    let unit = [("TB/s", 1e12), ("GB/s", 1e9), ("MB/s", 1e6), ("kB/s", 1e3)]
+        .into_iter()
+        .find(|(_, unit)| bytes_per_s >= *unit);
+    let (name, unit) = unit.unwrap_or(("B/s", 1.0));
+    format!("{} {name}", significant(bytes_per_s / unit))
 }
 
 /// A ratio as a percentage with one decimal; zero has no sign.
@@ -38,7 +44,8 @@ mod tests {
     fn three_digits_and_a_prefix() {
         let written = [0, 999, 1000, 2_754_321, 99_960, 999_499, 999_999, 48_735_003].map(count);
         assert_eq!(written, ["0", "999", "1.00 k", "2.75 M", "100 k", "999 k", "1.00 M", "48.7 M"]);
-        assert_eq!([0, 64, 175_957_120].map(bytes), ["0 B", "64 B", "176 MB"]);
+        let written = [2.85e9, 10e9, 999e6, 12.0, 1.2e12].map(bandwidth);
+        assert_eq!(written, ["2.85 GB/s", "10 GB/s", "999 MB/s", "12 B/s", "1.2 TB/s"]);
         assert_eq!([0.99361, -0.0, -0.0004, -0.02].map(percent), ["99.4 %", "0.0 %", "0.0 %", "-2.0 %"]);
     }
 }

@@ -1,6 +1,7 @@
 //! The result of a recording.
 
-use crate::{LabReport, bytes, count};
+use crate::{LabReport, count};
+use machine::size;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -68,7 +69,7 @@ impl fmt::Display for RecordReport {
         let Self { samples, objects, processes, seconds, .. } = self;
         let many = |number: u64, what: &str| format!("{} {what}{}", count(number), if number == 1 { "" } else { "s" });
         let simulated = if self.simulated { " simulated" } else { "" };
-        let kept = format!(": {} ({})", self.trace, bytes(self.bytes));
+        let kept = format!(": {} ({})", self.trace, size::rounded(self.bytes));
         writeln!(
             f,
             "nearside: recorded {} and {} of {} in {seconds:.3} s{simulated}{}",
@@ -120,7 +121,7 @@ mod tests {
         let said = report.to_string();
         assert_eq!(
             said,
-            "nearside: recorded 12.3 k samples and 1 object of 1 process in 0.250 s simulated: nearside-trace (123 kB)\n  \
+            "nearside: recorded 12.3 k samples and 1 object of 1 process in 0.250 s simulated: nearside-trace (121 KiB)\n  \
              samples: first-level misses\n  next: nearside report nearside-trace\n"
         );
         report.lost.push(RecordLoss { what: "samples".into(), count: 7 });

@@ -2,8 +2,8 @@
 
 use crate::escape::escape_name;
 use crate::layout::Layout;
-use crate::{Table, bytes, count, percent};
-use machine::NodeId;
+use crate::{Table, count, percent};
+use machine::{NodeId, size};
 use profile::{Access, Object, ObjectKind, ProcessId, Ranking, Tally, View};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -271,7 +271,7 @@ impl TopNode {
         let per_second = |value: f64| count(value.round() as u64);
         [
             format!("node {}", self.node),
-            format!("{} of {}", bytes(self.free_bytes), bytes(self.memory_bytes)),
+            format!("{} of {}", size::rounded(self.free_bytes), size::rounded(self.memory_bytes)),
             self.accesses_per_s.map_or_else(none, per_second),
             self.share.map_or_else(none, percent),
             self.load.map_or_else(none, percent),
@@ -295,7 +295,7 @@ impl TopRow {
             self.accesses_per_s.map_or_else(none, |accesses| count(accesses.round() as u64)),
             self.local_access_ratio.map_or_else(none, percent),
             latency(self.latency_mean_ns),
-            self.memory_bytes.map_or_else(none, bytes),
+            self.memory_bytes.map_or_else(none, size::rounded),
             nodes(&self.memory_on),
         ]
     }
@@ -483,7 +483,7 @@ mod tests {
             ..row
         };
         let unseen = TopReport { rows: report().rows.into_iter().take(1).map(row).collect(), ..report() };
-        assert!(format!("{unseen:60}").contains("1.07 GB  0: 33 %, 1: 33 %, 2: 33 %\n"), "{unseen:60}");
+        assert!(format!("{unseen:60}").contains("1 GiB  0: 33 %, 1: 33 %, 2: 33 %\n"), "{unseen:60}");
         // Without a width, every column is there.
         assert!(report().to_string().contains("0: 33 %, 1: 33 %, 2: 33 %\n"));
     }

@@ -94,6 +94,11 @@ impl About {
         }
     }
 
+    /// Whether it is of a program from its start to its end. perf does not say whether its command line started one.
+    pub fn is_whole_run(&self) -> bool {
+        self.complete && !self.command.is_empty() && self.written_by.starts_with("nearside ")
+    }
+
     /// Counts a loss, added to earlier losses of the same kind.
     pub fn lose(&mut self, what: &str, count: u64) {
         Loss::add(&mut self.lost, what, count);

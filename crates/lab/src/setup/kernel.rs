@@ -126,7 +126,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 /// Fetches the packages of a kernel and keeps the files that [`Kernel::open`] needs in `into`, a tenth of them.
 pub fn fetch(apt: &Apt, offer: &KernelOffer, into: &Path, progress: &dyn Fn(&str)) -> Result<(), SetupError> {
     let packages = offer.packages.join(", ");
-    progress(&format!("fetching {packages} (100 MB)"));
+    progress(&format!("fetching {packages} (95 MiB)"));
     let unpacked = apt.download(&offer.packages)?;
     progress("keeping the kernel and the modules that the guest needs");
     let unusable =

@@ -135,7 +135,7 @@ fn version_in(answer: &str) -> Option<Version> {
 /// Fetches QEMU with all of its libraries, and keeps the files that [`Qemu::cached`] needs in `into`.
 pub fn fetch(apt: &Apt, into: &Path, progress: &dyn Fn(&str)) -> Result<(), SetupError> {
     let (version, package) = apt.choose_qemu(QEMU_MINIMUM)?;
-    progress(&format!("fetching QEMU {version} and its libraries (38 MB)"));
+    progress(&format!("fetching QEMU {version} and its libraries (36 MiB)"));
     let unpacked = apt.download_qemu(&package)?;
     let [bin, lib, firmware] = ["bin", "lib", "firmware"].map(|name| into.join(name));
     for folder in [&bin, &lib, &firmware] {

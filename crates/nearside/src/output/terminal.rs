@@ -1,6 +1,6 @@
 //! The terminal of standard output: its width, its colours, and a pager for long reports.
 
-use super::{OutputError, write_private};
+use super::{OutputError, write, write_private};
 use crate::interrupt::interrupted;
 use clap::{Args, ValueEnum};
 use report::Layout;
@@ -66,6 +66,11 @@ impl Terminal {
     /// as wide as they get.
     pub fn text(self, report: &impl Display) -> String {
         if io::stdout().is_terminal() { self.layout(None).text(report) } else { report.to_string() }
+    }
+
+    /// Prints lines of text on standard output. On a terminal, what is wider than it goes on below.
+    pub fn print_lines(self, text: &str) -> Result<(), OutputError> {
+        if io::stdout().is_terminal() { write(&self.layout(None).wrapped_lines(text), None) } else { write(text, None) }
     }
 
     /// Prints a report on standard output, or writes it to a file for its owner only.

@@ -239,7 +239,7 @@ impl Bar {
     /// `before` is the result of earlier legs.
     fn show(&self, before: &Tally, leg: &Tally) {
         self.0.set_position(before.passed_bytes + leg.passed_bytes);
-        self.0.set_message(format!("{} moved", report::bytes(before.moved().bytes + leg.moved().bytes)));
+        self.0.set_message(format!("{} moved", machine::size::rounded(before.moved().bytes + leg.moved().bytes)));
     }
 }
 

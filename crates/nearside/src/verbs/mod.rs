@@ -101,7 +101,7 @@ impl Verb {
             Self::Agent(arguments) => agent::run(arguments),
             Self::Place(arguments) => Ok(place::run(arguments)),
             Self::Replay(arguments) => replay::run(arguments),
-            Self::Reserve(arguments) => Ok(reserve::run(arguments)),
+            Self::Reserve(arguments) => Ok(reserve::run(arguments, terminal)),
             Self::Lab(arguments) => lab::run(arguments, terminal),
             Self::Completions(arguments) => completions::run(arguments),
             Self::Manual(arguments) => manual::run(arguments),

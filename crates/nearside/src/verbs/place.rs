@@ -106,7 +106,7 @@ pub struct Arguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     time_scale: Option<u32>,
 
-    /// Maximum to move per second: bytes, or a number with K, M or G [default: the policy's choice]
+    /// Maximum to move per second: bytes, or a number of KiB, MiB or GiB with K, M or G [default: the policy's choice]
     #[arg(long, value_name = "BYTES", value_parser = parse_budget)]
     budget: Option<u64>,
 

@@ -92,4 +92,13 @@ fn a_difference_fails_only_if_it_is_asked_to() {
     text(&["diff", &slower, &local, "--fail-on", "worse"]);
     text(&["diff", &local, &local, "--fail-on", "worse"]);
     assert_eq!(nearside(&["diff", &local, &slower, "--fail-on", "worse"]).code, 1);
+    // A run that takes longer, whatever its accesses.
+    let mut longer = traces::face_recognition();
+    for sample in &mut longer.samples {
+        sample.latency_ns = sample.latency_ns.map(|ns| 0.5 * ns);
+        sample.time_ns *= 2;
+    }
+    let (_longer, longer) = written(longer);
+    let worse = nearside(&["diff", &local, &longer, "--fail-on", "worse"]);
+    assert!(worse.code == 1 && worse.out.starts_with("B is worse: its run took "), "{}", worse.out);
 }

@@ -247,7 +247,13 @@ fn two_traces_beside_each_other() {
     let few = json(&["diff", &before, &after, "--time", "0-0.000004"]);
     assert_eq!(few["change"], "noise", "{few:#}");
     let text = text(&["diff", &before, &after]);
-    assert!(text.starts_with("A  ") && text.contains("\nB  ") && text.contains("better"), "{text}");
+    assert!(
+        text.starts_with("B is better: ")
+            && text.contains("\nA  ")
+            && text.contains("\nB  ")
+            && text.contains("better"),
+        "{text}"
+    );
     refused(&["diff", &before, "/nowhere"], 1, "/nowhere");
 }
 

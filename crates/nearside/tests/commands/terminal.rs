@@ -69,6 +69,10 @@ fn every_table_takes_the_width_of_the_terminal() {
         &["top", "--once", "--interval", "0.1", "--source", "none"],
         &["top", "--once", "--interval", "0.1", "--pid", &pid],
         &["assert", "--local", "20%", "--imbalance", "3", &trace],
+        &["reserve", "check", "--machine", "magny-cours-4p", "--isolate", "core,controller", "--bandwidth", "5.9G"],
+        &["reserve", "plan", "--machine", "magny-cours-4p", "../../docs/reserve-plan.toml"],
+        &["reserve", "facts", "--machine", "magny-cours-4p"],
+        &["reserve", "rcm"],
     ];
     for columns in [60, 80, 120] {
         for arguments in commands {

@@ -1,7 +1,8 @@
 //! A run of the agent, as text.
 
-use crate::{Table, bytes, count, percent};
+use crate::{Table, count, percent};
 use agent::{PlaceMetrics, PlaceReport, PlaceRule, WorkShares};
+use machine::size;
 use placement::Lesson;
 use std::fmt;
 
@@ -79,10 +80,10 @@ fn many(number: u64, what: &str) -> String {
 
 /// What was moved, copied and split, and why; or why nothing was.
 fn moves(f: &mut fmt::Formatter<'_>, report: &PlaceReport) -> fmt::Result {
-    let moved = format!("{} ({})", many(report.pages_moved, "page"), bytes(report.bytes_moved));
+    let moved = format!("{} ({})", many(report.pages_moved, "page"), size::rounded(report.bytes_moved));
     line(f, "moved", &moved)?;
     if report.pages_copied > 0 {
-        let (pages, bytes) = (many(report.pages_copied, "page"), bytes(report.bytes_copied));
+        let (pages, bytes) = (many(report.pages_copied, "page"), size::rounded(report.bytes_copied));
         line(f, "copied", &format!("{pages} ({bytes}) of files, for single processes"))?;
     }
     for PlaceRule { why, pages, .. } in &report.by_rule {
@@ -154,8 +155,8 @@ mod tests {
         assert_eq!(
             PlaceText(&report).to_string(),
             "nearside: carrefour: 30 rounds in 1.500 s simulated, 61.2 k samples\n  \
-             moved         412 pages (1.69 MB)\n  \
-             copied        2 pages (8.19 kB) of files, for single processes\n                \
+             moved         412 pages (1.61 MiB)\n  \
+             copied        2 pages (8 KiB) of files, for single processes\n                \
              412: only that node uses them\n  \
              stayed        3 busy\n  \
              threads       1 move\n  \
@@ -174,7 +175,7 @@ mod tests {
             ..report.clone()
         };
         let text = PlaceText(&unmoved).to_string();
-        assert!(text.contains("  moved         0 pages (1.69 MB)\n"), "{text}");
+        assert!(text.contains("  moved         0 pages (1.61 MiB)\n"), "{text}");
         assert!(text.contains("\n                because no page is better elsewhere\n"), "{text}");
         let brief = PlaceReport { idle_reason: None, rounds: 0, time_s: 0.5, round_s: 1.0, ..unmoved };
         let text = PlaceText(&brief).to_string();

@@ -1,9 +1,9 @@
 //! The status of a running agent, as text.
 
-use crate::{Table, bytes, count, percent};
+use crate::{Table, count, percent};
 use agent::Status;
 use agent::control::Explanation;
-use machine::SMALL_PAGE;
+use machine::{SMALL_PAGE, size};
 use std::fmt;
 
 /// Most processes to list, busiest first.
@@ -36,9 +36,9 @@ impl fmt::Display for StatusText<'_> {
         row("samples, lost", format!("{}, {}", count(status.samples), count(status.samples_lost)));
         let share = if status.time_s > 0.0 { status.cpu_time_s / status.time_s } else { 0.0 };
         row("own CPU time", format!("{:.3} s, {:.2} % of one CPU", status.cpu_time_s, 100.0 * share));
-        row("pages moved", format!("{}, {}", count(status.pages_moved), bytes(status.bytes_moved)));
+        row("pages moved", format!("{}, {}", count(status.pages_moved), size::rounded(status.bytes_moved)));
         if status.pages_copied > 0 {
-            let copied = format!("{}, {}", count(status.pages_copied), bytes(status.pages_copied * SMALL_PAGE));
+            let copied = format!("{}, {}", count(status.pages_copied), size::rounded(status.pages_copied * SMALL_PAGE));
             row("pages copied for single processes", copied);
         }
         for (rule, pages) in &status.pages_moved_by_rule {
@@ -73,7 +73,7 @@ impl StatusText<'_> {
             let known = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
             let mpki = known(process.misses_per_thousand_instructions.map(|mpki| format!("{mpki:.1}")));
             let remote = known(process.remote_ratio.map(percent));
-            let (name, moved) = (process.name.clone(), bytes(process.bytes_moved));
+            let (name, moved) = (process.name.clone(), size::rounded(process.bytes_moved));
             table.row([pid.to_string(), name, threads, cpu, mpki, remote, pages, moved]);
         }
         write!(f, "\n{table}")?;
@@ -92,7 +92,7 @@ impl fmt::Display for ExplanationText<'_> {
         };
         let (threads, share) = (count(process.threads), percent(process.cpu_share));
         writeln!(f, "process {pid} ({}) is managed by {policy}: {threads} threads, {share} of a CPU", process.name)?;
-        writeln!(f, "{} pages of it were moved, {}", count(process.pages_moved), bytes(process.bytes_moved))?;
+        writeln!(f, "{} pages of it were moved, {}", count(process.pages_moved), size::rounded(process.bytes_moved))?;
         if process.decisions.is_empty() {
             return writeln!(f, "nothing has been decided about it in {} rounds", count(*rounds));
         }
@@ -164,7 +164,7 @@ pub(crate) mod tests {
             ("observed by", "AMD IBS"),
             ("samples, lost", "120 k, 3"),
             ("own CPU time", "12.500 s, 0.34 % of one CPU"),
-            ("pages moved  ", "1.50 k, 6.14 MB"),
+            ("pages moved  ", "1.50 k, 5.86 MiB"),
             ("as only that node uses them", "1.50 k"),
             ("in the last round: accesses", "61.5 per microsecond"),
             ("local  ", "62.5 %"),
@@ -201,7 +201,7 @@ pub(crate) mod tests {
             [7, 8, 9].map(explanation),
             [
                 "process 7 (a \"b\\) is managed by carrefour: 8 threads, 750.0 % of a CPU\n\
-                 1.50 k pages of it were moved, 6.14 MB\n\
+                 1.50 k pages of it were moved, 5.86 MiB\n\
                  round 41: move 1500 pages to node 2: only that node uses them\n",
                 "process 8 (sh) is managed by carrefour: 0 threads, 0.0 % of a CPU\n\
                  0 pages of it were moved, 0 B\n\

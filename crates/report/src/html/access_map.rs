@@ -5,7 +5,7 @@ use super::marks::{Gathered, Look, Marks};
 use crate::escape::escape_name;
 use crate::subsample::subsample;
 use askama::Template;
-use machine::NodeId;
+use machine::{NodeId, size};
 use profile::{Access, ObjectId, ProcessId, View, leaves_caches};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -156,7 +156,7 @@ fn areas(view: &View, axis: &AddressAxis, name_processes: bool) -> Vec<Area> {
 }
 
 fn size(piece: &Piece) -> String {
-    crate::bytes((piece.last - piece.first).saturating_add(1))
+    size::rounded((piece.last - piece.first).saturating_add(1))
 }
 
 /// The bars, and the number of objects whose bars do not fit.

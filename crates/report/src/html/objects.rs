@@ -8,6 +8,7 @@ use crate::escape::escape_name;
 use crate::profile::advice::{kind_words, place};
 use crate::profile::facts_text::{counts_lines, facts_lines};
 use crate::profile::text::Lines;
+use machine::size;
 use profile::{ObjectId, View};
 
 /// An object with its timeline.
@@ -33,7 +34,7 @@ pub(super) fn parts(view: &View, report: &ProfileReport, most: usize) -> Vec<Obj
         let summary = &row.summary;
         let name = escape_name(&place(&summary.label, row.source.as_deref()));
         let mut lines = Lines::default();
-        let size = if summary.bytes > 0 { format!(", {}", crate::bytes(summary.bytes)) } else { String::new() };
+        let size = if summary.bytes > 0 { format!(", {}", size::rounded(summary.bytes)) } else { String::new() };
         let at = if summary.address > 0 { format!(" at {:#x}", summary.address) } else { String::new() };
         lines.add("what", &format!("{}{size}{at}, of process {}", kind_words(summary.kind), summary.process.pid));
         if let Some(tid) = summary.allocated_by_tid {

@@ -5,7 +5,8 @@ use crate::profile::advice::{kind_words, place};
 use crate::profile::overview_text::of_all;
 use crate::profile::rankings_text::{COUNTS, cost, remote_cost, writes};
 use crate::profile::text::latency;
-use crate::{AllocatedBy, By, ProfileReport, Ranked, SmallRow, bytes, count};
+use crate::{AllocatedBy, By, ProfileReport, Ranked, SmallRow, count};
+use machine::size;
 use profile::Counts;
 
 /// A ranking.
@@ -48,7 +49,7 @@ pub(super) fn of(report: &ProfileReport) -> Vec<TablePart> {
         let threads = row.facts.threads.len();
         let first = [
             Cell::words(escape_name(&place(&row.label, row.source.as_deref())), escape_name(&(what + &called))),
-            Cell::number(if row.bytes > 0 { bytes(row.bytes) } else { "-".to_owned() }, Some(row.bytes as f64)),
+            Cell::number(if row.bytes > 0 { size::rounded(row.bytes) } else { "-".to_owned() }, Some(row.bytes as f64)),
             Cell::number(threads.to_string(), Some(threads as f64)),
         ];
         first.into_iter().chain(counts(&row.counts, by_stores)).collect()
@@ -117,7 +118,7 @@ fn small_objects(small: &Ranked<SmallRow>) -> TablePart {
         vec![
             Cell::words(name, escape_name(&row.called_from.join(" < "))),
             Cell::number(count(row.objects), Some(row.objects as f64)),
-            Cell::number(bytes(row.bytes), Some(row.bytes as f64)),
+            Cell::number(size::rounded(row.bytes), Some(row.bytes as f64)),
         ]
     };
     let columns = [("site", true), ("objects", false), ("size", false)];

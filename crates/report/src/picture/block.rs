@@ -4,7 +4,8 @@ use super::facts::Facts;
 use super::scene::{Rect, Shape, Style, text_width};
 use super::text::letter;
 use super::units;
-use machine::{Cache, CacheKind, CpuId, CpuSet};
+use crate::number::bandwidth;
+use machine::{Cache, CacheKind, CpuId, CpuSet, size};
 use std::collections::HashMap;
 
 /// Up to this many cores per node are drawn individually, and …
@@ -143,13 +144,11 @@ pub(super) fn of_nodes(facts: &Facts) -> Vec<Block> {
             let plural = if packages.len() == 1 { "" } else { "s" };
             note = format!("package{plural} {packages}, {note}");
         }
-        let bandwidth = node
-            .bandwidth_bytes_per_s
-            .map(|bandwidth| format!(", {}", units::bandwidth(bandwidth)))
-            .unwrap_or_default();
+        let bandwidth =
+            node.bandwidth_bytes_per_s.map(|bytes_per_s| format!(", {}", bandwidth(bytes_per_s))).unwrap_or_default();
         let memory = match node.memory_bytes {
             0 => (Style::Absent, "no memory".to_owned()),
-            bytes => (Style::Memory, format!("{} memory{bandwidth}", units::bytes(bytes))),
+            bytes => (Style::Memory, format!("{} memory{bandwidth}", size::rounded(bytes))),
         };
         let cores: Vec<&CpuSet> = cores.iter().filter(|core| core.is_subset(&node.cpus)).collect();
         let mut children = nest(&cores, &levels, &node.cpus, each_core);
@@ -184,7 +183,7 @@ fn nest(cores: &[&CpuSet], levels: &[&Level], node: &CpuSet, each_core: bool) ->
         if cache.is_none() || cores.len() == 1 {
             return nest(&cores, levels, node, each_core);
         }
-        let title = format!("L{} {}", level.cache.level, units::bytes(level.cache.size_bytes));
+        let title = format!("L{} {}", level.cache.level, size::rounded(level.cache.size_bytes));
         vec![Block { style: Style::Shared, title, note: String::new(), strips: Vec::new(), children: inside(&cores) }]
     };
     groups(level, cores, node).into_iter().flat_map(block).collect()
@@ -232,7 +231,7 @@ fn own_caches(core: &CpuSet, levels: &[&Level], each: &str) -> Vec<(Style, Strin
     };
     let strips = levels.iter().filter(own).map(|level| {
         let name = format!("L{}{}", level.cache.level, letter(level.cache.kind));
-        (Style::Private, format!("{name} {}{each}", units::bytes(level.cache.size_bytes)))
+        (Style::Private, format!("{name} {}{each}", size::rounded(level.cache.size_bytes)))
     });
     strips.collect()
 }

@@ -2,7 +2,8 @@
 
 use super::map::Group;
 use super::units;
-use machine::{Cache, CpuId, CpuSet, IdSet, Machine, Node, NodeSet, PackageId, Routes, Sharing};
+use crate::number::bandwidth;
+use machine::{Cache, CpuId, CpuSet, IdSet, Machine, Node, NodeSet, PackageId, Routes, Sharing, size};
 use std::collections::{HashMap, HashSet};
 
 /// The relations between a machine's parts. Lists by node are in the order of [`Machine::nodes`].
@@ -70,7 +71,7 @@ impl<'a> Facts<'a> {
         let count = |cache: &Cache| {
             let count = self.machine.cache_instances(cache).iter().filter(|cpus| !within(cpus)).count();
             (count > 0).then(|| {
-                format!("{count} x L{} {} shared by several nodes", cache.level, units::bytes(cache.size_bytes))
+                format!("{count} x L{} {} shared by several nodes", cache.level, size::rounded(cache.size_bytes))
             })
         };
         self.machine.caches.iter().filter(beyond).filter_map(count).collect()
@@ -110,7 +111,7 @@ impl<'a> Facts<'a> {
         if !self.machine.packages.is_empty() {
             parts.push(units::count(self.machine.packages.len(), "package"));
         }
-        parts.push(units::bytes(nodes.iter().fold(0, |sum: u64, node| sum.saturating_add(node.memory_bytes))));
+        parts.push(size::rounded(nodes.iter().fold(0, |sum: u64, node| sum.saturating_add(node.memory_bytes))));
         parts.join(", ")
     }
 
@@ -150,7 +151,7 @@ fn look(node: &Node, cores: usize) -> Look {
     Look {
         cpus: node.cpus.len(),
         cores,
-        memory: if node.memory_bytes == 0 { String::new() } else { units::bytes(node.memory_bytes) },
-        bandwidth: node.bandwidth_bytes_per_s.map(units::bandwidth).unwrap_or_default(),
+        memory: if node.memory_bytes == 0 { String::new() } else { size::rounded(node.memory_bytes) },
+        bandwidth: node.bandwidth_bytes_per_s.map(bandwidth).unwrap_or_default(),
     }
 }

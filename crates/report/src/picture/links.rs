@@ -1,7 +1,7 @@
 //! Paths of links between boxes, and positions of their labels.
 
 use super::scene::{Rect, text_width};
-use super::units;
+use crate::number::bandwidth;
 use machine::{LinkDirection, Machine};
 use std::cmp::Ordering;
 
@@ -43,7 +43,7 @@ pub(super) fn ends(machine: &Machine) -> Vec<Ends> {
     let index = |id| machine.nodes.iter().position(|node| node.id == id);
     let ends = |(i, link): (usize, &machine::Link)| {
         let [a, b] = link.nodes;
-        let label_width = text_width(&units::bandwidth(link.bandwidth_bytes_per_s), LABEL_FONT) + 8.0;
+        let label_width = text_width(&bandwidth(link.bandwidth_bytes_per_s), LABEL_FONT) + 8.0;
         Some(Ends { link: i, nodes: [index(a)?, index(b)?], label_width }).filter(|ends| ends.nodes[0] != ends.nodes[1])
     };
     machine.links.iter().enumerate().filter_map(ends).collect()

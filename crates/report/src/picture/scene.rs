@@ -8,6 +8,7 @@ use super::facts::Facts;
 use super::heat::{self, Heat, HeatMap};
 use super::{links, map, units};
 use crate::columns;
+use crate::number::bandwidth;
 use machine::{LinkDirection, Machine};
 
 /// Above this many nodes boxes are unreadable: only the heat map and a summary are drawn.
@@ -248,7 +249,7 @@ fn nodes(facts: &Facts, shapes: &mut Vec<Shape>) -> Rect {
         shapes.extend((!wire.is_level()).then_some(Shape::Box { area, style: Style::Behind }));
         let (x, y) = area.centre();
         shapes.push(
-            Shape::text(x, y + 4.0, links::LABEL_FONT, Style::Label, &units::bandwidth(link.bandwidth_bytes_per_s))
+            Shape::text(x, y + 4.0, links::LABEL_FONT, Style::Label, &bandwidth(link.bandwidth_bytes_per_s))
                 .anchored(0.5),
         );
     }

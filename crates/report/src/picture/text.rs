@@ -5,7 +5,8 @@ use super::units;
 use crate::Table;
 use crate::devices::devices_table;
 use crate::layout::Layout;
-use machine::{CacheKind, Link, LinkDirection, Machine, NodeId, PciDevice, Sharing, Source};
+use crate::number::bandwidth;
+use machine::{CacheKind, Link, LinkDirection, Machine, NodeId, PciDevice, Sharing, Source, size};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::{self, Display};
 
@@ -142,7 +143,7 @@ fn caches(f: &mut fmt::Formatter<'_>, machine: &Machine) -> fmt::Result {
         let known = |number: u32, unit: &str| if number == 0 { String::new() } else { format!("{number}{unit}") };
         vec![
             format!("L{}{}", cache.level, letter(cache.kind)),
-            units::bytes(cache.size_bytes),
+            size::rounded(cache.size_bytes),
             known(cache.ways, ""),
             known(cache.line_bytes, " B"),
             cache.latency_ns.map(|ns| format!("{} ns", units::ns(ns))).unwrap_or_default(),
@@ -224,7 +225,7 @@ fn links(f: &mut fmt::Formatter<'_>, machine: &Machine) -> fmt::Result {
     let look = |link: &Link| {
         let way = if link.direction == LinkDirection::Both { "each way" } else { "one way" };
         let latency = link.latency_ns.map(|ns| format!("{} ns", units::ns(ns))).unwrap_or_default();
-        [units::bandwidth(link.bandwidth_bytes_per_s), way.to_owned(), latency]
+        [bandwidth(link.bandwidth_bytes_per_s), way.to_owned(), latency]
     };
     if machine.links.len() <= MOST_ROWS {
         writeln!(f, "\nLinks")?;

@@ -3,8 +3,8 @@
 use super::next_steps::NextSteps;
 use super::site_key::source_of;
 use super::text::{LONGEST_NAME, Lines, share, short, time};
-use crate::bytes;
 use crate::layout::{Layout, Tone};
+use machine::size;
 use profile::{Action, Advice, Confidence, Gain, ObjectKind, Profile, Together};
 use serde::Serialize;
 use std::fmt;
@@ -127,7 +127,7 @@ impl AdviceRow {
         };
         let of_all = share(Some(advice.counts.share));
         let kind = kind_words(advice.kind);
-        let size = if advice.bytes > 0 { format!(" of up to {}", bytes(advice.bytes)) } else { String::new() };
+        let size = if advice.bytes > 0 { format!(" of up to {}", size::rounded(advice.bytes)) } else { String::new() };
         line("what", &format!("{kind}, {objects}{size}, {of_all} of the accesses"));
         if let Some(node) = advice.node {
             line("to", &format!("node {node}"));

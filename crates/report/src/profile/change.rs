@@ -9,6 +9,8 @@ const Z: f64 = 1.96;
 const FEWEST: u64 = 10;
 /// Smallest relative difference that matters.
 const SMALL: f64 = 0.02;
+/// Runs of one program differ by up to this part of their time: five of a workload by up to 5.2 % (docs/figures.md).
+const RUN_NOISE: f64 = 0.06;
 
 /// The change of an item from one trace to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, strum::IntoStaticStr)]
@@ -58,6 +60,29 @@ impl Change {
         }
     }
 
+    /// For the times of two runs, in ns, from the first to the last of this number of samples. They begin and end about
+    /// one interval of samples after and before the run itself.
+    pub fn of_runs(a: (u64, u64), b: (u64, u64)) -> Self {
+        let (before, after) = (a.0 as f64, b.0 as f64);
+        let ends = |samples: u64| 2.0 / samples.max(1) as f64;
+        let difference = (after - before) / before.max(after).max(1.0);
+        if difference.abs() <= SMALL {
+            Self::Same
+        } else if difference.abs() <= RUN_NOISE + ends(a.1) + ends(b.1) {
+            Self::Noise
+        } else if difference > 0.0 {
+            Self::Worse
+        } else {
+            Self::Better
+        }
+    }
+
+    /// For two traces as a whole: the time of the run decides if it is known and changed beyond noise, or else the
+    /// accesses.
+    pub fn overall(run: Option<Self>, accesses: Self) -> Self {
+        run.filter(|run| matches!(run, Self::Worse | Self::Better)).unwrap_or(accesses)
+    }
+
     /// For an item that one of the traces may lack.
     pub fn new(a: Option<&Tally>, b: Option<&Tally>) -> Self {
         match (a, b) {
@@ -92,6 +117,30 @@ mod tests {
             memory_time_ns: latency_ns.unwrap_or(0.0) * all,
             timed_accesses: if latency_ns.is_some() { all } else { 0.0 },
             ..Tally::default()
+        }
+    }
+
+    #[test]
+    fn runs_differ_beyond_their_noise_and_that_of_their_ends() {
+        let ms = |ms: u64, samples| (1_000_000 * ms, samples);
+        assert_eq!(Change::of_runs(ms(1000, 9000), ms(1015, 9000)), Change::Same);
+        assert_eq!(Change::of_runs(ms(1000, 9000), ms(1050, 9000)), Change::Noise);
+        assert_eq!(Change::of_runs(ms(1000, 9000), ms(1080, 9000)), Change::Worse);
+        assert_eq!(Change::of_runs(ms(1080, 9000), ms(1000, 9000)), Change::Better);
+        // With 100 samples, the run itself may be longer by two intervals of 1 %.
+        assert_eq!(Change::of_runs(ms(1000, 100), ms(1080, 9000)), Change::Noise);
+        assert_eq!(Change::of_runs(ms(1000, 0), ms(1080, 9000)), Change::Noise);
+    }
+
+    #[test]
+    fn the_run_decides_if_its_time_changed() {
+        for accesses in [Change::Better, Change::Same, Change::Noise, Change::Worse] {
+            for run in [Change::Worse, Change::Better] {
+                assert_eq!(Change::overall(Some(run), accesses), run);
+            }
+            for run in [None, Some(Change::Same), Some(Change::Noise)] {
+                assert_eq!(Change::overall(run, accesses), accesses);
+            }
         }
     }
 

@@ -8,8 +8,9 @@ use super::overview_text::{heading, of_all, ranked};
 use super::rankings_text::{Rankings, objects_by_size};
 use super::text::{LONGEST_NAME, Lines, short, time};
 use super::timeline::TimelineText;
+use crate::count;
 use crate::layout::{Layout, Tone};
-use crate::{bytes, count};
+use machine::size;
 use profile::{Frame, ObjectSummary, Saturation};
 use std::fmt;
 
@@ -119,7 +120,7 @@ fn subject_lines(lines: &mut Lines, subject: &Subject, start_ns: u64) -> String 
                 lines.add("source", source);
             }
             if *small_objects > 0 {
-                let (objects, size) = (count(*small_objects), bytes(*small_bytes));
+                let (objects, size) = (count(*small_objects), size::rounded(*small_bytes));
                 lines.add("small objects", &format!("{objects} of {size} together, only counted"));
             }
             format!("site {site}: {label}")
@@ -133,7 +134,7 @@ fn object_lines(lines: &mut Lines, summary: &ObjectSummary, source: Option<&str>
     let application = process.application.as_deref().unwrap_or("");
     lines.add("kind", &format!("{}, of process {} {application}; site {site}", kind_words(*kind), process.pid));
     if *size > 0 {
-        lines.add("addresses", &format!("{address:x}-{:x} ({})", address.saturating_add(*size), bytes(*size)));
+        lines.add("addresses", &format!("{address:x}-{:x} ({})", address.saturating_add(*size), size::rounded(*size)));
     }
     if let Some(source) = source {
         lines.add("source", source);

@@ -17,6 +17,10 @@ pub struct DiffReport {
     pub b: Side,
     /// The filter of both as text; empty for everything.
     pub filter: Vec<String>,
+    /// The change as a whole: that of the run's time if it is known and changed beyond noise, or else of the accesses.
+    pub overall: Change,
+    /// The change of the run's time; none if one of the traces does not know it.
+    pub run_change: Option<Change>,
     /// The change of all accesses together.
     pub change: Change,
     /// Sites, those with the most memory time in either trace first.
@@ -124,8 +128,13 @@ impl DiffReport {
     pub fn new(a: Compared, b: Compared, most: usize, filter: Vec<String>) -> Self {
         let (cells_a, cells_b) = (a.view.thread_nodes(), b.view.thread_nodes());
         let (sites_all, sites) = sites(a.view, b.view, most);
+        let change = Change::between(a.view.tally(), b.view.tally());
+        let run = |side: &Compared| Some((side.trace.run_ns?, side.view.profile().len() as u64));
+        let run_change = run(&a).zip(run(&b)).map(|(a, b)| Change::of_runs(a, b));
         Self {
-            change: Change::between(a.view.tally(), b.view.tally()),
+            overall: Change::overall(run_change, change),
+            run_change,
+            change,
             sites,
             sites_all,
             threads: threads((a.view, &cells_a), (b.view, &cells_b), most),

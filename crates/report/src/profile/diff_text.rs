@@ -13,8 +13,13 @@ use std::fmt;
 
 impl fmt::Display for DiffReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { a, b, filter, change, sites, sites_all, threads, nodes } = self;
+        let Self { a, b, filter, change, sites, sites_all, threads, nodes, .. } = self;
         let layout = Layout::of(f);
+        let is_empty = [a, b].iter().all(|side| side.counts.samples == 0);
+        if !is_empty {
+            let text = format!("{}\n", layout.wrapped("", &headline(self)));
+            f.write_str(&layout.painted_lines(tone(self.overall), &text))?;
+        }
         for (first, side) in [("A  ", a), ("B  ", b)] {
             let text = format!("{}: {}", side.trace.path, side.verdict.text);
             f.write_str(&verdict_line(layout, first, &text, &side.verdict))?;
@@ -22,7 +27,7 @@ impl fmt::Display for DiffReport {
         if !filter.is_empty() {
             f.write_str(&layout.wrapped("only ", &filter.join(", ")))?;
         }
-        if [a, b].iter().all(|side| side.counts.samples == 0) {
+        if is_empty {
             let why = "nothing to compare: neither has samples; nearside report lists the objects of each by size";
             return write!(f, "\n{}", layout.wrapped("  ", why));
         }
@@ -63,6 +68,63 @@ impl fmt::Display for DiffReport {
             write!(f, "\n{}", layout.wrapped("", why))?;
         }
         Ok(())
+    }
+}
+
+/// The result, with what speaks for it and what against it; what decides comes first.
+fn headline(report: &DiffReport) -> String {
+    let DiffReport { a, b, overall, run_change, change, .. } = report;
+    let result = match overall {
+        Change::Better => "B is better",
+        Change::Worse => "B is worse",
+        Change::Same | Change::Noise | Change::New | Change::Gone => "No significant difference",
+    };
+    let accesses = accesses_text(&a.counts, &b.counts, *change);
+    let run = a.trace.run_ns.zip(b.trace.run_ns).zip(*run_change);
+    let Some((run, run_change)) = run.map(|(times, change)| (run_text(times, change), change)) else {
+        return format!("{result}: {accesses}");
+    };
+    let is_clear = |change| matches!(change, Change::Better | Change::Worse);
+    match (is_clear(run_change), is_clear(*change)) {
+        (true, true) if run_change != *change => format!("{result}: {run}, although {accesses}"),
+        (false, true) => format!("{result}: {accesses}; {run}"),
+        _ => format!("{result}: {run}; {accesses}"),
+    }
+}
+
+/// How much longer a run took than the first, by their times in ns.
+fn run_text((before, after): (u64, u64), change: Change) -> String {
+    let times = format!("({}, A {})", time(after), time(before));
+    let by = after as f64 / before.max(1) as f64 - 1.0;
+    let by = format!("its run took {} {}", share(Some(by.abs())), if by > 0.0 { "longer" } else { "less time" });
+    match change {
+        Change::Worse | Change::Better => format!("{by} {times}"),
+        Change::Noise => format!("{by} {times}, within noise"),
+        Change::Same | Change::New | Change::Gone => format!("its run took as long {times}"),
+    }
+}
+
+/// The change of accesses: of their latency, or of the share of local ones if no latencies are known.
+fn accesses_text(a: &Counts, b: &Counts, change: Change) -> String {
+    let (what, values) = match (a.latency_mean_ns.zip(b.latency_mean_ns), a.local_access_ratio, b.local_access_ratio) {
+        (Some((before, after)), ..) => {
+            let by = after / before - 1.0;
+            let by = format!("take {} {}", share(Some(by.abs())), if by > 0.0 { "longer" } else { "less time" });
+            let values = format!("(mean latency {}, A {})", latency(Some(after)), latency(Some(before)));
+            ([by, "take as long".to_owned()], values)
+        }
+        (None, Some(before), Some(after)) => {
+            let more = if after > before { "are more often local" } else { "are less often local" };
+            let values = format!("({}, A {})", share(Some(after)), share(Some(before)));
+            ([more.to_owned(), "are local as often".to_owned()], values)
+        }
+        _ => return "too few of its accesses can be compared".to_owned(),
+    };
+    let [differ, same] = what;
+    match change {
+        Change::Worse | Change::Better => format!("its accesses {differ} {values}"),
+        Change::Noise => format!("its accesses {differ} {values}, within noise"),
+        Change::Same | Change::New | Change::Gone => format!("its accesses {same} {values}"),
     }
 }
 
@@ -124,4 +186,32 @@ fn whole(a: &Side, b: &Side, change: Change) -> Table {
     row("latency over idle", &|side| metric(side, "latency_over_idle"), "");
     row("unknown", &|side| share(Some(side.verdict.unknown_share)), "");
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use profile::Tally;
+
+    fn counts(latency_mean_ns: Option<f64>, local_access_ratio: Option<f64>) -> Counts {
+        Counts { latency_mean_ns, local_access_ratio, ..Tally::default().counts(&Tally::default()) }
+    }
+
+    #[test]
+    fn both_facts_have_their_numbers() {
+        let ms = |before: u64, after: u64| (before * 1_000_000, after * 1_000_000);
+        assert_eq!(run_text(ms(100, 110), Change::Worse), "its run took 10.0 % longer (110.00 ms, A 100.00 ms)");
+        assert_eq!(run_text(ms(100, 90), Change::Better), "its run took 10.0 % less time (90.00 ms, A 100.00 ms)");
+        let within = "its run took 4.0 % longer (104.00 ms, A 100.00 ms), within noise";
+        assert_eq!(run_text(ms(100, 104), Change::Noise), within);
+        assert_eq!(run_text(ms(100, 101), Change::Same), "its run took as long (101.00 ms, A 100.00 ms)");
+        let (slow, fast) = (counts(Some(200.0), Some(0.3)), counts(Some(100.0), Some(0.9)));
+        let less = "its accesses take 50.0 % less time (mean latency 100 ns, A 200 ns)";
+        assert_eq!(accesses_text(&slow, &fast, Change::Better), less);
+        let (few, many) = (counts(None, Some(0.3)), counts(None, Some(0.9)));
+        assert_eq!(accesses_text(&many, &few, Change::Worse), "its accesses are less often local (30.0 %, A 90.0 %)");
+        assert_eq!(accesses_text(&few, &few, Change::Same), "its accesses are local as often (30.0 %, A 30.0 %)");
+        let none = counts(None, None);
+        assert_eq!(accesses_text(&none, &none, Change::Noise), "too few of its accesses can be compared");
+    }
 }

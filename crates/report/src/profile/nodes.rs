@@ -3,6 +3,7 @@
 use super::ranked::ThreadRow;
 use super::text::{LONGEST_NAME, latency, share, short, time};
 use crate::layout::Layout;
+use crate::number::bandwidth;
 use crate::{Table, count};
 use machine::{Machine, NodeId};
 use profile::{Counts, LatencyPart, NodePair, Saturation, Tally, ThreadUse, View, saturations};
@@ -119,7 +120,7 @@ pub(crate) fn controller_table(controllers: &[Controller], start_ns: u64, layout
             share(Some(counts.share)),
             share(counts.local_access_ratio),
             latency(counts.latency_mean_ns),
-            bytes_per_s.map_or_else(|| "-".to_owned(), |bytes| format!("{}/s", crate::bytes(bytes as u64))),
+            bytes_per_s.map_or_else(|| "-".to_owned(), bandwidth),
             share(*load),
         ]);
         for Saturation { from_ns, until_ns, latency_mean_ns, .. } in times.iter().take(MOST_NODES) {

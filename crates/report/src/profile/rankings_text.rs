@@ -5,7 +5,8 @@ use super::nodes::busy_threads;
 use super::ranked::{AllocatedBy, By, FunctionRow, ObjectRow, ProcessRow, SiteRow, SmallRow, ThreadRow};
 use super::text::{latency, share};
 use crate::layout::Layout;
-use crate::{Table, bytes, count};
+use crate::{Table, count};
+use machine::size;
 use profile::{Counts, ObjectSummary};
 
 /// Formats rankings that are sorted by `by`.
@@ -163,14 +164,14 @@ pub(crate) fn origin(summary: &ObjectSummary, source: Option<&str>) -> String {
 }
 
 fn size_text(size: u64) -> String {
-    if size > 0 { bytes(size) } else { "-".to_owned() }
+    if size > 0 { size::rounded(size) } else { "-".to_owned() }
 }
 
 /// Sites by size, for a trace without samples.
 pub(crate) fn sites_by_size(rows: &[SiteRow], layout: Layout) -> String {
     let mut table = Table::new(["  site", "kind", "objects", "size"]);
     for SiteRow { site, label, kind, source, objects, bytes: size, .. } in rows {
-        let cells = [format!("{site:>6}"), kind_words(*kind).to_owned(), objects.to_string(), bytes(*size)];
+        let cells = [format!("{site:>6}"), kind_words(*kind).to_owned(), objects.to_string(), size::rounded(*size)];
         table.noted(cells, place(label, source.as_deref()));
     }
     layout.text(&table)
@@ -181,7 +182,7 @@ pub(crate) fn objects_by_size(rows: &[ObjectRow], layout: Layout) -> String {
     let mut table = Table::new(["   #", "object", "kind", "size"]);
     for (ObjectRow { summary, source, .. }, rank) in rows.iter().zip(1..) {
         let object = summary.object.to_string();
-        let cells = [format!("{rank:>4}"), object, kind_words(summary.kind).to_owned(), bytes(summary.bytes)];
+        let cells = [format!("{rank:>4}"), object, kind_words(summary.kind).to_owned(), size::rounded(summary.bytes)];
         table.noted(cells, origin(summary, source.as_deref()));
     }
     layout.text(&table)
@@ -191,7 +192,7 @@ pub(crate) fn objects_by_size(rows: &[ObjectRow], layout: Layout) -> String {
 pub(crate) fn small_objects(rows: &[SmallRow], layout: Layout) -> String {
     let mut table = Table::new(["  site", "objects", "size"]);
     for SmallRow { site, label, source, objects, bytes: size, .. } in rows {
-        table.noted([format!("{site:>6}"), count(*objects), bytes(*size)], place(label, source.as_deref()));
+        table.noted([format!("{site:>6}"), count(*objects), size::rounded(*size)], place(label, source.as_deref()));
     }
     layout.text(&table)
 }

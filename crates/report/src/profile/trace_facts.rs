@@ -39,6 +39,9 @@ pub struct TraceFacts {
     pub from_ns: u64,
     /// Length of the time range, ns: from the first access to the last, unless a part was selected.
     pub duration_ns: u64,
+    /// Time of the program's run, ns: from its first access to its last. None if the recording does not have all of it
+    /// (the program was running already, or the recording was cut off), if perf made it, or if a part was selected.
+    pub run_ns: Option<u64>,
     /// Notes for the reader, a sentence each: why there are no objects, or no samples.
     pub notes: Vec<String>,
     /// Sources of accesses, and their limits.
@@ -75,6 +78,7 @@ impl TraceFacts {
             start_ns,
             from_ns: start_ns,
             duration_ns: end_ns - start_ns,
+            run_ns: (about.is_whole_run() && end_ns > start_ns).then_some(end_ns - start_ns),
             notes: about.notes.clone(),
             sources: about.sources.clone(),
             lost: lost.into_iter().chain(left_out).collect(),
@@ -93,7 +97,7 @@ impl TraceFacts {
     pub fn within(self, (first_ns, last_ns): (u64, u64)) -> Self {
         let end_ns = self.start_ns.saturating_add(self.duration_ns);
         let from_ns = first_ns.clamp(self.start_ns, end_ns);
-        Self { from_ns, duration_ns: last_ns.min(end_ns).saturating_sub(from_ns), ..self }
+        Self { from_ns, duration_ns: last_ns.min(end_ns).saturating_sub(from_ns), run_ns: None, ..self }
     }
 }
 

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use report::profile_to_html;
 
 /// The largest page, bytes.
-const LARGEST: usize = 3_000_000;
+const LARGEST: usize = 3 << 20;
 
 fn page(shape: &Shape) -> String {
     let profile = profile(shape);

@@ -3,7 +3,8 @@
 use crate::traces::{App, Trace, face_recognition, indexing, stream_clustering, web_server};
 use profile::{Filter, ObjectId, Predicate, Profile};
 use report::{
-    By, Compared, Controller, DetailReport, DiffReport, ProfileDetail, ProfileReport, Subject, TraceFacts, Wanted,
+    By, Change, Compared, Controller, DetailReport, DiffReport, ProfileDetail, ProfileReport, Subject, TraceFacts,
+    Wanted,
 };
 use trace::{About, AccessKind, SourceNote, What};
 
@@ -108,6 +109,43 @@ fn an_improvement_is_distinguished_from_chance() {
     let (a, b) = (before.view(&Filter::default()), after.view(&Filter::default()));
     let (a, b) = (Compared { view: &a, trace: facts(&before) }, Compared { view: &b, trace: facts(&after) });
     insta::assert_snapshot!(checked(DiffReport::new(a, b, 6, Vec::new()).to_string()));
+}
+
+/// The second trace has half the latency, and takes a fifth longer.
+#[test]
+fn a_slower_run_is_worse_although_its_accesses_are_faster() {
+    let (mut before, mut after) = (stream_clustering(), stream_clustering());
+    before.samples.iter_mut().for_each(|sample| sample.latency_ns = Some(220.0));
+    after.samples.iter_mut().for_each(|sample| {
+        sample.latency_ns = Some(110.0);
+        sample.time_ns += sample.time_ns / 5;
+    });
+    let (before, after) = (before.profile(), after.profile());
+    let (a, b) = (before.view(&Filter::default()), after.view(&Filter::default()));
+    let compared = |run: bool| {
+        let side = |view, profile| {
+            let facts = facts(profile);
+            let run_ns = facts.run_ns.filter(|_| run);
+            Compared { view, trace: TraceFacts { run_ns, ..facts } }
+        };
+        DiffReport::new(side(&a, &before), side(&b, &after), 6, Vec::new())
+    };
+    let report = compared(true);
+    assert_eq!(
+        (report.overall, report.run_change, report.change),
+        (Change::Worse, Some(Change::Worse), Change::Better)
+    );
+    let text = report.to_string();
+    let headline: Vec<&str> = text.split("\n\n").next().unwrap().split_whitespace().collect();
+    let headline = headline.join(" ");
+    assert!(
+        headline.starts_with("B is worse: its run took 20.0 % longer (")
+            && headline.ends_with("although its accesses take 50.0 % less time (mean latency 110 ns, A 220 ns)"),
+        "{headline}"
+    );
+    let unknown = compared(false);
+    assert_eq!((unknown.overall, unknown.run_change), (Change::Better, None));
+    assert!(unknown.to_string().starts_with("B is better: its accesses take 50.0 % less time"), "{unknown}");
 }
 
 #[test]

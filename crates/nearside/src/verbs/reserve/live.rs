@@ -3,6 +3,7 @@
 use super::machine_options::MachineOptions;
 use super::run::{records_folder, with_grants};
 use super::through_agent::find;
+use crate::output::terminal::Terminal;
 use crate::output::{self, json};
 use agent::grants::{GrantRecord, read_records};
 use clap::Args;
@@ -33,7 +34,7 @@ pub struct Explain {
     machine: MachineOptions,
 }
 
-pub fn list(arguments: &List, asker: &Asker) -> Result<ExitCode, Box<dyn Error>> {
+pub fn list(arguments: &List, asker: &Asker, terminal: Terminal) -> Result<ExitCode, Box<dyn Error>> {
     let records = read_records(&records_folder());
     if arguments.json {
         output::write(&json::document(&json!({ "grants": records }))?, None)?;
@@ -54,12 +55,12 @@ pub fn list(arguments: &List, asker: &Asker) -> Result<ExitCode, Box<dyn Error>>
             linux::printable(if *by_agent { grant.request.name.as_deref().unwrap_or("-") } else { command }),
         ]);
     }
-    let text = if records.is_empty() { "no grants\n".to_owned() } else { table.to_string() };
+    let text = if records.is_empty() { "no grants\n".to_owned() } else { terminal.text(&table) };
     output::write(&text, None)?;
     Ok(ExitCode::SUCCESS)
 }
 
-pub fn explain(arguments: &Explain, asker: &Asker) -> Result<ExitCode, Box<dyn Error>> {
+pub fn explain(arguments: &Explain, asker: &Asker, terminal: Terminal) -> Result<ExitCode, Box<dyn Error>> {
     let mut ledger = arguments.machine.ledger(asker)?;
     // A plan's grants come first: they are what its numbers mean.
     let number = arguments.grant.parse().ok().map(GrantId);
@@ -73,12 +74,11 @@ pub fn explain(arguments: &Explain, asker: &Asker) -> Result<ExitCode, Box<dyn E
     let grant = ledger.grant(id).ok_or_else(|| Refusal::UnknownGrant(id).to_string())?;
     let by = ledger.forecast().slowdown.get(&id).copied();
     let report = GrantReport::new(grant, &ledger.facts);
-    let text = if arguments.json {
-        json::document(&json!({ "grant": report, "forecast_slowdown": by }))?
+    if arguments.json {
+        output::write(&json::document(&json!({ "grant": report, "forecast_slowdown": by }))?, None)?;
     } else {
         let by = by.map_or_else(String::new, |by| format!("  forecast +{:.1} % at worst\n", 100.0 * by));
-        format!("{report}\n{by}")
-    };
-    output::write(&text, None)?;
+        terminal.print_lines(&format!("{report}\n{by}"))?;
+    }
     Ok(ExitCode::SUCCESS)
 }

@@ -11,6 +11,7 @@ pub use run::{SYSTEM_FOLDER, records_folder, to_carry_out};
 pub use run::{code, wait};
 
 use crate::options::usage_error::UsageError;
+use crate::output::terminal::Terminal;
 use crate::output::{self, json};
 use agent::broker::CallError;
 use clap::{Args, Subcommand, ValueEnum};
@@ -137,19 +138,19 @@ usage: rcm is_isolated(0/1) exclusive_cache(0/1) memory_load_control(0/1)
            memory_performance(0=latency | 1=read_bw | 2=write_bw) application [args]
 ";
 
-pub fn run(arguments: &Arguments) -> ExitCode {
+pub fn run(arguments: &Arguments, terminal: Terminal) -> ExitCode {
     let done = match &arguments.command {
-        Command::Check(arguments) => check(arguments),
-        Command::Plan(arguments) => plan(arguments),
-        Command::Facts(arguments) => show_facts(arguments),
-        Command::Rcm(arguments) => rcm(arguments),
+        Command::Check(arguments) => check(arguments, terminal),
+        Command::Plan(arguments) => plan(arguments, terminal),
+        Command::Facts(arguments) => show_facts(arguments, terminal),
+        Command::Rcm(arguments) => rcm(arguments, terminal),
         Command::Run(arguments) => run::run(arguments, &asker()),
-        Command::List(arguments) => live::list(arguments, &asker()),
-        Command::Explain(arguments) => live::explain(arguments, &asker()),
-        Command::Create(arguments) => through_agent::create(arguments),
-        Command::Adopt(arguments) => through_agent::adopt(arguments),
+        Command::List(arguments) => live::list(arguments, &asker(), terminal),
+        Command::Explain(arguments) => live::explain(arguments, &asker(), terminal),
+        Command::Create(arguments) => through_agent::create(arguments, terminal),
+        Command::Adopt(arguments) => through_agent::adopt(arguments, terminal),
         Command::Enter(arguments) => through_agent::enter(arguments),
-        Command::Upgrade(arguments) => through_agent::upgrade(arguments),
+        Command::Upgrade(arguments) => through_agent::upgrade(arguments, terminal),
         Command::Release(arguments) => through_agent::release(arguments),
     };
     done.unwrap_or_else(|error| {
@@ -169,26 +170,37 @@ fn asker() -> Asker {
     Asker { uid: getuid().as_raw(), now_s, quota: None }
 }
 
-fn check(arguments: &Check) -> Result<ExitCode, Box<dyn Error>> {
+fn check(arguments: &Check, terminal: Terminal) -> Result<ExitCode, Box<dyn Error>> {
     let request = arguments.request.request(|| arguments.machine.machine())?;
     let asker = asker();
     let ledger = arguments.machine.ledger(&asker)?;
     let ledger = if arguments.machine.is_this() { run::with_grants(ledger) } else { ledger };
-    answer(&ledger, &ledger.admit(&[request], &asker), arguments.json)
+    answer(&ledger, &ledger.admit(&[request], &asker), as_text(arguments.json, terminal))
 }
 
-/// Prints an answer.
-fn answer(ledger: &Ledger, answer: &Result<Admitted, Refusal>, json: bool) -> Result<ExitCode, Box<dyn Error>> {
+/// The terminal for an answer as text; none for JSON.
+fn as_text(json: bool, terminal: Terminal) -> Option<Terminal> {
+    (!json).then_some(terminal)
+}
+
+/// Prints an answer: as text if there is a terminal for it, or else as JSON.
+fn answer(
+    ledger: &Ledger,
+    answer: &Result<Admitted, Refusal>,
+    terminal: Option<Terminal>,
+) -> Result<ExitCode, Box<dyn Error>> {
     if let Err(refusal @ Refusal::Unknown(_)) = answer {
         return Err(refused(refusal.clone()));
     }
     let report = ReserveReport::new(&ledger.facts, answer);
-    let text = if json { json::document(&report)? } else { report.to_string() };
-    output::write(&text, None)?;
+    match terminal {
+        Some(terminal) => terminal.print_lines(&report.to_string())?,
+        None => output::write(&json::document(&report)?, None)?,
+    }
     Ok(if report.granted { ExitCode::SUCCESS } else { ExitCode::from(REFUSED) })
 }
 
-fn plan(arguments: &Plan) -> Result<ExitCode, Box<dyn Error>> {
+fn plan(arguments: &Plan, terminal: Terminal) -> Result<ExitCode, Box<dyn Error>> {
     let asker = asker();
     let text = machine::bounded::text(&arguments.file);
     let text = text.map_err(|error| {
@@ -197,22 +209,22 @@ fn plan(arguments: &Plan) -> Result<ExitCode, Box<dyn Error>> {
     // TOML begins neither with `{` nor with `[{`.
     let begin: String = text.chars().filter(|c| !c.is_whitespace()).take(2).collect();
     if begin.starts_with('{') || begin == "[{" {
-        return calls(arguments, &text, &asker);
+        return calls(arguments, &text, &asker, terminal);
     }
     let plan = read_plan(&arguments.file)?;
     let ledger = arguments.machine.of_plan(&plan, &asker)?;
-    answer(&ledger, &ledger.admit(&plan.requests, &asker), arguments.json)
+    answer(&ledger, &ledger.admit(&plan.requests, &asker), as_text(arguments.json, terminal))
 }
 
 /// Decides line by line, each on what the ones before have left. Fails with the last refusal.
-fn calls(arguments: &Plan, text: &str, asker: &Asker) -> Result<ExitCode, Box<dyn Error>> {
+fn calls(arguments: &Plan, text: &str, asker: &Asker, terminal: Terminal) -> Result<ExitCode, Box<dyn Error>> {
     let mut ledger = arguments.machine.ledger(asker)?;
     let mut code = ExitCode::SUCCESS;
     for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let place = || format!("{}:{}", arguments.file.display(), number + 1);
         let actions = read_calls(line).map_err(|error| format!("{}: {}", place(), machine::chain(&error)))?;
         let decided = ledger.apply(&actions, asker);
-        let given = answer(&ledger, &decided, arguments.json)?;
+        let given = answer(&ledger, &decided, as_text(arguments.json, terminal))?;
         match decided {
             Ok(admitted) => ledger = admitted.after,
             Err(_) => code = given,
@@ -221,11 +233,11 @@ fn calls(arguments: &Plan, text: &str, asker: &Asker) -> Result<ExitCode, Box<dy
     Ok(code)
 }
 
-fn show_facts(arguments: &FactsOf) -> Result<ExitCode, Box<dyn Error>> {
+fn show_facts(arguments: &FactsOf, terminal: Terminal) -> Result<ExitCode, Box<dyn Error>> {
     let ledger = arguments.machine.ledger(&asker())?;
     let facts = &*ledger.facts;
     let text = match arguments.format {
-        Format::Text => facts_to_text(facts),
+        Format::Text => return Ok(terminal.print_lines(&facts_to_text(facts)).map(|()| ExitCode::SUCCESS)?),
         Format::Prolog => prolog(facts),
         Format::Json => {
             let ids: Vec<_> = facts.machine.nodes.iter().map(|node| node.id).collect();
@@ -252,15 +264,15 @@ fn show_facts(arguments: &FactsOf) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn rcm(arguments: &Rcm) -> Result<ExitCode, Box<dyn Error>> {
+fn rcm(arguments: &Rcm, terminal: Terminal) -> Result<ExitCode, Box<dyn Error>> {
     if arguments.words.is_empty() {
-        output::write(FORM, None)?;
+        terminal.print_lines(FORM)?;
         return Ok(ExitCode::SUCCESS);
     }
     let asker = asker();
     let ledger = arguments.machine.ledger(&asker)?;
     let request = rcm_request(&arguments.words).ok_or_else(|| UsageError::boxed(FORM.trim_end()))?;
-    answer(&ledger, &ledger.admit(&[request], &asker), false)
+    answer(&ledger, &ledger.admit(&[request], &asker), Some(terminal))
 }
 
 /// The request of the shell's form; none if the words have another.

@@ -43,7 +43,7 @@ pub struct RequestOptions {
     #[arg(long, value_enum, default_value_t = Prefer::None)]
     prefer: Prefer,
 
-    /// What it reads from memory at most, bytes/s, such as 5.9G [default: as much as its cores can]
+    /// What it reads from memory at most, bytes/s, such as 5.9G for 5.9 GB/s (G is 10^9) [default: as much as its cores can]
     #[arg(long, value_name = "RATE", value_parser = parse_bandwidth)]
     bandwidth: Option<f64>,
 

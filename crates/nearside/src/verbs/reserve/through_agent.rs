@@ -1,11 +1,12 @@
 //! `nearside reserve create`, `adopt`, `enter`, `upgrade`, and what else the agent does for its callers.
 
-use super::REFUSED;
 use super::request_options::RequestOptions;
 use super::run::{SYSTEM_FOLDER, records_folder};
+use super::{REFUSED, as_text};
 use crate::options::machine_source;
 use crate::options::policy::note;
 use crate::options::usage_error::UsageError;
+use crate::output::terminal::Terminal;
 use crate::output::{self, json};
 use agent::broker::{Answer, Call, CallError, Connection};
 use agent::grants::{GrantRecord, Records, read_records};
@@ -142,19 +143,19 @@ fn this_machine() -> Result<Machine, Box<dyn Error>> {
     Ok(machine_source::running()?.0)
 }
 
-pub fn create(arguments: &Create) -> Result<ExitCode, Box<dyn Error>> {
+pub fn create(arguments: &Create, terminal: Terminal) -> Result<ExitCode, Box<dyn Error>> {
     let request = arguments.request.request(this_machine)?;
     if request.name.is_none() {
         return Err(UsageError::boxed("a grant that stays needs a name: --name NAME"));
     }
     let (answer, _) = call(&connect()?, &Call::Create { request: Box::new(request), stays: true }, &[])?;
-    decided(answer, arguments.json)
+    decided(answer, as_text(arguments.json, terminal))
 }
 
-pub fn adopt(arguments: &Adopt) -> Result<ExitCode, Box<dyn Error>> {
+pub fn adopt(arguments: &Adopt, terminal: Terminal) -> Result<ExitCode, Box<dyn Error>> {
     let request = Box::new(arguments.request.request(this_machine)?);
     let (answer, _) = call(&connect()?, &Call::Adopt { request, cgroup: arguments.cgroup.clone() }, &[])?;
-    decided(answer, arguments.json)
+    decided(answer, as_text(arguments.json, terminal))
 }
 
 pub fn enter(arguments: &Enter) -> Result<ExitCode, Box<dyn Error>> {
@@ -172,7 +173,7 @@ pub fn enter(arguments: &Enter) -> Result<ExitCode, Box<dyn Error>> {
     }
 }
 
-pub fn upgrade(arguments: &Upgrade) -> Result<ExitCode, Box<dyn Error>> {
+pub fn upgrade(arguments: &Upgrade, terminal: Terminal) -> Result<ExitCode, Box<dyn Error>> {
     let controller = arguments.isolate.map(|_| true).or(arguments.share.map(|_| false));
     if controller.is_none() && arguments.add_node.is_none() {
         return Err(UsageError::boxed("an upgrade needs --isolate, --share or --add-node"));
@@ -180,7 +181,7 @@ pub fn upgrade(arguments: &Upgrade) -> Result<ExitCode, Box<dyn Error>> {
     let upgrade = Call::Upgrade { grant: Some(arguments.grant.clone()), memory: arguments.add_node, controller };
     let handle = own_handle(&arguments.grant);
     let (answer, _) = call(&connect()?, &upgrade, &handle.iter().collect::<Vec<_>>())?;
-    decided(answer, arguments.json)
+    decided(answer, as_text(arguments.json, terminal))
 }
 
 pub fn release(arguments: &Release) -> Result<ExitCode, Box<dyn Error>> {
@@ -265,10 +266,12 @@ fn call(connection: &Connection, call: &Call, files: &[&OwnedFd]) -> Result<(Ans
     })
 }
 
-fn decided(answer: Answer, as_json: bool) -> Result<ExitCode, Box<dyn Error>> {
+fn decided(answer: Answer, terminal: Option<Terminal>) -> Result<ExitCode, Box<dyn Error>> {
     let Answer::Decided { grant, text, document } = answer else { return Err(unexpected()) };
-    let text = if as_json { json::document(&document)? } else { text };
-    output::write(&text, None)?;
+    match terminal {
+        Some(terminal) => terminal.print_lines(&text)?,
+        None => output::write(&json::document(&document)?, None)?,
+    }
     Ok(if grant.is_some() { ExitCode::SUCCESS } else { ExitCode::from(REFUSED) })
 }
 
