@@ -191,7 +191,7 @@ uninstall:
 	rm -f $(root)/include/nearside.h $(root)/include/nearside-numa-compat.h $(root)/include/nearside-memory-resource.hpp
 	rm -f $(root)/lib/pkgconfig/nearside.pc $(root)/share/man/man3/libnearside.3
 	rm -f $(root)/lib/libnearside.so.1 $(root)/lib/libnearside.so $(root)/lib/libnearside.a
-	rm -f $(root)/share/man/man1/nearside.1 $(root)/share/man/man1/nearside-*.1 $(root)/share/man/man5/nearside.toml.5
+	rm -f $(root)/share/man/man1/nearside.1 $(root)/share/man/man1/nearside-*.1 $(root)/share/man/man5/nearside.toml.5 $(root)/share/man/man5/machine-files.5
 	rm -f $(root)/share/bash-completion/completions/nearside
 	rm -f $(root)/share/zsh/site-functions/_nearside
 	rm -f $(root)/share/fish/vendor_completions.d/nearside.fish
