@@ -5,7 +5,8 @@
 #   make test       checks format, lints, parsers and all promises, including those on virtual machines; ends with how many
 #                   tests there were, and how many this system made them skip
 #   make nightly    runs the tests that boot virtual machines with Debian's newest kernel, fetched each time
-#   make peers      compares hwloc's own test trees and XML files, of the source package in HWLOC_SOURCE, with lstopo
+#   make peers      compares hwloc's own test trees and XML files, of the source package in HWLOC_SOURCE, with lstopo, and runs
+#                   numactl's own tests, of that in NUMACTL_SOURCE, with `nearside run` on virtual machines (about 15 minutes)
 #   make pictures   makes a page and picture of each kind in the lab, and checks in a browser, at 1400 and 500 pixels, light and
 #                   dark, that nothing is cut, hidden or hard to read; the screenshots are below target/pictures
 #   make fuzz       fuzzes each parser of outside input with libFuzzer, FUZZ_SECONDS (600) each; `make test` only tries their seeds
@@ -32,6 +33,7 @@ BENCH ?=
 FUZZ_SECONDS ?= 600
 TORTURE ?=
 HWLOC_SOURCE ?= $(target)/hwloc
+NUMACTL_SOURCE ?= $(target)/numactl
 
 # rustup's folder of cargo, for shells that have not loaded its environment.
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -98,10 +100,12 @@ pictures: build
 	PATH=$(abspath $(built)):$$PATH tools/make-pages $(target)/pictures
 	tools/check-pages $(target)/pictures/screenshots $(target)/pictures/*.html $(target)/pictures/*.svg
 
-# Needs hwloc's unpacked source: `apt-get source hwloc`.
+# Needs the unpacked sources: `apt-get source hwloc numactl`.
 peers: build
 	tools/requirements test
+	$(nearside) lab setup
 	tools/compare-hwloc $(nearside) $(HWLOC_SOURCE)
+	tools/compare-numactl $(nearside) $(NUMACTL_SOURCE)
 
 fuzz:
 	tools/requirements build test
@@ -191,7 +195,7 @@ uninstall:
 	rm -f $(root)/include/nearside.h $(root)/include/nearside-numa-compat.h $(root)/include/nearside-memory-resource.hpp
 	rm -f $(root)/lib/pkgconfig/nearside.pc $(root)/share/man/man3/libnearside.3
 	rm -f $(root)/lib/libnearside.so.1 $(root)/lib/libnearside.so $(root)/lib/libnearside.a
-	rm -f $(root)/share/man/man1/nearside.1 $(root)/share/man/man1/nearside-*.1 $(root)/share/man/man5/nearside.toml.5
+	rm -f $(root)/share/man/man1/nearside.1 $(root)/share/man/man1/nearside-*.1 $(root)/share/man/man5/nearside.toml.5 $(root)/share/man/man5/machine-files.5
 	rm -f $(root)/share/bash-completion/completions/nearside
 	rm -f $(root)/share/zsh/site-functions/_nearside
 	rm -f $(root)/share/fish/vendor_completions.d/nearside.fish

@@ -39,6 +39,8 @@ pub struct Shape {
     pub memory: Vec<MemoryRange>,
     /// Packages, nodes per package, cores per node and CPUs per core, if all are alike.
     pub topology: Topology,
+    /// Nodes that have another number than in the preset: that of the preset, and that of the virtual machine.
+    pub renumbered: Vec<(NodeId, NodeId)>,
 }
 
 /// QEMU's nesting of CPUs.
@@ -106,7 +108,28 @@ pub fn shape(preset: &Machine, changes: Changes) -> Result<Shape, ShapeError> {
             let text = machine::size::format;
             Err(ShapeError::TooLittleMemory { asked: text(memory), least: text(MEMORY_MIN) })
         }
-        _ => Ok(Shape { memory: place_memory(&machine), topology: topology(&machine), machine }),
+        _ => {
+            let numbers = preset.nodes.iter().map(|node| node.id).zip(machine.nodes.iter().map(|node| node.id));
+            let renumbered = numbers.filter(|(before, now)| before != now).collect();
+            Ok(Shape { memory: place_memory(&machine), topology: topology(&machine), machine, renumbered })
+        }
+    }
+}
+
+impl Shape {
+    /// What a user of a machine file with gaps in its numbers has to know; `None` where nodes keep their numbers.
+    pub fn numbering_note(&self) -> Option<String> {
+        /// Nodes that are named.
+        const MOST: usize = 8;
+        let named = self.renumbered.iter().take(MOST).map(|(before, now)| format!("{before} is node {now}"));
+        let more = self.renumbered.len().saturating_sub(MOST);
+        let named: Vec<String> = named.chain((more > 0).then(|| format!("{more} more"))).collect();
+        let note = format!(
+            "Linux numbers the nodes and CPUs of a virtual machine from 0 without gaps; of {}'s nodes, {}",
+            self.machine.name,
+            named.join(", ")
+        );
+        (!self.renumbered.is_empty()).then_some(note)
     }
 }
 
@@ -231,6 +254,9 @@ mod tests {
         );
         assert_eq!(shape.topology, Topology { sockets: 2, dies: 1, cores: 2, threads: 2 });
         assert_eq!(shape.machine.nodes[2].id, NodeId(2));
+        let note = "Linux numbers the nodes and CPUs of a virtual machine from 0 without gaps; of small's nodes, 4 is node 1, \
+                    9 is node 2";
+        assert_eq!(shape.numbering_note().as_deref(), Some(note));
         Ok(())
     }
 

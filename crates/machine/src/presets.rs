@@ -21,6 +21,7 @@ const PRESETS: &[(&str, &str)] = presets![
     "odd-24",
     "odd-cxl",
     "odd-memoryless",
+    "odd-sparse",
     "opteron-2356x2",
     "opteron-6164x2",
     "opteron-6174x4",

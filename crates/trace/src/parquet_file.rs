@@ -9,12 +9,12 @@ use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::column::writer::ColumnWriter;
 use parquet::data_type::{ByteArray, DataType};
 use parquet::errors::ParquetError;
-use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
+use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
 use parquet::file::properties::{WriterProperties, WriterVersion};
 use parquet::file::reader::{FileReader, Length, SerializedFileReader};
 use parquet::file::statistics::Statistics;
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
-use parquet::schema::types::{ColumnPath, Type, TypePtr};
+use parquet::schema::types::{ColumnPath, SchemaDescriptor, Type, TypePtr};
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::Write;
@@ -164,7 +164,18 @@ fn mismatch(column: &Column) -> ParquetError {
 pub(crate) struct TableFile {
     reader: SerializedFileReader<CheckedFile>,
     columns: &'static [Column],
+    /// Where each of the columns is in the file.
+    places: Vec<Place>,
     rows: usize,
+}
+
+/// Where a column is in a file.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// Its number among the file's columns.
+    number: usize,
+    /// Whether its cells may be empty. Programs such as pandas declare this of all columns.
+    optional: bool,
 }
 
 impl TableFile {
@@ -173,13 +184,21 @@ impl TableFile {
         let file = CheckedFile::new(file)?;
         let length = file.len();
         let reader = catch_panic(|| SerializedFileReader::new(file)).unwrap_or_else(contradictory)?;
-        let rows = check(reader.metadata(), length, R::TABLE, R::COLUMNS)?;
-        Ok(Self { reader, columns: R::COLUMNS, rows })
+        let (places, rows) = check(reader.metadata(), length, R::TABLE, R::COLUMNS)?;
+        Ok(Self { reader, columns: R::COLUMNS, places, rows })
+    }
+
+    /// The names of the columns that the table does not have: a newer version or another program added them.
+    pub fn unknown_columns(&self) -> impl Iterator<Item = &str> {
+        let fields = self.reader.metadata().file_metadata().schema_descr().root_schema().get_fields();
+        let names = fields.iter().map(|field| field.name());
+        names.filter(|name| self.columns.iter().all(|column| column.name != *name))
     }
 
     /// The range of the first column, if it is a `u64` and the file has statistics.
     pub fn range_of_first(&self) -> Option<RangeInclusive<u64>> {
-        let Some(Statistics::Int64(range)) = self.reader.metadata().row_groups().first()?.column(0).statistics() else {
+        let chunks = self.reader.metadata().row_groups().first()?.columns();
+        let Some(Statistics::Int64(range)) = chunks.get(self.places.first()?.number)?.statistics() else {
             return None;
         };
         Some(range.min_opt()?.cast_unsigned()..=range.max_opt()?.cast_unsigned())
@@ -205,11 +224,14 @@ impl TableFile {
     }
 
     fn column(&self, number: usize) -> Result<Values, TableError> {
-        let Some(column) = self.columns.get(number) else { return contradictory().map_err(TableError::from) };
+        let (Some(column), Some(place)) = (self.columns.get(number), self.places.get(number)) else {
+            return contradictory().map_err(TableError::from);
+        };
         if self.rows == 0 {
             return Ok(Values::empty(column.kind)); // there may be no row group
         }
-        read_column(self.reader.get_row_group(0)?.get_column_reader(number)?, column, self.rows)
+        let found = Column { optional: place.optional, ..*column };
+        read_column(self.reader.get_row_group(0)?.get_column_reader(place.number)?, &found, self.rows)
     }
 }
 
@@ -217,39 +239,45 @@ fn contradictory<T>() -> Result<T, ParquetError> {
     Err(ParquetError::General("its metadata are inconsistent".to_owned()))
 }
 
-/// Checks that the file can be read, and returns its number of rows.
+/// Finds a column of a table in a file.
+fn place(file: &SchemaDescriptor, column: &Column, table: &'static str) -> Result<Place, TableError> {
+    let wrong = |what: String| TableError::Columns { table, what };
+    let mut all = file.columns().iter().enumerate();
+    let named = all.find(|(_, found)| found.path().parts() == [column.name]);
+    let (number, found) = named.ok_or_else(|| wrong(format!("{} is missing", column.name)))?;
+    if found.max_rep_level() != 0 || found.physical_type() != types(column.kind).0 {
+        return Err(wrong(format!("{} has values of another type", column.name)));
+    }
+    Ok(Place { number, optional: found.max_def_level() > 0 })
+}
+
+/// Checks that the file can be read, and returns the places of the columns and the number of rows.
 fn check(
     metadata: &ParquetMetaData,
     length: u64,
     table: &'static str,
     columns: &[Column],
-) -> Result<usize, TableError> {
-    let wrong = |what: String| TableError::Columns { table, what };
+) -> Result<(Vec<Place>, usize), TableError> {
     let found = metadata.file_metadata().schema_descr();
-    if found.num_columns() != columns.len() {
-        return Err(wrong(format!("{} instead of {}", found.num_columns(), columns.len())));
-    }
-    for (column, found) in columns.iter().zip(found.columns()) {
-        let named = found.path().parts();
-        let (levels, physical) = ((found.max_def_level(), found.max_rep_level()), found.physical_type());
-        let expected = ((i16::from(column.optional), 0), types(column.kind).0);
-        if named != [column.name] || (levels, physical) != expected {
-            return Err(wrong(format!("{} instead of {}", found.path(), column.name)));
-        }
-    }
+    let places = columns.iter().map(|column| place(found, column, table)).collect::<Result<Vec<_>, _>>()?;
     let rows = match metadata.row_groups() {
-        [] => return Ok(0),
+        [] => return Ok((places, 0)),
         [group] => group.num_rows(),
         groups => return Err(TableError::TooLarge(format!("{} row groups", groups.len()))),
     };
     if !(0..=MAX_ROWS).contains(&rows) {
         return Err(TableError::TooLarge(format!("{rows} rows")));
     }
-    let chunks = metadata.row_groups().iter().flat_map(RowGroupMetaData::columns);
-    for chunk in chunks {
-        check_chunk(chunk, length)?;
+    // Columns of others are never read.
+    for group in metadata.row_groups() {
+        for place in &places {
+            match group.columns().get(place.number) {
+                Some(chunk) => check_chunk(chunk, length)?,
+                None => return contradictory().map_err(TableError::from),
+            }
+        }
     }
-    Ok(rows as usize)
+    Ok((places, rows as usize))
 }
 
 /// Checks the position and size of a chunk, which Parquet's reader trusts.

@@ -9,6 +9,7 @@ use crate::symbol_rows::read_symbols;
 use crate::symbols::{Occurrences, Symbols};
 use crate::table::Row;
 use crate::table_folder::{Merge, all};
+use crate::tables::unknown_in_all_tables;
 use crate::writer::{ABOUT, MACHINE};
 use crate::{About, Count, Event, Loss, Sample, StackId, Stacks};
 use machine::{Machine, NodeId, bounded};
@@ -94,11 +95,12 @@ impl Trace {
             }
             text => text?,
         };
-        let about: About =
+        let mut about: About =
             toml::from_str(&text).map_err(|source| ReadError::About { path: about_path, source: Box::new(source) })?;
         if about.format != FORMAT {
             return Err(ReadError::Format { path: path.to_owned(), found: about.format });
         }
+        about.notes.extend(unknown_columns(path, &about.written_by)?);
         Ok(Self { about, machine: None, kept: Kept::Folder(path.to_owned()) })
     }
 
@@ -300,6 +302,22 @@ fn ahead<L: Default + Send, E: From<ReadError>>(
 fn read_text(path: &Path) -> Result<String, ReadError> {
     let failed = |source| ReadError::Io { path: path.to_owned(), source };
     bounded::text(path).map_err(failed)
+}
+
+/// A note about the columns of a trace that this version ignores, if it has any.
+fn unknown_columns(trace: &Path, written_by: &str) -> Result<Option<String>, ReadError> {
+    /// Names in the note.
+    const MOST: usize = 8;
+    let all: Vec<String> = unknown_in_all_tables(trace)?.into_iter().flatten().collect();
+    let more = all.len().saturating_sub(MOST);
+    let more = (more > 0).then(|| format!("{more} more"));
+    let names: Vec<&str> = all.iter().take(MOST).map(String::as_str).chain(more.as_deref()).collect();
+    let note = format!(
+        "the tables, written by {written_by:.64}, have columns that nearside {} does not know, and ignores: {}",
+        env!("CARGO_PKG_VERSION"),
+        names.join(", ")
+    );
+    Ok((!all.is_empty()).then_some(note))
 }
 
 /// All call chains, numbered as they were written.

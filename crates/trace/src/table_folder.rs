@@ -5,7 +5,7 @@ use crate::parquet_file::{TableError, TableFile, encode};
 use crate::private::{create_private_file, create_private_folder};
 use crate::table::Row;
 use crate::timestamped::Timestamped;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -41,6 +41,18 @@ pub(crate) fn files<R: Row>(trace: &Path) -> Result<Vec<PathBuf>, ReadError> {
 pub(crate) fn open<R: Row>(path: &Path) -> Result<TableFile, ReadError> {
     let file = machine::bounded::open(path).map_err(|source| ReadError::Io { path: path.to_owned(), source })?;
     TableFile::open::<R>(file).map_err(|source| ReadError::table(path, source))
+}
+
+/// The columns of a table's files that this version does not know, as `samples.NAME`. Files that cannot be opened are
+/// left out: reading the table says why.
+pub(crate) fn unknown_columns<R: Row>(trace: &Path) -> Result<BTreeSet<String>, ReadError> {
+    let mut unknown = BTreeSet::new();
+    for path in files::<R>(trace)? {
+        if let Ok(file) = open::<R>(&path) {
+            unknown.extend(file.unknown_columns().map(|name| format!("{}.{name:.64}", R::TABLE)));
+        }
+    }
+    Ok(unknown)
 }
 
 /// All rows of a table, file by file.

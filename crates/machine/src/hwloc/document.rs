@@ -250,15 +250,17 @@ impl Tag<'_> {
         parsed.transpose()
     }
 
+    /// Versions 2 and 3 have the same objects, distances and memory attributes. Version 3 names objects a second time
+    /// (`id`), and moves what hwloc says of the whole topology from the machine's object to the topology itself.
     fn check_version(&self) -> Result<(), HwlocError> {
         match self.get("version") {
-            Some(version) if version == "2" || version.starts_with("2.") => Ok(()),
+            Some(version) if matches!(version.split('.').next(), Some("2" | "3")) => Ok(()),
             Some(version) => Err(self.failed(format!(
-                "is of version {}, nearside reads version 2: export it with `lstopo --export-xml-flags v2`",
+                "is of version {}, nearside reads versions 2 and 3: export it with `lstopo --export-xml-flags v2`",
                 short(version)
             ))),
             None => Err(self.failed(
-                "has no version, as hwloc 1.x writes it; nearside reads version 2: convert it with hwloc 2's `lstopo -i OLD.xml NEW.xml`",
+                "has no version, as hwloc 1.x writes it; nearside reads versions 2 and 3: convert it with hwloc 2's `lstopo -i OLD.xml NEW.xml`",
             )),
         }
     }

@@ -1,4 +1,5 @@
-//! hwloc 2.x XML, import and export: what `lstopo --of xml` writes and `lstopo -i` reads.
+//! hwloc XML: what `lstopo --of xml` of hwloc 2 or 3 writes is read, and what `lstopo -i` of both reads is written
+//! (version 2).
 //!
 //! Of nearside's description, hwloc can hold nodes, packages, cores, CPUs, caches, firmware distances, latencies by
 //! pair of nodes (whole ns) and a node's bandwidth (whole MiB/s); it cannot hold links, routes, sources and cache
@@ -19,7 +20,7 @@ const MEBIBYTE: f64 = 1_048_576.0;
 /// Why hwloc XML does not describe a valid machine, or a machine cannot be written as hwloc XML.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HwlocError {
-    /// The text is not hwloc 2.x XML.
+    /// The text is not XML of hwloc 2 or 3.
     #[error("hwloc XML, line {line}: {what}: {rule}")]
     Text {
         /// Line, from 1.

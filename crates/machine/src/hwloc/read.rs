@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 const FIRMWARE_DISTANCES: u64 = 1 | 4;
 
 impl Machine {
-    /// The machine that hwloc 2.x XML describes, and warnings about what was left out or is unknown.
+    /// The machine that XML of hwloc 2 or 3 describes, and warnings about what was left out or is unknown.
     ///
     /// hwloc lets several nodes share CPUs (one of fast and one of large memory, say); here, as in Linux, a CPU belongs
     /// to one: that with the fewest CPUs, the lowest number among equals. Groups, dies and devices are ignored, and so

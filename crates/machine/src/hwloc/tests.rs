@@ -160,7 +160,10 @@ fn errors_name_their_line() {
     };
     let cases = [
         (("version=\"2.0\"", ""), "line 1: <topology>: has no version, as hwloc 1.x writes it"),
-        (("version=\"2.0\"", "version=\"3.0\""), "line 1: <topology>: is of version 3.0"),
+        (
+            ("version=\"2.0\"", "version=\"4.0\""),
+            "line 1: <topology>: is of version 4.0, nearside reads versions 2 and 3",
+        ),
         (
             ("topology version", "root version"),
             "line 1: <root>: the only element outside others must be one <topology>",
@@ -221,6 +224,41 @@ fn nodes(machine: &Machine) -> Vec<(u32, String, u64)> {
 
 fn expect(nodes: &[(u32, &str, u64)]) -> Vec<(u32, String, u64)> {
     nodes.iter().map(|&(id, cpus, mib)| (id, cpus.to_owned(), mib)).collect()
+}
+
+/// hwloc 3 wrote these from the files of version 2.
+#[test]
+fn a_machine_is_the_same_in_version_3() {
+    let pairs = [
+        (
+            include_str!("../../tests/fixtures/hwloc/2-dies-groups-sparse-nodes.xml"),
+            include_str!("../../tests/fixtures/hwloc/2-dies-groups-sparse-nodes.v3.xml"),
+        ),
+        (
+            include_str!("../../tests/fixtures/hwloc/2-nodes-distances-memattrs.xml"),
+            include_str!("../../tests/fixtures/hwloc/2-nodes-distances-memattrs.v3.xml"),
+        ),
+        (
+            include_str!("../../tests/fixtures/hwloc/2-packages-6-nodes-nested-l1i.xml"),
+            include_str!("../../tests/fixtures/hwloc/2-packages-6-nodes-nested-l1i.v3.xml"),
+        ),
+    ];
+    for (of_version_2, of_version_3) in pairs {
+        assert!(of_version_3.contains("<topology version=\"3.0\">"));
+        assert_eq!(fixture(of_version_3), fixture(of_version_2));
+    }
+}
+
+/// hwloc 3 wrote the XML from the tree. `bare` drops the sources; the tree has no name of its own.
+#[test]
+fn version_3_says_of_a_real_machine_what_its_sysfs_tree_says() {
+    let archive: &[u8] = include_bytes!("../../tests/fixtures/hwloc/8amd64-4n2c.tar.bz2");
+    let (by_sysfs, warnings) = Machine::from_archive(archive, Path::new("8amd64-4n2c.tar.bz2")).unwrap();
+    assert_eq!(warnings, Vec::<String>::new());
+    let mut by_hwloc = fixture(include_str!("../../tests/fixtures/hwloc/8amd64-4n2c.v3.xml"));
+    assert_eq!((by_hwloc.nodes.len(), by_hwloc.caches.len(), by_hwloc.packages.len()), (4, 3, 4));
+    by_hwloc.name = by_sysfs.name.clone();
+    assert_eq!(bare(by_hwloc), bare(by_sysfs));
 }
 
 /// The files are written by lstopo 2.9.0: see `tests/fixtures/hwloc/README.md`.

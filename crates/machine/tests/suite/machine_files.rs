@@ -27,6 +27,51 @@ fn the_manuals_example_is_a_machine_with_a_source_for_each_number() {
     assert!(!machine.links.is_empty() && !machine.routes.is_empty());
 }
 
+/// The keys that a table may have, from the message about one that it may not have.
+fn keys_of(table: &str) -> Vec<String> {
+    let text = if table.is_empty() { "no_key = 1".to_owned() } else { format!("name = \"x\"\n[{table}]\nno_key = 1") };
+    let found = mistakes(&text);
+    let (_, expected) = found[0].rule.split_once("expected ").unwrap_or_else(|| panic!("{found:?}"));
+    expected.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+/// The manual page is made from this text too.
+#[test]
+fn the_manual_has_every_key_of_every_table() {
+    let manual = include_str!("../../../../docs/machine-files.md").split_once("## Fields").unwrap().1;
+    let section = |start: &str| {
+        let at = manual.find(&format!("\n{start}")).unwrap_or_else(|| panic!("no {start}"));
+        manual[at + 1..].split("\n`[").next().unwrap()
+    };
+    let has = |section: &str, key: &str| section.contains(&format!("\n| `{key}` | "));
+    let top = keys_of("");
+    assert!(top.len() > 14, "{top:?}");
+    for key in &top {
+        let tables = ["core", "coherence", "disk", "latency", "distances"];
+        let arrays = ["package", "node", "cache", "tlb", "link", "route"];
+        let (start, table) = match key.as_str() {
+            "sources" => {
+                section("`[sources]`");
+                continue;
+            }
+            key if tables.contains(&key) => (format!("`[{key}]`"), key.to_owned()),
+            key if arrays.contains(&key) => (format!("`[[{key}]]`"), format!("[{key}]")),
+            key => {
+                assert!(has(section("At the top"), key), "{key}");
+                continue;
+            }
+        };
+        let keys = keys_of(&table);
+        assert!(!keys.is_empty(), "{table}");
+        for key in keys.iter().filter(|key| *key != "source") {
+            assert!(has(section(&start), key), "{start} lacks {key}");
+        }
+    }
+    for key in ["probes.answer_ns", "probes.per_second"] {
+        assert!(has(section("`[coherence]`"), key), "{key}");
+    }
+}
+
 #[test]
 fn what_is_written_is_read_back() {
     let machines = presets::names().into_iter().map(|name| presets::find(name).unwrap());

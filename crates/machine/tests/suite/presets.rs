@@ -242,3 +242,16 @@ fn two_l3_caches_a_node() {
         assert!(instances.iter().all(|cpus| cpus.len() == 2 * cores), "{name}");
     }
 }
+
+/// Numbers on both sides of 64, with gaps, keep their places in routes, latencies and what hwloc gets.
+#[test]
+fn odd_sparse() {
+    let machine = preset("odd-sparse");
+    assert_eq!(machine.nodes.iter().map(|node| node.id.0).collect::<Vec<_>>(), [0, 3, 8, 70]);
+    assert_eq!(machine.cpus(), cpus("0-1,6,9,64-65"));
+    assert_eq!((machine.node_of_cpu(CpuId(9)), machine.node_of_cpu(CpuId(2))), (Some(NodeId(3)), None));
+    assert_eq!(via(&machine, 0, 70), []);
+    assert_eq!(Routes::new(&machine).unwrap().longest(), 1);
+    let latency = |from, to| machine.latency_ns(NodeId(from), NodeId(to));
+    assert_eq!((latency(70, 70), latency(8, 70), latency(8, 1)), (Some(102.9412), Some(145.2941), None));
+}

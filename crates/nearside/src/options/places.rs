@@ -17,7 +17,10 @@ pub struct Places {
     /// State of the system.
     pub situation: SystemState,
     allowed_nodes: NodeSet,
+    /// CPUs that may be named: those of the cpuset, or of an inherited affinity.
     allowed_cpus: CpuSet,
+    /// CPUs of nodes that are named: as with numactl, these lift an inherited affinity.
+    allowed_by_cpuset: CpuSet,
     /// Whether to take the whole machine as the base set, and let the kernel enforce the cpuset.
     all: bool,
     /// Whether the allowed CPUs are those of an inherited affinity.
@@ -27,8 +30,8 @@ pub struct Places {
 }
 
 impl Places {
-    /// For a program that the caller becomes: it keeps to the CPU affinity that the caller inherited, as launchers and
-    /// batch systems set it, unless `all` asks for the whole machine.
+    /// For a program that the caller becomes: CPUs that are named are among the affinity that the caller inherited, as
+    /// launchers and batch systems set it, unless `all` asks for the whole machine.
     pub fn of_caller(situation: SystemState, all: bool) -> Self {
         let mut places = Self::new(situation, all);
         if !all {
@@ -43,13 +46,16 @@ impl Places {
         let online = &situation.nodes.online;
         let status = situation.status();
         let cpus = situation.nodes.cpus_of(online);
+        let cpuset = situation.cpusets.first().filter(|_| !all);
+        // Where no cpuset can be read, the kernel decides.
+        let allowed_by_cpuset = cpuset.map_or(cpus.clone(), |cpuset| cpuset.cpus.intersection(&cpus));
         let (allowed_nodes, allowed_cpus) = if all {
             (online.clone(), cpus)
         } else {
-            let inside = situation.cpusets.first().map_or(&status.cpus, |cpuset| &cpuset.cpus);
+            let inside = cpuset.map_or(&status.cpus, |cpuset| &cpuset.cpus);
             (online.intersection(&status.nodes), inside.intersection(&cpus))
         };
-        Self { situation, allowed_nodes, allowed_cpus, all, inherits: false, before: None }
+        Self { situation, allowed_nodes, allowed_cpus, allowed_by_cpuset, all, inherits: false, before: None }
     }
 
     /// Nodes to allocate memory on.
@@ -63,10 +69,17 @@ impl Places {
         }
     }
 
-    /// CPUs of the given nodes. Nodes with CPUs and without memory are allowed.
+    /// The CPUs of the first node that has any that this process may run on.
+    pub fn cpus_of_first_node(&self) -> CpuSet {
+        let state = &self.situation.nodes;
+        let first: NodeSet = state.nodes_of(&self.allowed_cpus).iter().take(1).collect();
+        state.cpus_of(&first).intersection(&self.allowed_cpus)
+    }
+
+    /// CPUs of the given nodes that the cpuset allows. Nodes with CPUs and without memory are allowed.
     pub fn cpus_of(&mut self, nodes: &Nodes) -> Result<CpuSet, Box<dyn Error>> {
         let state = &self.situation.nodes;
-        let with_cpus = self.allowed_nodes.iter().chain(state.nodes_of(&self.allowed_cpus).iter()).collect();
+        let with_cpus = self.allowed_nodes.iter().chain(state.nodes_of(&self.allowed_by_cpuset).iter()).collect();
         let set = self.resolve(nodes, &with_cpus)?;
         let state = &self.situation.nodes;
         let missing: NodeSet = set.iter().filter(|node| !state.online.contains(*node)).collect();
@@ -78,12 +91,9 @@ impl Places {
         if cpus.is_empty() {
             return Err(UsageError::boxed(format!("node {set} has no CPUs to run on")));
         }
-        let usable = cpus.intersection(&self.allowed_cpus);
+        let usable = cpus.intersection(&self.allowed_by_cpuset);
         if usable.is_empty() {
             let diagnosis = cpus_in_the_way(&cpus, &self.situation);
-            if self.inherits && diagnosis.is_none() {
-                return Err(self.beyond_affinity(nodes));
-            }
             let diagnosis = diagnosis.unwrap_or_else(|| diagnose(Attempt::Run(&cpus), 22, &self.situation));
             return Err(refused(nodes, &diagnosis));
         }
@@ -107,19 +117,14 @@ impl Places {
             return Err(refused(cpus, &diagnosis));
         }
         if self.inherits && !set.is_subset(&self.allowed_cpus) {
-            return Err(self.beyond_affinity(cpus));
+            let allowed = &self.allowed_cpus;
+            let why = format!(
+                "cannot use {cpus}: this process may only run on CPUs {allowed} (an affinity that it inherited, from taskset or a batch \
+                 system): --all goes beyond it"
+            );
+            return Err(why.into());
         }
         Ok(set)
-    }
-
-    fn beyond_affinity(&self, asked: &impl ToString) -> Box<dyn Error> {
-        format!(
-            "cannot use {}: this process may only run on CPUs {} (an affinity that it inherited, from taskset or a batch system): --all \
-             goes beyond it",
-            asked.to_string(),
-            self.allowed_cpus
-        )
-        .into()
     }
 
     fn resolve(&mut self, nodes: &Nodes, allowed: &NodeSet) -> Result<NodeSet, Box<dyn Error>> {

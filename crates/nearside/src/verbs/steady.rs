@@ -21,7 +21,7 @@ pub fn pinned(
 ) -> Result<(CpuSet, MemoryPolicy), Box<dyn Error>> {
     let cpus = match cpus {
         Some(cpus) => cpus,
-        None => places.cpus_of(&"+0".parse::<Nodes>()?)?,
+        None => places.cpus_of_first_node(),
     };
     if let Some(policy) = policy {
         return Ok((cpus, policy));

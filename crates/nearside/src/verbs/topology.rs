@@ -40,7 +40,7 @@ pub struct Arguments {
     /// One of:
     ///   the name of a preset, such as opteron-8380x4;
     ///   objects from the outermost to the innermost, as for hwloc, such as 'node:2(4G) l3:1(32M) core:4 pu:2';
-    ///   a machine file (TOML), or XML that hwloc 2.x has written;
+    ///   a machine file (TOML), or XML that hwloc 2 or 3 has written;
     ///   a sysfs tree, or the root of a saved system that has one at sys/;
     ///   an archive of either (tar, tar.gz, tar.bz2, tar.xz), as hwloc-gather-topology writes them;
     ///   a folder of ACPI tables in files SRAT and, if any, SLIT and HMAT (as root: /sys/firmware/acpi/tables).

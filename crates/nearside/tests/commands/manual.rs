@@ -109,6 +109,31 @@ fn the_page_of_the_configuration_has_each_key() {
     assert!(text.contains("imbalance_min = 0.35") && text.contains("Interleaving is enabled above"), "{text}");
 }
 
+/// The fields with the ranges of their numbers, and the example; pages that name machine files refer to it.
+#[test]
+fn the_page_of_machine_files_has_each_field_with_its_range() {
+    let (share, _) = pages();
+    let Some((text, _)) = formatted(&share.path().join("man/man5/machine-files.5")) else {
+        return test_tools::skipped("groff, which formats manual pages, is not installed");
+    };
+    // As one line, since ranges are wrapped.
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let ranges = machine::number_ranges();
+    assert!(ranges.len() > 25, "{ranges:?}");
+    for machine::NumberRange { table, field, range } in ranges {
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        let is_table = |line: &str| line == format!("[{table}]") || line == format!("[[{table}]]");
+        let from = lines.iter().position(|line| is_table(line)).unwrap_or_else(|| panic!("no {table} in:\n{text}"));
+        let fields = lines[from + 1..].iter().take_while(|line| !(line.starts_with('[') && line.ends_with(']')));
+        let mut names = fields.map(|line| line.split(' ').next());
+        assert!(names.any(|name| name == Some(field)), "{table}.{field} is not in:\n{text}");
+        assert!(words.contains(&format!("Range: {range}.")), "{table}.{field}: {range}");
+    }
+    assert!(section(&text, "EXAMPLES").iter().any(|line| line.trim() == "name = \"two-sockets\""), "{text}");
+    let (run, _) = formatted(&share.path().join("man/man1/nearside-lab-run.1")).unwrap();
+    assert!(section(&run, "SEE ALSO").concat().contains("machine-files(5)"), "{run}");
+}
+
 /// Continuation lines of tables stand below their column.
 #[test]
 fn help_has_hanging_indents() {

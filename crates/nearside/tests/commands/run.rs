@@ -29,6 +29,30 @@ fn cpus_are_those_of_the_inherited_affinity() {
     }
 }
 
+/// numactl's `--cpunodebind` means all CPUs of the nodes that the cpuset allows, whatever was inherited.
+#[test]
+fn nodes_have_all_their_cpus_as_with_numactl_whatever_affinity_was_inherited() {
+    let nearside = assert_cmd::cargo::cargo_bin("nearside");
+    let nearside = [nearside.to_str().unwrap(), "run"];
+    let last = machine::Machine::from_sysfs(std::path::Path::new("/sys")).unwrap().cpus().iter().last().unwrap();
+    let run = |program: &[&str], nodes: &str| {
+        let mut command = process::Command::new("taskset");
+        command.arg("-c").arg(last.to_string()).args(program).args([
+            "-N",
+            nodes,
+            "grep",
+            "Cpus_allowed_list",
+            "/proc/self/status",
+        ]);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{command:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    for nodes in ["0", "+0", "all"] {
+        assert_eq!(run(&nearside, nodes), run(&["numactl"], nodes), "{nodes}");
+    }
+}
+
 /// The first object of each kind has CPUs on every machine; the thousandth core is on none that runs these tests.
 #[test]
 fn cpus_may_be_named_as_objects() {

@@ -62,6 +62,27 @@ fn twenty_four_nodes() {
     the_guest_is("odd-24", 256);
 }
 
+/// Linux closes the gaps of the preset's numbers; the lab says which node is which, and a number of the preset is refused.
+#[test]
+fn nodes_with_gaps_in_their_numbers_are_renumbered_and_named() {
+    let lab = Lab::new();
+    let script = "cat /sys/devices/system/node/online /sys/devices/system/node/node*/cpulist; ../nearside run -N 2 -m 3 --show; \
+        ../nearside run -N 0 -m 70 -- true";
+    let ran = lab.script("odd-sparse", &["--memory-per-node", "256M"], script);
+    let shown = "0-3\n0-1\n2-3\n4-5\n\npolicy: bind\npreferred node: 3\nphyscpubind: 4 5 \ncpubind: 2 \nnodebind: 2 \n\
+        membind: 3 \npreferred: 3 \n";
+    assert_eq!(ran.text(), shown, "{}", ran.error);
+    for note in [
+        "of odd-sparse's nodes, 3 is node 1, 8 is node 2, 70 is node 3\n",
+        "there is no node 70: this machine has 0-3\n",
+    ] {
+        assert!(ran.error.contains(note), "{note}: {}", ran.error);
+    }
+    assert!(
+        !lab.script("odd-sparse", &["--memory-per-node", "256M", "--quiet"], "true").succeeded().error.contains("node")
+    );
+}
+
 #[test]
 fn settings_take_effect() {
     let show = "cd /sys/kernel/debug/sched/numa_balancing && \

@@ -3,6 +3,7 @@
 use super::machine_options::{MachineOptions, Switch};
 use super::sample_line::SampleLine;
 use super::terminal::{Raw, expected_boot_s, progress_line};
+use crate::options::policy::note;
 use crate::output::json;
 use clap::Args;
 use lab::protocol::{Shaken, Task};
@@ -131,6 +132,9 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 fn prepare_and_run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let shape = arguments.options.shape()?;
     let assets = Assets::find(arguments.options.kernel.as_ref()).map_err(LabError::from)?;
+    if let Some(text) = shape.numbering_note().filter(|_| !arguments.quiet) {
+        note(&text);
+    }
     // Create files before the machine boots, so that a mistake costs no time.
     let out = arguments.out.as_deref().map(out_folder).transpose()?;
     let json = arguments.json.as_deref().map(Created::new).transpose()?;

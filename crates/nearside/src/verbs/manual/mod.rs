@@ -1,7 +1,8 @@
-//! `nearside manual`: man pages and shell completions, generated from the command line's definition and from the agent's
-//! configuration. Hidden, for `make install`.
+//! `nearside manual`: man pages and shell completions, generated from the command line's definition, the agent's
+//! configuration and the guide to machine files. Hidden, for `make install`.
 
 mod configuration;
+mod machine_files;
 mod page;
 mod references;
 
@@ -37,7 +38,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let man = arguments.share.join("man");
     let pages = Pages::of(&cli);
     man_pages(&cli, &pages, &man.join("man1"))?;
-    write_page(&man.join("man5").join(format!("{}.5", configuration::NAME)), &configuration::page(&pages))?;
+    for (name, page) in
+        [(configuration::NAME, configuration::page(&pages)), (machine_files::NAME, machine_files::page(&pages))]
+    {
+        write_page(&man.join("man5").join(format!("{name}.5")), &page)?;
+    }
     for (shell, path) in COMPLETIONS {
         write(&arguments.share.join(path), script(shell)?.as_bytes())?;
     }
@@ -54,6 +59,7 @@ fn man_pages(command: &Command, pages: &Pages, folder: &Path) -> Result<(), Box<
 fn write_page(path: &Path, page: &Roff) -> Result<(), Box<dyn Error>> {
     let glyph = |c: char| match c {
         '\u{a0}' => "\\ ".to_owned(),
+        page::UNBROKEN => "\\%".to_owned(),
         c if c.is_ascii() => c.to_string(),
         c => format!("\\[u{:04X}]", u32::from(c)),
     };

@@ -8,6 +8,8 @@ use roff::{Inline, Roff, bold, italic, roman};
 
 /// Longest line of an example, with its comment. Terminals have 80 columns, and man indents by 7.
 const LONGEST: usize = 72;
+/// Before a word that is not hyphenated: headings switch hyphenation on again. Becomes roff's escape.
+pub const UNBROKEN: char = '\u{2060}';
 /// The empty argument of a macro.
 const EMPTY: &str = "\"\"";
 
@@ -73,7 +75,7 @@ pub fn see_also(page: &mut Roff, names: &[String]) {
     for (index, name) in names.iter().enumerate() {
         let (name, section) = name.split_once('(').unwrap_or((name, ""));
         let comma = if index + 1 < names.len() { ",\n" } else { "" };
-        line.extend([bold(name), roman(format!("({section}{comma}"))]);
+        line.extend([roman(UNBROKEN), bold(name), roman(format!("({section}{comma}"))]);
     }
     page.text(line);
 }

@@ -1,6 +1,6 @@
 //! SEE ALSO and FILES: which other pages and files a page refers to.
 
-use super::{configuration, page};
+use super::{configuration, machine_files, page};
 use clap::Command;
 
 /// Other programs' pages, by what texts say of them.
@@ -68,8 +68,10 @@ impl Pages {
         };
         let mut found: Vec<String> = self.0.iter().filter(related).map(|known| format!("{}(1)", known.name)).collect();
         found.sort();
-        if name != configuration::NAME && text.contains(configuration::NAME) {
-            found.push(format!("{}(5)", configuration::NAME));
+        for (page, word) in [(machine_files::NAME, "machine file"), (configuration::NAME, configuration::NAME)] {
+            if name != page && text.contains(word) {
+                found.push(format!("{page}(5)"));
+            }
         }
         for (word, page) in OTHERS {
             if text.contains(word) && !found.iter().any(|found| found == page) {
@@ -113,13 +115,13 @@ mod tests {
         let mut cli = Cli::command();
         cli.build();
         let pages = Pages::of(&cli);
-        let text = "as `nearside lab run --json`, nearside reports, numactl, perf.data and perf mem, nearside.toml";
+        let text = "as `nearside lab run --json`, nearside reports, numactl, perf.data and perf mem, nearside.toml, a machine file";
         let expected =
             ["nearside-lab-list(1)", "nearside-lab-record(1)", "nearside-lab-run(1)", "nearside-lab-setup(1)"];
         let found = pages.see_also("nearside-lab", text);
         assert!(expected.iter().all(|page| found.iter().any(|found| found == page)), "{found:?}");
         assert!(found.contains(&"nearside(1)".to_owned()) && !found.contains(&"nearside-report(1)".to_owned()));
-        assert_eq!(found[found.len() - 3..], ["nearside.toml(5)", "numactl(8)", "perf(1)"]);
+        assert_eq!(found[found.len() - 4..], ["machine-files(5)", "nearside.toml(5)", "numactl(8)", "perf(1)"]);
         assert!(FILES.iter().all(|(page, ..)| pages.0.iter().any(|known| known.name == *page)));
     }
 }
