@@ -2,7 +2,7 @@
 
 use linux::{Hint, Process, given_hints};
 use machine::NodeId;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Mappings are read again after this multiple of the time that reading them took.
 const PATIENCE: u32 = 50;
@@ -17,8 +17,8 @@ pub(crate) struct Hints {
 /// What changed since the last look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HintChange {
-    /// Another wish for its place; `Some(None)`: it has none any more.
-    pub place: Option<Option<WantedPlace>>,
+    /// Another wish for its place.
+    pub place: Option<WantedPlace>,
     /// Whether a phase began.
     pub has_new_phase: bool,
 }
@@ -26,6 +26,8 @@ pub(crate) struct HintChange {
 /// Where a process wants to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WantedPlace {
+    /// Where policies put it.
+    Any,
     /// Where it is.
     Here,
     /// On a node.
@@ -48,10 +50,10 @@ impl Hints {
 }
 
 /// A home is more definite than staying, and of two homes the first node is the one.
-fn wanted(given: &[Hint]) -> Option<WantedPlace> {
+fn wanted(given: &[Hint]) -> WantedPlace {
     let home = given.iter().find_map(|hint| if let Hint::Home(node) = hint { Some(*node) } else { None });
     let stays = given.iter().any(|hint| matches!(hint, Hint::LeaveAlone | Hint::ShortLived));
-    home.map(WantedPlace::On).or(stays.then_some(WantedPlace::Here))
+    home.map_or(if stays { WantedPlace::Here } else { WantedPlace::Any }, WantedPlace::On)
 }
 
 fn change(before: &[Hint], now: &[Hint]) -> HintChange {
@@ -69,10 +71,10 @@ mod tests {
         let (alone, home, brief) = (Hint::LeaveAlone, Hint::Home(NodeId(2)), Hint::ShortLived);
         let place = |before: &[Hint], now: &[Hint]| change(before, now).place;
         assert_eq!(place(&[], &[]), None);
-        assert_eq!(place(&[], &[alone]), Some(Some(WantedPlace::Here)));
+        assert_eq!(place(&[], &[alone]), Some(WantedPlace::Here));
         assert_eq!(place(&[alone], &[brief]), None);
-        assert_eq!(place(&[alone], &[alone, home]), Some(Some(WantedPlace::On(NodeId(2)))));
-        assert_eq!(place(&[home], &[]), Some(None));
+        assert_eq!(place(&[alone], &[alone, home]), Some(WantedPlace::On(NodeId(2))));
+        assert_eq!(place(&[home], &[]), Some(WantedPlace::Any));
         let phase = |before: &[Hint], now: &[Hint]| change(before, now).has_new_phase;
         assert!(phase(&[], &[Hint::Phase(1)]) && phase(&[Hint::Phase(1)], &[Hint::Phase(2)]));
         assert!(!phase(&[Hint::Phase(1)], &[Hint::Phase(1)]) && !phase(&[Hint::Phase(1)], &[]));

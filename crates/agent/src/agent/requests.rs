@@ -21,11 +21,11 @@ impl Agent {
             let Some(process) = self.managed.get_mut(pid) else { continue };
             let Some(change) = process.look_for_hints() else { continue };
             match change.place.filter(|_| !process.is_requested()) {
-                Some(Some(WantedPlace::On(node))) if self.machine.node(node).is_some() => {
+                Some(WantedPlace::On(node)) if self.machine.node(node).is_some() => {
                     self.place_on(pid, node, false)?;
                 }
-                Some(Some(WantedPlace::Here)) => process.stay(),
-                Some(_) => process.free(),
+                Some(WantedPlace::Here) => process.stay(),
+                Some(WantedPlace::Any | WantedPlace::On(_)) => process.free(),
                 None => {}
             }
             if change.has_new_phase {

@@ -1,6 +1,7 @@
 //! Programs that use libnearside, on virtual machines. Claims are numbered as in section 8 of the specification.
 
 use crate::support::Lab;
+use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use test_tools::Checks;
@@ -89,7 +90,7 @@ fn agents_do_what_programs_hint() {
     let place = format!("{} place --explain --policy carrefour --", near.display());
     let mut script = String::new();
     for (name, hint) in [("none", "0 0"), ("alone", "1 0"), ("brief", "2 0"), ("home", "3 2"), ("phase", "4 7")] {
-        script += &format!("echo '[{name}]'; {place} {program} {hint} 2>&1\n");
+        writeln!(script, "echo '[{name}]'; {place} {program} {hint} 2>&1").unwrap();
     }
     script += "echo '[end]'\n";
     let ran = lab.script("small-4x2", &["--quiet", "--time-scale", "50"], &script).succeeded();
