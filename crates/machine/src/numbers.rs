@@ -87,7 +87,18 @@ impl Bounds {
 impl fmt::Display for Bounds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let space = if self.unit.is_empty() { "" } else { " " };
-        write!(f, "from {:?} to {:?}{space}{}", self.least, self.most, self.unit)
+        write!(f, "from {} to {}{space}{}", brief(self.least), brief(self.most), self.unit)
+    }
+}
+
+/// A limit as a reader of machine files would write it: long numbers as powers of ten or two.
+fn brief(limit: f64) -> String {
+    let (tens, twos) = (limit.abs().log10(), limit.abs().log2());
+    match () {
+        () if limit.abs() < 1e5 => limit.to_string(),
+        () if tens.fract() == 0.0 => format!("1e{tens}"),
+        () if twos.fract() == 0.0 => format!("2^{twos}"),
+        () => limit.to_string(),
     }
 }
 

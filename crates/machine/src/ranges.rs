@@ -61,6 +61,6 @@ mod tests {
         assert_eq!(ranges.len(), tables.iter().map(|table| table.fields.len()).sum::<usize>());
         assert!(ranges.iter().any(|range| range.table == "cache"
             && range.field == "line_bytes"
-            && range.range == "from 8.0 to 65536.0 bytes"));
+            && range.range == "from 8 to 65536 bytes"));
     }
 }

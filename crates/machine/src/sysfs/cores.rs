@@ -12,7 +12,7 @@ impl Tree {
     /// Fills packages and SMT cores. Reads one CPU per core: half of the files or less.
     pub fn read_cores(&mut self, cpus: &CpuSet, machine: &mut Machine) -> Result<(), SysfsError> {
         let mut found: Vec<(Option<u32>, CpuSet)> = Vec::new();
-        let (mut seen, mut packaged) = (CpuSet::new(), CpuSet::new());
+        let (mut seen, mut packaged, mut left_out) = (CpuSet::new(), CpuSet::new(), CpuSet::new());
         for cpu in cpus.iter() {
             if seen.contains(cpu) {
                 continue;
@@ -23,7 +23,7 @@ impl Tree {
             let mut core = self.set(&folder, &siblings)?.unwrap_or_else(CpuSet::new).intersection(cpus);
             core.insert(cpu);
             if !core.intersection(&seen).is_empty() {
-                self.warn(format!("the core of CPU {cpu} is left out: some of its CPUs, {core}, are in another"));
+                left_out.insert(cpu);
                 core = CpuSet::from_iter([cpu]);
             }
             seen.extend(core.iter());
@@ -47,6 +47,11 @@ impl Tree {
                 machine.smt_cores.push(core);
             }
         }
+        if !left_out.is_empty() {
+            self.warn(format!(
+                "the cores of CPUs {left_out} are left out: some of each core's CPUs are in another one"
+            ));
+        }
         machine.packages = packages(found, &packaged);
         Ok(())
     }
@@ -56,6 +61,7 @@ impl Tree {
         let mut by_shape: BTreeMap<Shape, BTreeSet<CpuSet>> = BTreeMap::new();
         let mut seen: BTreeMap<u32, CpuSet> = BTreeMap::new();
         let mut taken: BTreeMap<(u8, CacheKind), CpuSet> = BTreeMap::new();
+        let mut left_out: BTreeMap<u8, CpuSet> = BTreeMap::new();
         for cpu in cpus.iter() {
             for index in self.numbered(&format!("{CPUS}/cpu{cpu}/cache"), "index") {
                 let seen = seen.entry(index).or_default();
@@ -77,11 +83,14 @@ impl Tree {
                     taken.extend(shared.iter());
                     by_shape.entry(shape).or_default().insert(shared);
                 } else if by_shape.get(&shape).is_none_or(|sets| !sets.contains(&shared)) {
-                    self.warn(format!(
-                        "a level {level} cache of CPU {cpu} is left out: some of its CPUs, {shared}, have another"
-                    ));
+                    left_out.entry(level).or_insert_with(CpuSet::new).insert(cpu);
                 }
             }
+        }
+        for (level, cpus) in left_out {
+            self.warn(format!(
+                "level {level} caches of CPUs {cpus} are left out: some of each cache's CPUs have another one"
+            ));
         }
         // Firmware that leaves out the line size leaves it out of the outer caches.
         let line_bytes = by_shape.keys().map(|shape| shape.line_bytes).find(|&bytes| bytes > 0);

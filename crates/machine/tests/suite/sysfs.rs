@@ -243,7 +243,7 @@ fn what_contradicts_itself_is_left_out_with_a_warning() {
         ("devices/system/node/node0/distance", "0 20", "the distances are left out: those of node 0 are `0 20`"),
         ("devices/system/node/node1/cpulist", "0-1", "node 1 is left out: its CPUs, 0-1, are another node's too"),
         ("devices/system/node/node1/cpulist", "", "CPU 1 is left out: no node that is read has it"),
-        ("devices/system/cpu/cpu1/topology/core_cpus_list", "0-1", "the core of CPU 1 is left out"),
+        ("devices/system/cpu/cpu1/topology/core_cpus_list", "0-1", "the cores of CPUs 1 are left out"),
     ] {
         let tree = Tree::small();
         tree.file(path, text);
