@@ -83,7 +83,7 @@ impl Tree {
                     taken.extend(shared.iter());
                     by_shape.entry(shape).or_default().insert(shared);
                 } else if by_shape.get(&shape).is_none_or(|sets| !sets.contains(&shared)) {
-                    left_out.entry(level).or_insert_with(CpuSet::new).insert(cpu);
+                    left_out.entry(level).or_default().insert(cpu);
                 }
             }
         }
