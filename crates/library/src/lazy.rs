@@ -9,7 +9,7 @@ const NOT_PERMITTED: &str = "to bring pages for system calls too, this process n
 
 /// From now on, each page of a memory moves when it is touched next, to the node of the thread that touches it, whichever
 /// that is; [`LazyMove::end`] ends this, and pages that were not touched stay where they are. Each page moves at most
-/// once. A first access takes some microseconds more: another thread of this process brings the page. Meanwhile, the
+/// once. A first access takes some tens of microseconds more: another thread of this process brings the page. Meanwhile, the
 /// memory must not be the one of the program's own `malloc`, and must not be discarded (`madvise`) or mapped anew; its
 /// own memory policy is gone. Processes that are forked meanwhile do not have it.
 ///

@@ -13,7 +13,7 @@ use crate::processes::signals::with_signals_blocked;
 use crate::residence::pagemap::Pagemap;
 use machine::{CpuId, MemoryMode, MemoryPolicy, NodeId, SMALL_PAGE};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use rustix::mm::{MremapFlags, mremap, munmap};
+use rustix::mm::munmap;
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
@@ -165,11 +165,15 @@ impl Mover {
 
     /// Moves the page table of the memory to another address.
     fn set_aside(&mut self, range: &Range<usize>) -> Result<(), LazyMoveError> {
-        let flags = MremapFlags::MAYMOVE | MremapFlags::DONTUNMAP;
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_DONTUNMAP;
+        // With this flag the kernel reads the fifth argument, a wish for the new address, which rustix does not pass.
         // SAFETY: the memory stays mapped, and each access to it waits for the page's contents from now on.
-        let aside = unsafe { mremap(with_exposed_provenance_mut(range.start), range.len(), range.len(), flags) };
-        let aside = aside.map_err(|error| of("mremap")(error.into()))?;
-        self.aside = NonNull::new(aside.cast()).map(|start| (start, range.len()));
+        let aside = unsafe { libc::syscall(libc::SYS_mremap, range.start, range.len(), range.len(), flags, 0_usize) };
+        if aside < 0 {
+            return Err(of("mremap")(io::Error::last_os_error()));
+        }
+        let aside: *mut u8 = with_exposed_provenance_mut(aside.cast_unsigned() as usize);
+        self.aside = NonNull::new(aside).map(|start| (start, range.len()));
         Ok(())
     }
 
