@@ -4,6 +4,12 @@ use crate::boundary::{ErrorOut, Out, call, free, give};
 use library::{Error, GivenHint, Hint, NodeId};
 use std::ffi::{c_int, c_uint, c_ulong};
 
+/// `NS_HINT_` of the header.
+const LEAVE_ALONE: c_uint = 1;
+const SHORT_LIVED: c_uint = 2;
+const HOME: c_uint = 3;
+const PHASE: c_uint = 4;
+
 /// A hint that is given.
 pub struct ns_hint(#[allow(dead_code, reason = "it holds until it is dropped")] GivenHint);
 
@@ -18,10 +24,10 @@ pub extern "C" fn ns_hint_new(
     call(error, || {
         let wrong = |why: &str| Error::Argument { attempt: format!("give the hint {what}"), why: why.to_owned() };
         let meant = match what {
-            1 => Hint::LeaveAlone,
-            2 => Hint::ShortLived,
-            3 => Hint::Home(NodeId(number.try_into().map_err(|_| wrong("no machine has a node of this number"))?)),
-            4 => Hint::Phase(number),
+            LEAVE_ALONE => Hint::LeaveAlone,
+            SHORT_LIVED => Hint::ShortLived,
+            HOME => Hint::Home(NodeId(number.try_into().map_err(|_| wrong("no machine has a node of this number"))?)),
+            PHASE => Hint::Phase(number),
             _ => return Err(wrong("there is none of this number")),
         };
         give(hint, "hint", ns_hint(library::hint(meant)?))

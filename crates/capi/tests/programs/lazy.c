@@ -7,27 +7,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "run_on.h"
+
 #define PAGE 4096UL
 #define PAGES 256
 #define NODES 4
 
 static char *memory;
-static ns_error *error;
-
-static void check(int result) {
-    if (result < 0) {
-        fprintf(stderr, "%s\n", ns_error_text(error));
-        exit(1);
-    }
-}
-
-static void run_on(const char *node) {
-    ns_set *nodes, *cpus;
-    check(ns_nodes(node, &nodes, &error));
-    check(ns_cpus_of(nodes, &cpus, &error));
-    check(ns_run_on(cpus, &error));
-    ns_set_free(nodes), ns_set_free(cpus);
-}
 
 /* The second quarter of the pages, from node 2. */
 static void *reads(void *sum) {

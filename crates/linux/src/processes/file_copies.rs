@@ -34,6 +34,7 @@ pub struct FileCopyError {
 /// Needs `CAP_SYS_ADMIN`, or a kernel on which any user may make user namespaces: the process then is in one of its own,
 /// in which only its user and group have names. The process must have one thread. Since Linux 3.8.
 pub fn replicate_files(files: &[PathBuf], nodes: &NodeSet) -> Result<(), FileCopyError> {
+    let Some(first) = files.first() else { return Ok(()) };
     let scratch = std::env::temp_dir();
     let failed = |what, path: &Path| {
         let path = path.to_owned();
@@ -44,7 +45,7 @@ pub fn replicate_files(files: &[PathBuf], nodes: &NodeSet) -> Result<(), FileCop
         Ok((path, file, found))
     });
     let originals: Vec<(&PathBuf, File, PathBuf)> = originals.collect::<Result<_, FileCopyError>>()?;
-    own_mounts().map_err(failed("make a mount namespace for copies of", &files[0]))?;
+    own_mounts().map_err(failed("make a mount namespace for copies of", first))?;
     for (path, mut original, found) in originals {
         // As it is in the own namespace, and before its folder may be hidden.
         let place = File::open(&found).map_err(failed("read", path))?;
@@ -58,7 +59,8 @@ pub fn replicate_files(files: &[PathBuf], nodes: &NodeSet) -> Result<(), FileCop
 
 /// The file, and its path without symbolic links.
 fn open(path: &Path) -> io::Result<(File, PathBuf)> {
-    let file = File::open(path)?;
+    // Opening a pipe without a writer would wait for one.
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is no regular file"));
     }

@@ -29,7 +29,7 @@ fn nodes(policy: Option<&MemoryPolicy>, state: &NodeState) -> Result<NodeSet, Bo
 /// Shows this process, which becomes the program, a copy of each of these files on its nodes.
 pub fn replicate(files: &[PathBuf], policy: Option<&MemoryPolicy>, state: &NodeState) -> Result<(), Box<dyn Error>> {
     if files.is_empty() {
-        return Ok(());
+        return Ok(()); // no nodes are needed either
     }
     let nodes = nodes(policy, state)?;
     let bytes: u64 = files.iter().filter_map(|file| file.metadata().ok()).map(|found| found.len()).sum();

@@ -200,6 +200,7 @@ fn a_program_has_a_copy_of_a_file_on_its_node() {
         for says in [
             "cannot read /tmp: it is no regular file\nstatus 1\n",
             "cannot read missing: there is no such file",
+            "cannot read pipe: it is no regular file\nstatus 1\n",
             "--replicate needs the nodes of the copies",
             "user namespaces that any user may make",
         ] {
