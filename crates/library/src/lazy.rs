@@ -1,11 +1,12 @@
 //! Memory that moves when it is touched.
 
-use crate::error::{EPERM, Error};
+use crate::error::{EBUSY, EIO, EPERM, Error};
 use linux::{Cause, Faults, LazyMove, NodeMemory};
 
 const NOT_PERMITTED: &str = "to bring pages for system calls too, this process needs CAP_SYS_PTRACE, read access to \
                              /dev/userfaultfd, or vm.unprivileged_userfaultfd = 1; for the program's own accesses alone it \
                              needs none of these";
+const MOVES_ALREADY: &str = "another lazy move of it has not ended, or the program resolves its faults itself";
 
 /// From now on, each page of a memory moves when it is touched next, to the node of the thread that touches it, whichever
 /// that is; [`LazyMove::end`] ends this, and pages that were not touched stay where they are. Each page moves at most
@@ -19,10 +20,15 @@ const NOT_PERMITTED: &str = "to bring pages for system calls too, this process n
 pub fn move_lazily(memory: NodeMemory, whose: Faults) -> Result<LazyMove, (NodeMemory, Error)> {
     LazyMove::new(memory, whose).map_err(|(memory, refused)| {
         let attempt = format!("move {} bytes when they are touched", memory.range().len());
-        let is_forbidden = refused.call == "userfaultfd" && refused.answer.raw_os_error() == Some(EPERM);
-        let error = match (is_forbidden, whose) {
-            (true, Faults::All) => Error::refused(attempt, refused.call, EPERM, Cause::Other(NOT_PERMITTED.to_owned())),
-            _ => Error::plain(attempt, refused.call, &refused.answer),
+        let why = match (refused.call, refused.answer.raw_os_error(), whose) {
+            ("userfaultfd", Some(EPERM), Faults::All) => Some(NOT_PERMITTED),
+            ("userfaultfd", Some(EBUSY), _) => Some(MOVES_ALREADY),
+            _ => None,
+        };
+        let errno = refused.answer.raw_os_error().unwrap_or(EIO);
+        let error = match why {
+            Some(why) => Error::refused(attempt, refused.call, errno, Cause::Other(why.to_owned())),
+            None => Error::plain(attempt, refused.call, &refused.answer),
         };
         (memory, error)
     })
