@@ -165,7 +165,7 @@ install: $(nearside) $(library)/libnearside.so.1
 		$(built)/libnearside_heap.so $(built)/libnearside_start.so $(root)/lib/nearside
 	install -d $(root)/include
 	install -m 644 crates/capi/include/nearside.h crates/capi/include/nearside-numa-compat.h \
-		crates/capi/include/nearside-memory-resource.hpp $(root)/include
+		crates/capi/include/nearside-jemalloc.h crates/capi/include/nearside-memory-resource.hpp $(root)/include
 	install -d $(root)/lib/pkgconfig $(root)/share/man/man3
 	install -m 755 $(library)/libnearside.so.1 $(root)/lib
 	ln -sf libnearside.so.1 $(root)/lib/libnearside.so
@@ -192,7 +192,8 @@ portable:
 uninstall:
 	rm -f $(root)/bin/nearside $(root)/bin/nearside-workloads
 	rm -rf $(root)/lib/nearside
-	rm -f $(root)/include/nearside.h $(root)/include/nearside-numa-compat.h $(root)/include/nearside-memory-resource.hpp
+	rm -f $(root)/include/nearside.h $(root)/include/nearside-numa-compat.h \
+		$(root)/include/nearside-jemalloc.h $(root)/include/nearside-memory-resource.hpp
 	rm -f $(root)/lib/pkgconfig/nearside.pc $(root)/share/man/man3/libnearside.3
 	rm -f $(root)/lib/libnearside.so.1 $(root)/lib/libnearside.so $(root)/lib/libnearside.a
 	rm -f $(root)/share/man/man1/nearside.1 $(root)/share/man/man1/nearside-*.1 $(root)/share/man/man5/nearside.toml.5 $(root)/share/man/man5/machine-files.5
