@@ -159,10 +159,10 @@ impl Actor {
         let pid = process.record.pid;
         if self.respects_owner {
             process.owners.refresh(&process.process);
-            let owners = &process.owners;
-            let left = pages.extract_if(.., |(_, address, _)| owners.contain(*address));
-            outcome.refused.extend(left.map(|(_, address, _)| PageOf { pid, address }));
         }
+        let owners = &process.owners;
+        let left = pages.extract_if(.., |(_, address, _)| owners.contain(*address));
+        outcome.refused.extend(left.map(|(_, address, _)| PageOf { pid, address }));
         // The kernel batches consecutive list entries that go to the same node.
         pages.sort_unstable();
         self.batch.clear();

@@ -5,6 +5,7 @@ use crate::huge::PageSizes;
 use crate::owner;
 use crate::owners_ranges::OwnersRanges;
 use crate::ranges::Mappings;
+use crate::regions::RegionOrders;
 use crate::replicable::Replicable;
 use crate::samples::ThreadSamples;
 use linux::{Process, ThreadTimes, affinity, process_cpu_time, thread_policy, thread_times};
@@ -153,6 +154,11 @@ impl ManagedProcess {
     /// What its own hints changed since the last look.
     pub fn look_for_hints(&mut self) -> Option<HintChange> {
         self.hints.look(&self.process)
+    }
+
+    /// Reads which of its ranges have places of their own, if that is due.
+    pub fn look_for_regions(&mut self, orders: &mut RegionOrders) {
+        self.owners.order(&self.process, orders);
     }
 
     /// Whether a request chose its place, which hints do not change.

@@ -3,7 +3,7 @@
 use crate::managed_process::{Inherited, ManagedProcess, SharedOut};
 use crate::samples::ThreadSamples;
 use linux::{Cgroups, Process, process_cpu_time};
-use machine::{CpuSet, Pid, SMALL_PAGE, Tid};
+use machine::{CpuSet, MemoryMode, MemoryPolicy, Pid, SMALL_PAGE, Tid};
 use observe::ThreadCount;
 use placement::{Mappings, Page, Range};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -202,10 +202,18 @@ impl Managed {
         let is_needed = |pid: &Pid| which == Mappings::All || sampled.contains(pid);
         let processes = self.processes.iter_mut().filter(|(pid, _)| is_needed(pid));
         processes
-            .flat_map(|(_, process)| match which {
-                // What has moved already must not move again.
-                Mappings::All => process.mappings.read(&process.process),
-                Mappings::OfSampledPages => process.mappings.read_or_last(&process.process),
+            .flat_map(|(_, process)| {
+                let mut ranges = match which {
+                    // What has moved already must not move again.
+                    Mappings::All => process.mappings.read(&process.process),
+                    Mappings::OfSampledPages => process.mappings.read_or_last(&process.process),
+                };
+                let is_ordered = |range: &Range| process.owners.is_ordered(&(range.start..range.end));
+                // For a policy, its owner has placed it.
+                for range in ranges.iter_mut().filter(|range| is_ordered(range)) {
+                    range.memory_policy.get_or_insert(MemoryPolicy::plain(MemoryMode::Local));
+                }
+                ranges
             })
             .collect()
     }

@@ -1,5 +1,6 @@
 //! Options of an agent.
 
+use crate::regions::RegionOrders;
 use crate::scope::Scope;
 use observe::{AccessSource, Target};
 use placement::{Lesson, PolicyName, Settings};
@@ -21,6 +22,8 @@ pub struct Options {
     pub target: Target,
     /// Restricts which of these are managed.
     pub scope: Scope,
+    /// Named ranges that have a place, whatever the policy decides.
+    pub regions: RegionOrders,
     /// The source of memory accesses.
     pub source: AccessSource,
     /// Length of a round.
@@ -53,6 +56,7 @@ impl Options {
             lesson: None,
             target: Target::Program,
             scope: Scope::default(),
+            regions: RegionOrders::default(),
             source: AccessSource::Best,
             round: Duration::from_secs(1),
             budget_bytes_per_s: None,

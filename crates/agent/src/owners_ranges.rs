@@ -1,11 +1,15 @@
-//! Memory of a process that has a policy of its own (`mbind`). It is left where its owner wants it.
+//! Memory of a process that no policy moves: what has a policy of its own (`mbind`) is left where its owner wants it, and
+//! named ranges with a place are put there.
 
+use crate::regions::{OrderedRange, RegionOrders};
 use linux::{Process, Tid, parse_numa_maps, thread_policy};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// Ranges are read again after this multiple of the time that reading them took: the kernel walks all pages for it.
 const PATIENCE: u32 = 500;
+/// Likewise of mappings, of which the kernel walks no pages.
+const PATIENCE_FOR_NAMES: u32 = 50;
 
 /// Ranges with a policy of their own.
 #[derive(Debug, Default)]
@@ -14,6 +18,12 @@ pub(crate) struct OwnersRanges {
     ranges: Vec<Range<u64>>,
     /// When they may be read again.
     next: Option<Instant>,
+    /// Named ranges with a place, ascending.
+    ordered: Vec<OrderedRange>,
+    /// When they may be looked at again.
+    next_ordered: Option<Instant>,
+    /// They were just looked at, and whether they are others than before.
+    looked: Option<bool>,
 }
 
 impl OwnersRanges {
@@ -27,9 +37,44 @@ impl OwnersRanges {
         self.next = Some(Instant::now() + (began.elapsed() * PATIENCE).max(Duration::from_millis(1)));
     }
 
+    /// Reads the named ranges with a place again when due.
+    pub fn order(&mut self, process: &Process, orders: &mut RegionOrders) {
+        if self.next_ordered.is_some_and(|next| Instant::now() < next) {
+            return;
+        }
+        let began = Instant::now();
+        let found = process.mappings().map(|mappings| orders.ranges(&mappings)).unwrap_or_default();
+        self.next_ordered = Some(Instant::now() + began.elapsed() * PATIENCE_FOR_NAMES);
+        self.looked = Some(found != self.ordered);
+        self.ordered = found;
+    }
+
+    /// Whether the named ranges are others than before, once after each look.
+    pub fn take_ordered(&mut self) -> Option<bool> {
+        self.looked.take()
+    }
+
+    /// The named ranges with a place.
+    pub fn ordered(&self) -> &[OrderedRange] {
+        &self.ordered
+    }
+
+    /// Looks at the named ranges again after this time, or later.
+    pub fn look_again_after(&mut self, time: Duration) {
+        self.next_ordered = self.next_ordered.max(Some(Instant::now() + time));
+    }
+
     pub fn contain(&self, address: u64) -> bool {
         let after = self.ranges.partition_point(|range| range.start <= address);
-        after.checked_sub(1).and_then(|index| self.ranges.get(index)).is_some_and(|range| range.contains(&address))
+        let is_owners =
+            after.checked_sub(1).and_then(|index| self.ranges.get(index)).is_some_and(|range| range.contains(&address));
+        is_owners || self.is_ordered(&(address..address.saturating_add(1)))
+    }
+
+    /// Whether a named range with a place is among these addresses.
+    pub fn is_ordered(&self, addresses: &Range<u64>) -> bool {
+        let after = self.ordered.partition_point(|ordered| ordered.range.end <= addresses.start);
+        self.ordered.get(after).is_some_and(|ordered| ordered.range.start < addresses.end)
     }
 }
 

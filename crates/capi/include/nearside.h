@@ -24,7 +24,7 @@ extern "C" {
 #endif
 
 /* Version of the interface of this header: major times 1,000 plus minor. */
-#define NS_VERSION 1002
+#define NS_VERSION 1003
 /* That of the library that is loaded. */
 unsigned ns_version(void);
 
@@ -182,10 +182,13 @@ void ns_heap_free(void *object);
 
 /* -- names of ranges -- */
 
-/* Gives a range, of any part of the program's memory, a name of at most 255 bytes: nearside record and report show it by
- * this name. NULL ends the name of the range that begins there. Returns 1, or 0 if the program is not being recorded:
- * then the call tests an address and does nothing. NEARSIDE_NAME_REGION below needs no library. */
-int ns_name_region(const void *address, size_t bytes, const char *name, ns_error **error);
+/* Gives a range, of any part of the program's memory, a name of at most 190 bytes, until it is freed, the process ends or
+ * it executes another program: nearside record, report and top show its accesses under this name, and nearside pages,
+ * migrate and place find its whole pages by it. Each name takes one mapping of the process, so it is for some large
+ * ranges; NEARSIDE_NAME_REGION below needs no mapping and no library, but counts for recorders only. */
+typedef struct ns_region ns_region;
+int ns_region_new(const void *address, size_t bytes, const char *name, ns_region **region, ns_error **error);
+void ns_region_free(ns_region *region);
 
 /* -- what threads to come begin with -- */
 

@@ -1,23 +1,31 @@
 //! Names of ranges.
 
-use crate::boundary::{ErrorOut, call, text};
+use crate::boundary::{ErrorOut, Out, call, free, give, text};
 use crate::policies::range;
+use library::GivenRegion;
 use std::ffi::{c_char, c_int, c_void};
 
-/// Names a range, or ends the name of the one that begins there. Returns 1 if the program is being recorded.
+/// A name that a range has.
+pub struct ns_region(#[allow(dead_code, reason = "it holds until it is dropped")] GivenRegion);
+
+/// Names a range.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ns_name_region(
+pub unsafe extern "C" fn ns_region_new(
     address: *const c_void,
     bytes: usize,
     name: *const c_char,
+    region: Out<'_, Box<ns_region>>,
     error: ErrorOut<'_>,
 ) -> c_int {
     call(error, || {
-        if name.is_null() {
-            return Ok(library::end_region(address as usize).into());
-        }
         // SAFETY: by the contract of all calls it ends with a zero byte.
         let name = unsafe { text(name, "name") }?;
-        Ok(library::name_region(&range(address, bytes)?, &name)?.into())
+        give(region, "region", ns_region(library::region(&range(address, bytes)?, &name)?))
     })
+}
+
+/// Ends a name; null is allowed.
+#[unsafe(no_mangle)]
+pub extern "C" fn ns_region_free(region: Option<Box<ns_region>>) {
+    free(region);
 }

@@ -3,7 +3,9 @@
 use agent::Configuration;
 use agent::broker::read_call;
 use explore::Campaign;
+use linux::parse_maps;
 use machine::{CpuSet, Machine, NodeId, NodeSet, Selection};
+use observe::{RegionRules, Regions};
 use reserve::{Asker, Control, Facts, Ledger, Plan, Rules, read_calls};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -46,6 +48,17 @@ pub(crate) fn campaign_toml(bytes: &[u8]) {
         );
         let names: BTreeSet<&str> = campaign.cells.iter().map(|cell| cell.name.as_str()).collect();
         assert_eq!(names.len(), campaign.cells.len());
+    }
+}
+
+/// Names of ranges: what is named has a name, and is not empty.
+pub(crate) fn regions(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    if let Ok(rules) = RegionRules::parse(text, Path::new("fuzz.toml")) {
+        let maps = "1000-3000 r-xp 0 0:0 5 /bin/a\n3000-4000 rw-p 2000 0:0 5 /bin/a\n4000-9000 rw-p 0 0:0 0\n\
+                    a000-fffffffffffff000 rw-p 0 0:0 0 [anon:weights]\n";
+        let named = Regions::new(rules).named(&parse_maps(maps).unwrap());
+        assert!(named.iter().all(|named| named.range.start < named.range.end && !named.name.is_empty()));
     }
 }
 

@@ -14,7 +14,7 @@
 //! | where pages are | [`where_is`] |
 //! | a copy of the data on each node | [`Replicated`] |
 //! | hints to the agent: leave alone, home, phase, short-lived | [`hint`] |
-//! | names of ranges, for the recorder | [`name_region`], [`end_region`] |
+//! | names of ranges of memory, for the recorder, the agent and the commands | [`region`] |
 //!
 //! There is no global state, and no call prints, exits or panics. Every refusal is an [`Error`] whose text says what was
 //! tried, what the kernel answered, why, and what helps. Sizes are bytes and addresses are byte addresses.
@@ -48,13 +48,14 @@ pub use facts::{Latencies, NodeFacts, distance, node_facts};
 pub use hints::hint;
 pub use lazy::move_lazily;
 pub use linux::{
-    Amount, CpuId, CpuSet, Faults, GivenHint, Hint, HugetlbPool, IdSet, LazyMove, LazyTally, MemoryMode, MemoryPolicy,
-    Misplaced, NodeId, NodeMemory, NodeNumbering, NodeSet, PageRefusal, Pid, RangeNodes, Tally, Tid, Whose,
+    Amount, CpuId, CpuSet, Faults, GivenHint, GivenRegion, Hint, HugetlbPool, IdSet, LazyMove, LazyTally, MemoryMode,
+    MemoryPolicy, Misplaced, NodeId, NodeMemory, NodeNumbering, NodeSet, PageRefusal, Pid, RangeNodes, Tally, Tid,
+    Whose,
 };
 pub use memory::{allocate, migrate, migrate_process, where_is};
 pub use places::{cpus, cpus_of, here, nodes};
 pub use policies::{bind, policy, policy_at, set_home_node, set_policy};
-pub use regions::{end_region, name_region};
+pub use regions::region;
 pub use replicated::Replicated;
 pub use templates::Template;
 pub use threads::{Combine, affinity, run_on, run_process_on};

@@ -2,36 +2,31 @@
 
 use crate::error::Error;
 use crate::policies::named;
-use std::ffi::CString;
+use linux::{GivenRegion, MOST_REGION_NAME_BYTES};
 use std::ops::Range;
 
-/// Gives a range of this process a name: `nearside record` and `report` show its accesses under this name, and while it is
-/// recorded, `nearside pages` and `migrate` find whole pages of it by the name, if the kernel names anonymous memory
-/// (`CONFIG_ANON_VMA_NAME`). The range may be any part of the process's memory, such as one
-/// table of a large block. The name holds until [`end_region`], or until another range with the same start and size gets
-/// one. Returns whether the program is being recorded: if not, the call tests an address and does nothing. Names have at
-/// most 255 bytes. Needs no privileges.
+/// Gives a range of this process a name, until the result is dropped, the process ends, or it executes another program.
+/// `nearside record`, `report` and `top` show its accesses under this name; `pages`, `migrate` and `place` find its whole
+/// pages by it. The range may be any part of the process's memory, such as one table of a large block. Processes that are
+/// forked meanwhile have the name, too. A name has at most 190 bytes, and takes one of the process's mappings
+/// (`vm.max_map_count`, 65,530 by default): it is for some large ranges, not for each object. Needs no privileges.
 ///
 /// ```
 /// let weights = vec![0.0_f32; 1 << 20];
 /// let range = weights.as_ptr_range();
-/// library::name_region(&(range.start.addr()..range.end.addr()), "weights")?;
+/// let name = library::region(&(range.start.addr()..range.end.addr()), "weights")?;
+/// # drop(name);
 /// # Ok::<(), library::Error>(())
 /// ```
-pub fn name_region(range: &Range<usize>, name: &str) -> Result<bool, Error> {
-    let wrong = |why: &str| Err(Error::argument(format!("name {} `{name}`", named(range)), why));
+pub fn region(range: &Range<usize>, name: &str) -> Result<GivenRegion, Error> {
+    let attempt = || format!("name {} `{name}`", named(range));
     if range.start == 0 || range.is_empty() {
-        return wrong("the range is empty");
+        return Err(Error::argument(attempt(), "the range is empty"));
     }
-    match CString::new(name) {
-        Ok(text) if (1..=255).contains(&name.len()) => Ok(linux::name_region(range, Some(&text))),
-        _ => wrong("a name has 1 to 255 bytes, none of them 0"),
+    if !(1..=MOST_REGION_NAME_BYTES).contains(&name.len()) || name.contains('\0') {
+        return Err(Error::argument(attempt(), "a name has 1 to 190 bytes, none of them 0"));
     }
-}
-
-/// Ends the name of the range that begins here. Returns whether the program is being recorded. Needs no privileges.
-pub fn end_region(start: usize) -> bool {
-    linux::name_region(&(start..start), None)
+    GivenRegion::new(range, name).map_err(|answer| Error::plain(attempt(), "memfd_create", &answer))
 }
 
 #[cfg(test)]
@@ -39,14 +34,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_checked_and_do_nothing_without_a_recorder() {
-        let memory = [0_u8; 100];
-        let start = memory.as_ptr().addr();
-        assert!(!name_region(&(start..start + 100), "table").unwrap());
-        assert!(!end_region(start));
+    fn names_are_checked() {
+        let start = 0x1000;
+        assert!(region(&(start..start + 100), "table").is_ok());
         for (range, name) in [(start..start, "a"), (0..100, "a"), (start..start + 1, ""), (start..start + 1, "a\0b")] {
-            assert_eq!(name_region(&range, name).unwrap_err().errno(), 22, "{range:?} {name:?}");
+            assert_eq!(region(&range, name).unwrap_err().errno(), 22, "{range:?} {name:?}");
         }
-        assert!(name_region(&(start..start + 1), &"a".repeat(256)).is_err());
+        assert!(region(&(start..start + 1), &"a".repeat(190)).is_ok());
+        assert!(region(&(start..start + 1), &"a".repeat(191)).is_err());
     }
 }

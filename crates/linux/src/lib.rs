@@ -80,7 +80,7 @@ pub use memory::memory_policy::{
     mode_with_flags, next_interleave_node, node_at, node_of, parse_memory_policy, policy_with_number, set_home_node,
     set_memory_policy,
 };
-pub use memory::named_region::name_region;
+pub use memory::named_region::{GivenRegion, MOST_REGION_NAME_BYTES, NamedRange, NoNamedRange, named_ranges};
 pub use memory::node_memory::NodeMemory;
 pub use memory::pages::{HUGE_PAGE, Pages, Zeroed};
 pub use memory::private_copy::{NotCopied, PrivateCopies};
@@ -125,7 +125,7 @@ pub use processes::messages::{MOST_FILES, Message, message_pair, receive, send};
 pub use processes::peer::{Peer, peer};
 pub use processes::pidfd::{PidfdError, process_of};
 pub use processes::process::{
-    MalformedLine, Mapping, Pid, Process, ProcessError, Status, Tid, parse_maps, parse_status, printable,
+    MalformedLine, Mapping, Pid, Process, ProcessError, Status, Tid, mapped_parts, parse_maps, parse_status, printable,
 };
 pub use processes::program_file::{program_file, why_not_started};
 pub use processes::signals::is_ignored;

@@ -50,6 +50,7 @@
 
 pub mod objects;
 mod recording;
+mod regions;
 mod sources;
 mod tick_clock;
 mod watching;
@@ -57,6 +58,7 @@ mod watching;
 pub use recording::open_sources::SourceOptions;
 pub use recording::processes::Processes;
 pub use recording::recorder::{Counts, Followed, RecordError, Recorded, Recorder, Sources};
+pub use regions::{RegionRule, RegionRules, RegionWatcher, Regions, RegionsError};
 pub use sources::{
     AccessError, AccessOptions, AccessSource, Accesses, HintFaultOptions, HintFaults, HostCounters, LabCount,
     LabCounters, LabPmu, LabPmuError, LiveError, MeasuredTask, Pace, PerfOptions, PerfSource, SideBand, Target,

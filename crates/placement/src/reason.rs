@@ -125,6 +125,8 @@ rules! {
     Requested = "a request to the agent placed the process there";
     /// A hint of the program.
     Hinted = "the program's own hint placed the process there";
+    /// A place of a named range.
+    Region = "a named range was given this place";
     /// Policies that decide at the start: memory that existed before.
     PolicyOfStart = "the policy would have placed them there";
     /// `fixed`.

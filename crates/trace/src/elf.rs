@@ -197,13 +197,13 @@ pub(crate) fn below(root: &Path, path: &str) -> PathBuf {
     root.join(path.trim_start_matches('/'))
 }
 
-fn of_segment<'data>(segment: &impl ObjectSegment<'data>) -> Segment {
+pub(crate) fn of_segment<'data>(segment: &impl ObjectSegment<'data>) -> Segment {
     let (offset, file_bytes) = segment.file_range();
     let executable = matches!(segment.flags(), SegmentFlags::Elf { p_flags, .. } if p_flags.0 & EXECUTABLE != 0);
     Segment { offset, file_bytes, address: segment.address(), memory_bytes: segment.size(), executable }
 }
 
-fn of_symbol<'data>(symbol: &impl ObjectSymbol<'data>) -> Option<Named> {
+pub(crate) fn of_symbol<'data>(symbol: &impl ObjectSymbol<'data>) -> Option<Named> {
     Some(Named { name: demangled(symbol.name().ok()?), address: symbol.address(), bytes: symbol.size() })
 }
 

@@ -31,6 +31,7 @@ mod table;
 mod table_folder;
 mod tables;
 mod timestamped;
+mod variable;
 mod writer;
 
 pub use address_space::{AddressSpaces, MappedFile};
@@ -48,4 +49,5 @@ pub use sample::{AccessKind, Sample, Served, Source};
 pub use stack::{StackId, Stacks};
 pub use symbols::Symbols;
 pub use tables::TABLES;
+pub use variable::FileVariable;
 pub use writer::{Flush, Writer};

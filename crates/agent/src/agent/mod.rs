@@ -3,6 +3,7 @@
 //! In each round data flows one way: the [`Observer`] observes, the [`Policy`] decides, the [`Actor`] acts, and the
 //! [`Ledger`] accounts for it. [`Managed`] is what they work on.
 
+mod regions;
 mod requests;
 mod round;
 mod start;
@@ -175,6 +176,9 @@ impl Agent {
         self.observer.rest();
         // Processes started last have CPUs set by the agent too, and may outlive their parents.
         let followed = self.follow_lifecycle(true);
+        if let Some(unseen) = self.options.regions.unseen() {
+            self.ledger.note(unseen);
+        }
         let report = self.report();
         let Self { actor, ledger, .. } = self;
         let put_back = actor.restore();

@@ -32,6 +32,7 @@ impl Agent {
         let decided_ns = monotonic_ns();
         let outcome = self.act(&decision)?;
         self.move_requested()?;
+        self.move_regions()?;
         let helped = self.actor.take_helped();
         self.ledger.work_time().add_moving(decided_ns, helped);
         self.ledger.update_status(&observation, &decision, (&self.managed, self.policy.costs()), self.observer.lost());
@@ -53,6 +54,7 @@ impl Agent {
         }
         self.begin_candidates(length_s)?;
         self.follow_hints()?;
+        self.look_for_regions();
         let RoundReadings { samples, counts, thread_work } =
             self.observer.take(length_s, self.policy.sampling().page_cap, &self.machine);
         let RoundSamples { mut pages, missed, threads, traffic, uses, latency_mean_ns, latency_error_ns, count } =

@@ -157,6 +157,23 @@ static void memory(void) {
     ns_set_free(set);
 }
 
+/* Any addresses may have a name: nothing is read there. */
+static void names(void) {
+    char longest[191 + 1];
+    ns_region *region = NULL;
+    memset(longest, 'n', 191), longest[191] = 0;
+    REFUSED(EINVAL, ns_region_new, NULL, 1, "a", &region);
+    REFUSED(EINVAL, ns_region_new, longest, 0, "a", &region);
+    REFUSED(EINVAL, ns_region_new, longest, SIZE_MAX, "a", &region);
+    REFUSED(EINVAL, ns_region_new, longest, 1, NULL, &region);
+    REFUSED(EINVAL, ns_region_new, longest, 1, "", &region);
+    REFUSED(EINVAL, ns_region_new, longest, 1, longest, &region);
+    REFUSED(EINVAL, ns_region_new, longest, 1, "a", NULL);
+    HOLDS(ns_region_new((void *)4096, 1, longest + 1, &region, NULL) == 0);
+    ns_region_free(region);
+    ns_region_free(NULL);
+}
+
 int main(void) {
     int cpu = -1, node = -1;
     ns_facts facts;
@@ -182,6 +199,7 @@ int main(void) {
     threads();
     ends();
     memory();
+    names();
     printf("%d failures\n", failures);
     return failures > 0;
 }

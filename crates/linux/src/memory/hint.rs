@@ -1,15 +1,13 @@
 //! Hints of a program to the agents that place it: names of mappings, which every such agent reads.
 
+use crate::memory::named_page::{NamedPage, page_names};
 use crate::processes::process::Mapping;
-use machine::{NodeId, SMALL_PAGE};
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use machine::NodeId;
 use std::fmt;
 use std::io;
-use std::ptr::{NonNull, null_mut};
 use std::str::FromStr;
 
-/// The start of the names. The kernel shows `/memfd:` before and ` (deleted)` after the name of a memory file.
+/// The start of the names.
 const NAME: &str = "nearside-hint ";
 
 /// What a program knows of itself.
@@ -56,40 +54,18 @@ impl FromStr for Hint {
 
 /// A hint that holds until it is dropped, the process ends, or it executes another program. Forked processes have it too.
 #[derive(Debug)]
-pub struct GivenHint {
-    page: NonNull<u8>,
-}
-
-// SAFETY: the mapping belongs to the process, and nothing reads or writes it.
-unsafe impl Send for GivenHint {}
-// SAFETY: as above.
-unsafe impl Sync for GivenHint {}
+pub struct GivenHint(#[allow(dead_code, reason = "it holds until it is dropped")] NamedPage);
 
 impl GivenHint {
-    /// Gives a hint: maps a page of a memory file with its name. Needs no privileges.
+    /// Gives a hint. Needs no privileges.
     pub fn new(hint: Hint) -> io::Result<Self> {
-        let file = memfd_create(format!("{NAME}{hint}"), MemfdFlags::CLOEXEC)?;
-        ftruncate(&file, SMALL_PAGE)?;
-        // SAFETY: a new mapping at an address that the kernel chooses touches no existing memory.
-        let page = unsafe { mmap(null_mut(), SMALL_PAGE as usize, ProtFlags::READ, MapFlags::SHARED, &file, 0) }?;
-        NonNull::new(page.cast()).map(|page| Self { page }).ok_or_else(|| io::Error::other("mmap returned address 0"))
-    }
-}
-
-impl Drop for GivenHint {
-    fn drop(&mut self) {
-        // SAFETY: `new` made this mapping, and nothing refers to it.
-        let _ = unsafe { munmap(self.page.as_ptr().cast(), SMALL_PAGE as usize) };
+        NamedPage::new(&format!("{NAME}{hint}")).map(Self)
     }
 }
 
 /// The hints that a process gives, from its mappings, in order, each once. Names that are none are ignored.
 pub fn given_hints(mappings: &[Mapping]) -> Vec<Hint> {
-    let name = |mapping: &'_ Mapping| -> Option<Hint> {
-        let name = mapping.name.strip_prefix("/memfd:")?.strip_prefix(NAME)?;
-        name.strip_suffix(" (deleted)").unwrap_or(name).parse().ok()
-    };
-    let mut hints: Vec<Hint> = mappings.iter().filter_map(name).collect();
+    let mut hints: Vec<Hint> = page_names(mappings, NAME).filter_map(|name| name.parse().ok()).collect();
     hints.sort_unstable();
     hints.dedup();
     hints

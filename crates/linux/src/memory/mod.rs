@@ -8,6 +8,7 @@ pub(crate) mod huge_pages;
 pub(crate) mod lazy_move;
 pub(crate) mod mask;
 pub(crate) mod memory_policy;
+pub(crate) mod named_page;
 pub(crate) mod named_region;
 pub(crate) mod node_memory;
 pub(crate) mod pages;

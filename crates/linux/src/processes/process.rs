@@ -211,6 +211,16 @@ impl FromStr for Mapping {
     }
 }
 
+/// The parts of a range that are mapped, one for each mapping, ascending. Mappings are ascending, as the kernel lists them.
+pub fn mapped_parts<'a>(mappings: &'a [Mapping], range: &Range<u64>) -> impl Iterator<Item = Range<u64>> + use<'a> {
+    let range = range.clone();
+    let after = mappings.partition_point(|mapping| mapping.range.end <= range.start);
+    mappings[after..].iter().map_while(move |mapping| {
+        let (start, end) = (range.start.max(mapping.range.start), range.end.min(mapping.range.end));
+        (start < end).then_some(start..end)
+    })
+}
+
 /// `7f1c0000-7f1c2000 rw-p 00000000 08:01 1234    /path with spaces`.
 fn parse_mapping(line: &str) -> Option<Mapping> {
     let mut parts = line.splitn(6, ' ');

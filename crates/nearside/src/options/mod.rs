@@ -8,6 +8,7 @@ pub mod machine_source;
 pub mod places;
 pub mod policy;
 pub mod process_name;
+pub mod regions;
 pub mod shared_memory_policy;
 pub mod system;
 pub mod thresholds;

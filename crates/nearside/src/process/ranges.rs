@@ -1,7 +1,8 @@
 //! Selects addresses of a process: all, by range, or by mapping name.
 
-use linux::Mapping;
+use linux::{Mapping, NamedRange, mapped_parts};
 use machine::SMALL_PAGE;
+use observe::Regions;
 use std::ops::Range;
 
 /// The selected part of a process's mappings.
@@ -31,28 +32,37 @@ pub fn parse(text: &str) -> Result<Range<u64>, String> {
     Ok(page(start)..end)
 }
 
-/// The parts of these mappings that are in the ranges or have one of the names; all of them if neither is given.
-pub fn choose(mappings: &[Mapping], ranges: &[Range<u64>], names: &[String]) -> Result<Chosen, String> {
-    if ranges.is_empty() {
-        for name in names {
-            if !mappings.iter().any(|mapping| is_called(mapping, name)) {
-                return Err(format!("the process has no mapping `{name}`: see /proc/PID/maps"));
-            }
-        }
-        let wanted = |mapping: &&Mapping| names.is_empty() || names.iter().any(|name| is_called(mapping, name));
-        let ranges = mappings.iter().filter(wanted).map(|mapping| mapping.range.clone()).collect();
+/// The parts of these mappings that are in the ranges or have one of the names, of mappings or of named ranges; all of them
+/// if neither is given.
+pub fn choose(
+    mappings: &[Mapping],
+    ranges: &[Range<u64>],
+    names: &[String],
+    regions: &mut Regions,
+) -> Result<Chosen, String> {
+    let parts =
+        |ranges: Vec<Range<u64>>| joined(ranges).iter().flat_map(|range| mapped_parts(mappings, range)).collect();
+    if ranges.is_empty() && names.is_empty() {
+        let ranges = mappings.iter().map(|mapping| mapping.range.clone()).collect();
         return Ok(Chosen { ranges, unmapped_bytes: 0 });
     }
+    if ranges.is_empty() {
+        let named = regions.named(mappings);
+        let mut found = Vec::new();
+        for name in names {
+            let before = found.len();
+            let called =
+                mappings.iter().filter(|mapping| is_called(mapping, name)).map(|mapping| mapping.range.clone());
+            let of_name = named.iter().filter(|one| one.name == *name).map(NamedRange::pages);
+            found.extend(called.chain(of_name));
+            if found.len() == before {
+                return Err(format!("the process has no mapping and no named range `{name}`: see /proc/PID/maps"));
+            }
+        }
+        return Ok(Chosen { ranges: parts(found), unmapped_bytes: 0 });
+    }
     let asked = joined(ranges.to_vec());
-    let inside = |range: &Range<u64>| {
-        let range = range.clone();
-        let after = mappings.partition_point(|mapping| mapping.range.end <= range.start);
-        mappings[after..].iter().map_while(move |mapping| {
-            let (start, end) = (range.start.max(mapping.range.start), range.end.min(mapping.range.end));
-            (start < end).then_some(start..end)
-        })
-    };
-    let chosen: Vec<Range<u64>> = asked.iter().flat_map(inside).collect();
+    let chosen: Vec<Range<u64>> = parts(ranges.to_vec());
     if chosen.is_empty() {
         return Err("nothing is mapped there: see /proc/PID/maps".to_owned());
     }
@@ -70,9 +80,7 @@ pub fn own(mappings: &[Mapping]) -> Chosen {
 
 fn is_called(mapping: &Mapping, name: &str) -> bool {
     let path = mapping.name.trim_end_matches(" (deleted)");
-    // A name that the program gave: nearside_name_region, or prctl with PR_SET_VMA_ANON_NAME.
-    let given = ["[anon:", "[anon_shmem:"].iter().find_map(|kind| path.strip_prefix(kind)?.strip_suffix(']'));
-    !name.is_empty() && (path == name || path.rsplit('/').next() == Some(name) || given == Some(name))
+    !name.is_empty() && (path == name || path.rsplit('/').next() == Some(name))
 }
 
 /// The same addresses, ascending and without overlaps.
@@ -99,7 +107,8 @@ mod tests {
 
     fn chosen(ranges: &[&str], names: &[&str]) -> Result<Chosen, String> {
         let ranges: Vec<_> = ranges.iter().map(|text| parse(text).unwrap()).collect();
-        choose(&mappings(), &ranges, &names.iter().map(ToString::to_string).collect::<Vec<_>>())
+        let names: Vec<_> = names.iter().map(ToString::to_string).collect();
+        choose(&mappings(), &ranges, &names, &mut Regions::default())
     }
 
     #[test]
@@ -126,7 +135,7 @@ mod tests {
         }
         assert_eq!(chosen(&[], &["a.so", "[heap]"]).unwrap().ranges, [0x1000..0x3000, 0x4000..0x6000]);
         assert_eq!(chosen(&[], &["/dev/shm/x"]).unwrap().ranges, [Range { start: 0x6000, end: 0x7000 }]);
-        assert!(chosen(&[], &["a"]).unwrap_err().contains("no mapping `a`"));
+        assert!(chosen(&[], &["a"]).unwrap_err().contains("no mapping and no named range `a`"));
         let half = chosen(&["2000-5000", "2000-3000"], &[]).unwrap();
         assert_eq!(half, Chosen { ranges: vec![0x2000..0x3000, 0x4000..0x5000], unmapped_bytes: 0x1000 });
         assert!(chosen(&["8000"], &[]).unwrap_err().contains("nothing is mapped"));

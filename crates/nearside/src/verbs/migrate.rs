@@ -3,6 +3,7 @@
 use crate::interrupt::interrupted;
 use crate::options::places::{Nodes, Places};
 use crate::options::process_name::process;
+use crate::options::regions::RegionsFile;
 use crate::options::usage_error::UsageError;
 use crate::output;
 use crate::output::json;
@@ -14,6 +15,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use linux::{Attempt, Mapping, MigrateError, Migration, Pid, Route, SystemState, Tally, Whose, diagnose};
 use machine::{NodeId, NodeSet, size};
+use observe::Regions;
 use report::MigrateReport;
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -90,10 +92,13 @@ pub struct Arguments {
     #[arg(long, value_name = "START[-END]", value_parser = ranges::parse)]
     range: Vec<std::ops::Range<u64>>,
 
-    /// Move only the mappings of this name, as in /proc/PID/maps: a path, its last component, a name in brackets, or one
-    /// that the program gave to a region. May be repeated
+    /// Move only the mappings of this name, as in /proc/PID/maps: a path, its last component, a name in brackets; or the
+    /// range that the program or --regions gave this name. May be repeated
     #[arg(long, value_name = "NAME", conflicts_with = "range")]
     mapping: Vec<String>,
+
+    #[command(flatten)]
+    names: RegionsFile,
 
     /// Also move pages that other processes map
     #[arg(long)]
@@ -182,7 +187,8 @@ impl Plan {
         let chosen = if all {
             Ok(ranges::own(mappings))
         } else {
-            ranges::choose(mappings, &arguments.range, &arguments.mapping).map_err(UsageError::boxed)
+            ranges::choose(mappings, &arguments.range, &arguments.mapping, &mut arguments.names.load()?)
+                .map_err(UsageError::boxed)
         }?;
         Ok(Self { from, to, legs: vec![(route, chosen.ranges)], unmapped_bytes: chosen.unmapped_bytes })
     }
@@ -193,7 +199,9 @@ impl Plan {
         for (node, used) in traced.memory_homes()? {
             let to = places.memory(&NodeSet::from_iter([node]).into())?;
             // Memory freed since the recording is not mapped.
-            if let (Some(route), Ok(chosen)) = (Route::new(None, &to), ranges::choose(mappings, &used, &[])) {
+            if let (Some(route), Ok(chosen)) =
+                (Route::new(None, &to), ranges::choose(mappings, &used, &[], &mut Regions::default()))
+            {
                 plan.to.extend(to.iter());
                 plan.legs.push((route, chosen.ranges));
             }

@@ -1,6 +1,7 @@
 //! `nearside pages`: where each page of a process is.
 
 use crate::options::process_name::process;
+use crate::options::regions::RegionsFile;
 use crate::options::system::System;
 use crate::options::usage_error::UsageError;
 use crate::output;
@@ -9,6 +10,7 @@ use crate::output::terminal::Terminal;
 use crate::process::ranges;
 use clap::{Args, ValueEnum};
 use linux::{FrameFlags, Mapping, MappingUse, Page, PageWalk, Pid, Process, ProcessError, WalkError, parse_smaps};
+use observe::Regions;
 use report::{Detail, MappingPages, PAGE_HEADING, PageLine, PagesReport, PagesText, pages_svg};
 use std::error::Error;
 use std::fmt::Write as _;
@@ -53,9 +55,12 @@ pub struct Arguments {
     pid: u32,
 
     /// Which part: hexadecimal addresses, START-END or a single one for its page, or a mapping name such as `[heap]` or
-    /// `libc.so.6` [default: all]
+    /// `libc.so.6`, or the name of a range that the program or --regions gave [default: all]
     #[arg(value_name = "RANGE")]
     range: Option<String>,
+
+    #[command(flatten)]
+    names: RegionsFile,
 
     /// One line for each page, with its frame; in JSON, one object per line
     #[arg(long)]
@@ -110,7 +115,7 @@ pub fn run(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dy
     let smaps = process.text("smaps").map_err(unseen)?;
     let uses = parse_smaps(&smaps)?;
     let mut notes = Vec::new();
-    let parts = parts(&uses, arguments.range.as_deref(), &mut notes)?;
+    let parts = parts(&uses, arguments.range.as_deref(), &mut arguments.names.load()?, &mut notes)?;
     let flags = arguments.kernel_flags.then(|| FrameFlags::open(&system.proc())).transpose();
     let flags =
         flags.map_err(|why| format!("cannot read /proc/kpageflags, which is for root alone (CAP_SYS_ADMIN): {why}"))?;
@@ -141,13 +146,14 @@ pub fn run(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dy
 fn parts<'a>(
     uses: &'a [MappingUse],
     range: Option<&str>,
+    regions: &mut Regions,
     notes: &mut Vec<String>,
 ) -> Result<Vec<Part<'a>>, Box<dyn Error>> {
     let mappings: Vec<Mapping> = uses.iter().map(|used| used.mapping.clone()).collect();
     let chosen = match range.map(|text| (ranges::parse(text), text)) {
-        None => ranges::choose(&mappings, &[], &[]),
-        Some((Ok(range), _)) => ranges::choose(&mappings, &[range], &[]),
-        Some((Err(why), name)) => ranges::choose(&mappings, &[], &[name.to_owned()])
+        None => ranges::choose(&mappings, &[], &[], regions),
+        Some((Ok(range), _)) => ranges::choose(&mappings, &[range], &[], regions),
+        Some((Err(why), name)) => ranges::choose(&mappings, &[], &[name.to_owned()], regions)
             .map_err(|no_name| if name.starts_with(|c: char| c.is_ascii_digit()) { why } else { no_name }),
     };
     let chosen = chosen.map_err(UsageError::boxed)?;

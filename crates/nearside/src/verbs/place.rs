@@ -6,6 +6,7 @@ use crate::options::loaded_first;
 use crate::options::machine_source;
 use crate::options::policy::note;
 use crate::options::process_name::process;
+use crate::options::regions::RegionPlaces;
 use crate::options::thresholds::ThresholdOptions;
 use crate::options::usage_error::UsageError;
 use crate::output;
@@ -119,6 +120,9 @@ pub struct Arguments {
     /// case
     #[arg(long = "override")]
     overrides: bool,
+
+    #[command(flatten)]
+    regions: RegionPlaces,
 
     /// Whether to switch off the kernel's own NUMA balancing while a policy runs that moves pages or threads. Needs
     /// root
@@ -383,6 +387,7 @@ impl Placing<'_> {
             lesson,
             target,
             scope,
+            regions: arguments.regions.orders()?,
             source: arguments.source.into(),
             round: arguments.round / self.time_scale,
             budget_bytes_per_s: arguments.budget,

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 const MIB: u64 = 1 << 20;
 /// Commands that read a file, up to where it is named.
-const READERS: [&str; 36] = [
+const READERS: [&str; 41] = [
     "topology --from",
     "agent --config",
     "agent status --socket",
@@ -30,6 +30,11 @@ const READERS: [&str; 36] = [
     "hugepages find",
     "hugepages find --machine",
     "hugepages confirm --machine",
+    "record --source none --regions",
+    "top --once --regions",
+    "place --region a=here --regions",
+    "pages 1 --regions",
+    "migrate 1 --to 0 --mapping a --regions",
     "migrate 1 --trace",
     "bind 1 --trace",
     "reserve check --machine",

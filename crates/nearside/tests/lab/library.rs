@@ -12,6 +12,11 @@ fn capi(path: &str) -> PathBuf {
 
 /// Compiles a program, with the static library that was built beside the command, or with libnuma.
 fn compiled(lab: &Lab, source: &str, with_libnuma: bool) -> PathBuf {
+    compiled_with(lab, source, with_libnuma, &[])
+}
+
+/// Likewise, with more libraries.
+fn compiled_with(lab: &Lab, source: &str, with_libnuma: bool, libraries: &[&str]) -> PathBuf {
     let program = lab.path("work").join(format!("{source}-{with_libnuma}"));
     let mut command =
         Command::new(if Path::new(source).extension().is_some_and(|kind| kind == "cc") { "c++" } else { "cc" });
@@ -20,7 +25,7 @@ fn compiled(lab: &Lab, source: &str, with_libnuma: bool) -> PathBuf {
         command.args(["-DWITH_LIBNUMA", "-lnuma"]);
     } else {
         let archive = assert_cmd::cargo::cargo_bin("nearside").with_file_name("libnearside_c.a");
-        command.arg("-I").arg(capi("include")).arg(archive).args(["-ldl", "-lm", "-lgcc_s"]);
+        command.arg("-I").arg(capi("include")).arg(archive).args(libraries).args(["-ldl", "-lm", "-lgcc_s"]);
     }
     let output = command.arg("-o").arg(&program).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -106,6 +111,68 @@ fn agents_do_what_programs_hint() {
             ran.section("home")
         );
     });
+}
+
+/// Named ranges, of the program itself and of a file: they are put where `place` is asked to, and are seen by their names.
+#[test]
+fn named_ranges_are_placed_and_shown_by_name() {
+    let lab = Lab::new();
+    let program = compiled(&lab, "regions.c", false);
+    let names = lab.path("work/names.toml");
+    let rules = "[[region]]\nname = 'mesh'\nvariable = 'grid'\n";
+    std::fs::write(&names, rules).unwrap();
+    let (near, program, names) = (lab.path("nearside"), program.display(), names.display());
+    let near = near.display();
+    let script = format!(
+        "echo '[place]'; {near} place --policy first-touch --explain --region weights=1 --region mesh=2-3 --region none=0 \
+         --regions {names} -- {program} 150 2>&1
+         echo '[top]'; {near} top --interval 0.1 --once --json --regions {names} -- {program} 60
+         echo '[own]'; {near} record --quiet --output /tmp/own --regions {names} -- {program} 20 >/dev/null && \
+         {near} report /tmp/own --json
+         echo '[pid]'; {program} 200 >/tmp/said & \
+         sleep 0.05; {near} migrate $! --mapping weights --to 1 --quiet && {near} migrate $! --mapping mesh --regions {names} \
+         --to 2 --quiet && {near} pages $! mesh --regions {names}; \
+         {near} record --quiet --duration 0.05 --output /tmp/pid --regions {names} --pid $! && wait && cat /tmp/said && \
+         {near} report /tmp/pid --json
+         echo '[end]'"
+    );
+    let options = ["--quiet", "--time-scale", "50", "--numa-balancing", "off", "--thp", "never"];
+    let ran = lab.script("small-4x2", &options, &script).succeeded();
+    let checks = Checks::new();
+    let has = |name: &str, texts: &[&str]| {
+        let said = ran.section(name);
+        for text in texts {
+            checks.part(&format!("{name}: {text}"), || assert!(said.contains(text), "{said}"));
+        }
+    };
+    has("place", &["weights: 0 1024 0 0\n", "grid: 0 0 512 512\n", "rest: 1024 0 0 0\n"]);
+    has("place", &["a named range was given this place", "no process had a range named none"]);
+    for name in ["top", "own", "pid"] {
+        has(name, &["\"weights\"", "\"mesh\""]);
+    }
+    has("pid", &["weights: 0 1024 0 0\n", "grid: 0 0 1024 0\n", "rest: 1024 0 0 0\n"]);
+}
+
+/// Objects of jemalloc's arenas and of mimalloc's heaps are on the nodes that the program chose, wherever its threads run.
+/// The programs are those of docs/library.md.
+#[test]
+fn objects_of_other_allocators_are_on_their_nodes() {
+    let lab = Lab::new();
+    let program = |name: &str| compiled_with(&lab, &format!("{name}.c"), false, &[&format!("-l{name}")]);
+    let (jemalloc, mimalloc) = (program("jemalloc"), program("mimalloc"));
+    let script =
+        format!("echo '[jemalloc]'; {}; echo '[mimalloc]'; {}; echo '[end]'", jemalloc.display(), mimalloc.display());
+    let ran = lab.script("small-4x2", &["--quiet", "--thp", "never"], &script).succeeded();
+    let checks = Checks::new();
+    for name in ["jemalloc", "mimalloc"] {
+        let said = ran.section(name);
+        checks.part(name, || {
+            assert!(said.starts_with("on node 2: 0 % 0 % 100 % 0 %\ninterleaved: "), "{said}");
+            let dealt = said.lines().nth(1).unwrap().split(' ').filter_map(|word| word.parse::<u32>().ok());
+            assert!(dealt.clone().count() == 4 && dealt.clone().all(|percent| (15..=35).contains(&percent)), "{said}");
+        });
+    }
+    checks.part("refused", || assert!(ran.section("jemalloc").ends_with("\non no node: refused\n")));
 }
 
 /// The memory of a C++ container is on the node of its memory resource, wherever the thread runs.

@@ -2,7 +2,10 @@
 
 use super::recorder::Sources;
 use crate::objects::{ObjectOptions, ObjectRings, ObjectsError, library, obstacle};
-use crate::{AccessError, AccessOptions, AccessSource, Accesses, HostCounters, SideBand, Target, TickClock};
+use crate::{
+    AccessError, AccessOptions, AccessSource, Accesses, HostCounters, RegionRules, RegionWatcher, Regions, SideBand,
+    Target, TickClock,
+};
 use machine::{Machine, chain};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,7 +16,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The requested sources.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct SourceOptions<'a> {
     /// The processes to observe.
     pub target: &'a Target,
@@ -29,13 +32,15 @@ pub struct SourceOptions<'a> {
     pub rate: Option<u64>,
     /// Observe the program's objects: those up to this size, in bytes, are only counted.
     pub objects: Option<usize>,
+    /// Names of ranges, besides those that programs give.
+    pub regions: RegionRules,
 }
 
 impl SourceOptions<'_> {
     /// Opens all available sources, including the library that reports objects.
     pub fn open(&self) -> Result<(Sources, Option<PathBuf>), AccessError> {
         let mut notes = Vec::new();
-        let Self { target, period, rate, .. } = *self;
+        let &Self { target, period, rate, .. } = self;
         let options = AccessOptions { target, period, rate, stacks: true };
         let accesses = options.open(self.accesses, &mut notes)?;
         notes.extend(Accesses::note_of_pace(accesses.as_ref(), period.is_some() || rate.is_some()));
@@ -50,7 +55,11 @@ impl SourceOptions<'_> {
         let side_band = SideBand::open(target)
             .map_err(|error| notes.push(format!("processes are known by their objects only: {error}")))
             .ok();
-        Ok((Sources { clock, objects, side_band, accesses, counters, notes }, library))
+        // A program with the library reports the names that it gives.
+        let regions = Regions::new(self.regions.clone());
+        let regions =
+            (objects.is_none() || regions.has_rules()).then(|| RegionWatcher::new(regions, objects.is_some()));
+        Ok((Sources { clock, objects, side_band, accesses, counters, regions, notes }, library))
     }
 
     fn objects(&self, clock: &TickClock, notes: &mut Vec<String>) -> Option<(ObjectRings, PathBuf)> {

@@ -2,7 +2,7 @@
 
 use super::uninstrumented::uninstrumented;
 use crate::objects::{ObjectRings, ObjectsError};
-use crate::{Accesses, HostCounters, SideBand, TickClock, Told};
+use crate::{Accesses, HostCounters, RegionWatcher, SideBand, TickClock, Told};
 use linux::Pid;
 use machine::Machine;
 use std::collections::{BTreeSet, HashSet};
@@ -55,6 +55,8 @@ pub struct Sources {
     pub accesses: Option<Accesses>,
     /// The host's counters, covering everything that runs on it.
     pub counters: Option<HostCounters>,
+    /// Names of ranges that are read from the processes' mappings.
+    pub regions: Option<RegionWatcher>,
     /// Notes on sources that are missing.
     pub notes: Vec<String>,
 }
@@ -231,6 +233,10 @@ impl Recorder {
             let (stacks, events) = (self.writer.stacks(), &mut self.events);
             if last { side_band.finish(stacks, events) } else { side_band.drain(stacks, events) }
         }
+        if let Some(regions) = &mut self.sources.regions {
+            let no_stack = self.writer.stacks().id(&[]);
+            regions.look(self.processes.iter().copied(), no_stack, &mut self.events);
+        }
         Ok(())
     }
 
@@ -239,8 +245,14 @@ impl Recorder {
         for mut event in events.drain(..) {
             self.files.complete(&mut event);
             match event.what {
-                What::ProcessStarted { .. } => self.add_process(event.pid),
-                What::Named { exec: true, ref name } => drop(self.executed.insert((event.pid, name.clone()))),
+                What::ProcessStarted { .. } => {
+                    self.add_process(event.pid);
+                    self.sources.regions.iter_mut().for_each(|regions| regions.begins(event.pid));
+                }
+                What::Named { exec: true, ref name } => {
+                    self.executed.insert((event.pid, name.clone()));
+                    self.sources.regions.iter_mut().for_each(|regions| regions.begins(event.pid));
+                }
                 What::Allocated { .. } | What::Announced { .. } => self.counts.objects += 1,
                 What::Counted { objects, .. } => {
                     self.counts.small_objects = self.counts.small_objects.saturating_add(objects);

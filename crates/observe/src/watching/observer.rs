@@ -1,10 +1,12 @@
 //! Observes programs, interval by interval.
 
 use super::live_set::LiveSet;
-use crate::{AccessError, AccessOptions, AccessSource, Accesses, SideBand, Target, TickClock, Told};
-use linux::{NodeError, NodeFiles, Pid, Process, monotonic_ns, nodes, parse_numa_maps};
+use crate::regions::announced;
+use crate::{AccessError, AccessOptions, AccessSource, Accesses, Regions, SideBand, Target, TickClock, Told};
+use linux::{NodeError, NodeFiles, Pid, Process, Tid, monotonic_ns, nodes, parse_numa_maps};
 use machine::NodeId;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::ops::Range;
 use std::path::Path;
 use trace::{Count, Event, Loss, Sample, Source, SourceNote, Stacks, What};
 
@@ -23,6 +25,7 @@ pub struct Observer {
     /// The observed processes and their descendants; unused for a whole system.
     processes: HashSet<Pid>,
     live_set: LiveSet,
+    regions: Regions,
     stacks: Stacks,
     samples: Vec<Sample>,
     events: Vec<Event>,
@@ -94,7 +97,7 @@ pub enum WatchError {
 
 impl Observer {
     /// Opens all available sources, and notes those that are not. Call before the program is started.
-    pub fn open(target: Target, source: AccessSource, rate: Option<u64>) -> Result<Self, WatchError> {
+    pub fn open(target: Target, source: AccessSource, rate: Option<u64>, regions: Regions) -> Result<Self, WatchError> {
         let mut notes = Vec::new();
         let options = AccessOptions { target: &target, period: None, rate: rate.or(Some(RATE)), stacks: false };
         let accesses = options.open(source, &mut notes)?;
@@ -113,6 +116,7 @@ impl Observer {
             processes: if let Target::Pids(pids) = &target { pids.iter().copied().collect() } else { HashSet::new() },
             target,
             live_set: LiveSet::default(),
+            regions,
             stacks: Stacks::new(),
             samples: Vec::new(),
             events: Vec::new(),
@@ -148,7 +152,7 @@ impl Observer {
     /// Ends an interval and returns it.
     pub fn end_interval(&mut self) -> Result<Interval, WatchError> {
         self.look();
-        let now = monotonic_ns();
+        let (began, now) = (self.last_ns, monotonic_ns());
         let seconds = now.saturating_sub(self.last_ns) as f64 / 1e9;
         let nodes = nodes(Path::new("/sys"))?;
         let nodes_before = std::mem::replace(&mut self.last_nodes, nodes.clone());
@@ -160,11 +164,11 @@ impl Observer {
             nodes_before,
             notes: self.notes(),
             cannot_see: self.sources().flat_map(|source| source.cannot_see).collect(),
-            observed: self.observed(),
+            observed: self.observed(began),
         })
     }
 
-    fn observed(&mut self) -> Observed {
+    fn observed(&mut self, began_ns: u64) -> Observed {
         if self.target != Target::System {
             let started = self.events.iter().filter(|event| matches!(event.what, What::ProcessStarted { .. }));
             self.processes.extend(started.map(|event| event.pid));
@@ -185,8 +189,27 @@ impl Observer {
         let counts = std::mem::replace(&mut self.counts, last);
         let mut events: Vec<Event> = self.live_set.events().collect();
         events.extend(self.events.iter().cloned());
+        events.extend(self.named_ranges(began_ns));
         self.events.drain(..).for_each(|event| self.live_set.take(event));
         Observed::Accesses { source, samples: std::mem::take(&mut self.samples), events, counts }
+    }
+
+    /// The named ranges of the processes with samples, as if they had been named when the interval began, or when their
+    /// memory did.
+    fn named_ranges(&mut self, began_ns: u64) -> Vec<Event> {
+        let pids: BTreeSet<Pid> = self.samples.iter().map(|sample| sample.pid).collect();
+        let no_stack = self.stacks.id(&[]);
+        let mut events = Vec::new();
+        for pid in pids {
+            let mappings = Process::open(pid).and_then(|process| process.mappings()).unwrap_or_default();
+            for named in self.regions.named(&mappings) {
+                let begins = self.events.iter().filter(|event| event.pid == pid && begins(&event.what, &named.range));
+                let time_ns = begins.map(|event| event.time_ns).max().unwrap_or(0).max(began_ns);
+                let what = announced(&named, no_stack);
+                events.push(Event { time_ns, pid, tid: Tid(pid.0), cpu: None, what });
+            }
+        }
+        events
     }
 
     fn notes(&self) -> Vec<String> {
@@ -203,6 +226,19 @@ impl Observer {
     /// Processes whose memory to show if no accesses are observed.
     fn pids(&self) -> Vec<Pid> {
         if self.target == Target::System { largest_processes() } else { self.processes.iter().copied().collect() }
+    }
+}
+
+/// Whether memory among these addresses begins with this event.
+fn begins(what: &What, addresses: &Range<u64>) -> bool {
+    let overlaps = |start: u64, bytes: u64| start < addresses.end && addresses.start < start.saturating_add(bytes);
+    match what {
+        What::ProcessStarted { .. } => true,
+        What::Named { exec, .. } => *exec,
+        What::Mapped { start, bytes, .. } | What::Unmapped { start, bytes } | What::Remapped { start, bytes, .. } => {
+            overlaps(*start, *bytes)
+        }
+        _ => false,
     }
 }
 

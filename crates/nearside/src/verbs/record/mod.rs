@@ -142,7 +142,7 @@ pub fn begin(arguments: &Arguments, target: &Target) -> Result<(Recorder, Option
     json.as_deref().map_or(Ok(()), output::check)?;
     let folder = options.output.clone().unwrap_or_else(|| folder::unused(Path::new("")));
     let (machine, simulated) = machine_source::running()?;
-    let (sources, library) = options.sources(target, command, &machine).open()?;
+    let (sources, library) = options.sources(target, command, &machine)?.open()?;
     Ok((Recorder::begin(sources, &folder, &machine, about(command, simulated))?, library))
 }
 

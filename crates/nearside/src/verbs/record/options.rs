@@ -1,5 +1,6 @@
 //! What to record and where to write it: options of `nearside record`, here and in the lab.
 
+use crate::options::regions::RegionsFile;
 use crate::options::usage_error::UsageError;
 use clap::{Args, ValueEnum};
 use machine::{Machine, size};
@@ -85,6 +86,9 @@ pub struct RecordOptions {
     #[arg(long, value_name = "BYTES", value_parser = size::parse, default_value = "0", conflicts_with = "no_objects")]
     pub small_objects: u64,
 
+    #[command(flatten)]
+    pub names: RegionsFile,
+
     /// Print nothing unless something fails
     #[arg(long, short)]
     pub quiet: bool,
@@ -101,9 +105,14 @@ impl RecordOptions {
     }
 
     /// The sources that these options ask for.
-    pub fn sources<'a>(&self, target: &'a Target, command: &'a [OsString], machine: &'a Machine) -> SourceOptions<'a> {
+    pub fn sources<'a>(
+        &self,
+        target: &'a Target,
+        command: &'a [OsString],
+        machine: &'a Machine,
+    ) -> Result<SourceOptions<'a>, Box<dyn Error>> {
         let small_bytes = usize::try_from(self.small_objects).unwrap_or(usize::MAX);
-        SourceOptions {
+        Ok(SourceOptions {
             target,
             command,
             machine,
@@ -111,7 +120,8 @@ impl RecordOptions {
             period: self.period,
             rate: self.rate,
             objects: (!self.no_objects).then_some(small_bytes),
-        }
+            regions: self.names.rules()?,
+        })
     }
 
     /// Whether a sampling period or rate was given.
@@ -122,21 +132,24 @@ impl RecordOptions {
     /// These options as arguments for another `nearside record`, without the folder.
     pub fn passed_on(&self) -> Vec<OsString> {
         let mut all: Vec<OsString> = Vec::new();
-        let mut give = |name: &str, value: String| all.extend([name.into(), value.into()]);
+        let give = |all: &mut Vec<OsString>, name: &str, value: String| all.extend([name.into(), value.into()]);
         if let Some(source) = self.source.to_possible_value() {
-            give("--source", source.get_name().to_owned());
+            give(&mut all, "--source", source.get_name().to_owned());
         }
         if let Some(period) = self.period {
-            give("--period", period.to_string());
+            give(&mut all, "--period", period.to_string());
         }
         if let Some(rate) = self.rate {
-            give("--rate", rate.to_string());
+            give(&mut all, "--rate", rate.to_string());
         }
         if let Some(duration) = self.duration {
-            give("--duration", duration.as_secs_f64().to_string());
+            give(&mut all, "--duration", duration.as_secs_f64().to_string());
+        }
+        if let Some(file) = &self.names.regions {
+            all.extend(["--regions".into(), file.clone().into()]);
         }
         if self.small_objects > 0 {
-            give("--small-objects", self.small_objects.to_string());
+            give(&mut all, "--small-objects", self.small_objects.to_string());
         }
         let switches = [("--no-objects", self.no_objects), ("--quiet", self.quiet), ("--scratch", self.scratch)];
         all.extend(switches.iter().filter(|(_, on)| *on).map(|(name, _)| OsString::from(name)));
@@ -164,7 +177,12 @@ mod tests {
 
     #[test]
     fn options_are_passed_on_as_they_are() {
-        for line in ["", " --period 7", " --period 7 --duration 0.25 --small-objects 64 --quiet", " --no-objects"] {
+        for line in [
+            "",
+            " --period 7",
+            " --period 7 --duration 0.25 --small-objects 64 --quiet",
+            " --no-objects --regions names.toml",
+        ] {
             let line = format!("--source hint-faults{line}");
             let words: Vec<&str> = line.split_whitespace().collect();
             let options = Alone::parse_from(std::iter::once("alone").chain(words.clone())).options;

@@ -6,6 +6,7 @@ mod screen;
 use crate::interrupt::interrupted;
 use crate::options::machine_source;
 use crate::options::process_name::process;
+use crate::options::regions::RegionsFile;
 use crate::output;
 use crate::output::json;
 use crate::output::terminal::Terminal;
@@ -72,6 +73,9 @@ pub struct Arguments {
     #[arg(long, value_name = "HZ", value_parser = clap::value_parser!(u64).range(1..))]
     rate: Option<u64>,
 
+    #[command(flatten)]
+    names: RegionsFile,
+
     /// Print one interval and exit
     #[arg(long)]
     once: bool,
@@ -104,7 +108,7 @@ pub fn run(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dy
         }
     };
     let mut watched = Watched {
-        observer: Observer::open(target, arguments.source.into(), arguments.rate)?,
+        observer: Observer::open(target, arguments.source.into(), arguments.rate, arguments.names.load()?)?,
         machine,
         program: None,
         stop: interrupted()?,

@@ -1,0 +1,110 @@
+//! Reports the named ranges of recorded processes as they come and go.
+
+use super::Regions;
+use linux::{NamedRange, Pid, Process, Tid, monotonic_ns};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use trace::{Event, StackId, What};
+
+/// Mappings are read again after this time, and after this multiple of the time that reading them took.
+const INTERVAL: Duration = Duration::from_millis(20);
+const PATIENCE: u32 = 50;
+/// A process that has ended is not looked at again, unless another one begins with its number.
+const ENDED: Duration = Duration::from_hours(24 * 365);
+
+/// Reports the named ranges of recorded processes as they come and go.
+#[derive(Debug)]
+pub struct RegionWatcher {
+    regions: Regions,
+    /// Whether programs report the names that they give through their own rings.
+    rules_only: bool,
+    seen: HashMap<Pid, Seen>,
+}
+
+#[derive(Debug)]
+struct Seen {
+    named: Vec<NamedRange>,
+    next: Instant,
+}
+
+impl RegionWatcher {
+    /// With `rules_only`, names that programs give themselves are left out.
+    pub fn new(regions: Regions, rules_only: bool) -> Self {
+        Self { regions, rules_only, seen: HashMap::new() }
+    }
+
+    /// The process began, or executed another program: it has none of the names of before.
+    pub fn begins(&mut self, pid: Pid) {
+        self.seen.remove(&pid);
+    }
+
+    /// Adds what changed to `events`, for processes that are due. `no_stack` is the ID of the empty call chain.
+    pub fn look(&mut self, pids: impl Iterator<Item = Pid>, no_stack: StackId, events: &mut Vec<Event>) {
+        for pid in pids {
+            let began = Instant::now();
+            if self.seen.get(&pid).is_some_and(|seen| began < seen.next) {
+                continue;
+            }
+            let read = Process::open(pid).and_then(|process| process.mappings());
+            let patience = if read.is_ok() { INTERVAL.max(began.elapsed() * PATIENCE) } else { ENDED };
+            let mappings = read.unwrap_or_default();
+            let now = if self.rules_only { self.regions.by_rules(&mappings) } else { self.regions.named(&mappings) };
+            let seen = self.seen.entry(pid).or_insert(Seen { named: Vec::new(), next: began });
+            seen.next = began + patience;
+            let before = std::mem::replace(&mut seen.named, now);
+            let event = |what| Event { time_ns: monotonic_ns(), pid, tid: Tid(pid.0), cpu: None, what };
+            let ended = before.iter().filter(|old| !seen.named.contains(old));
+            events.extend(ended.map(|old| event(What::Withdrawn { address: old.range.start })));
+            let begun = seen.named.iter().filter(|new| !before.contains(new));
+            events.extend(begun.map(|new| event(announced(new, no_stack))));
+        }
+    }
+}
+
+/// The event that a named range begins with.
+pub(crate) fn announced(named: &NamedRange, stack: StackId) -> What {
+    let NamedRange { range, name } = named;
+    let name = Some(Arc::from(name.as_str()));
+    What::Announced { address: range.start, bytes: range.end - range.start, stack, name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use linux::GivenRegion;
+    use trace::Stacks;
+
+    #[test]
+    fn names_begin_and_end_once() {
+        let own = Pid(std::process::id());
+        let (mut watcher, no_stack) = (RegionWatcher::new(Regions::default(), false), Stacks::new().id(&[]));
+        let look = |watcher: &mut RegionWatcher| {
+            watcher.seen.values_mut().for_each(|seen| seen.next = Instant::now());
+            let mut events = Vec::new();
+            watcher.look([own].into_iter(), no_stack, &mut events);
+            // Other tests name ranges meanwhile.
+            events.retain(|event| {
+                matches!(event.what, What::Announced { address: 0x7000, .. } | What::Withdrawn { address: 0x7000 })
+            });
+            events
+        };
+        let given = GivenRegion::new(&(0x7000..0x9000), "table").unwrap();
+        let begun = look(&mut watcher);
+        assert_eq!(begun.len(), 1);
+        let What::Announced { bytes: 0x2000, name: Some(name), .. } = &begun[0].what else { panic!("{begun:?}") };
+        assert_eq!(&**name, "table");
+        assert_eq!(look(&mut watcher), []);
+        drop(given);
+        assert!(matches!(look(&mut watcher)[..], [Event { what: What::Withdrawn { address: 0x7000 }, .. }]));
+        let given = GivenRegion::new(&(0x7000..0x9000), "table").unwrap();
+        assert_eq!(look(&mut watcher).len(), 1);
+        watcher.begins(own);
+        assert_eq!(look(&mut watcher).len(), 1);
+        drop(given);
+        let mut events = Vec::new();
+        let mut of_rules = RegionWatcher::new(Regions::default(), true);
+        of_rules.look([own].into_iter(), no_stack, &mut events);
+        assert_eq!(events, []);
+    }
+}
