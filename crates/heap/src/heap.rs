@@ -6,6 +6,7 @@ use crate::size_class::{CLASSES, LARGEST, block_bytes};
 use crate::span::{Block, Span};
 use crate::stack::{self, Linked, Stack};
 use crate::system;
+use core::marker::PhantomPinned;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 
@@ -34,6 +35,8 @@ pub struct Heap {
     remote: Remote,
     /// The next heap that no thread runs.
     link: AtomicPtr<Heap>,
+    /// Other threads write `remote` while this one has an exclusive reference: the compiler must not take it for the only one.
+    _shared: PhantomPinned,
 }
 
 #[repr(align(128))]
@@ -71,6 +74,7 @@ impl Heap {
                 next_of_thread: null_mut(),
                 remote: Remote(AtomicPtr::new(null_mut())),
                 link: AtomicPtr::new(null_mut()),
+                _shared: PhantomPinned,
             });
         }
         Some(heap)
@@ -250,20 +254,22 @@ impl Heap {
 
     fn add_span(&mut self, slices: usize, class: usize, bytes: usize) -> Option<(*mut Span, bool)> {
         let mut segment = self.segments;
-        // SAFETY: segments of the list are of this heap.
-        while let Some(found) = unsafe { segment.as_mut() } {
-            if let Some(added) = found.add_span(slices, class, bytes) {
-                if found.is_full() {
-                    self.unlist_segment(found);
+        while !segment.is_null() {
+            // SAFETY: segments of the list are of this heap.
+            unsafe {
+                if let Some(added) = Segment::add_span(segment, slices, class, bytes) {
+                    if (*segment).is_full() {
+                        self.unlist_segment(segment);
+                    }
+                    return Some(added);
                 }
-                return Some(added);
+                segment = (*segment).next;
             }
-            segment = found.next;
         }
         let segment = self.new_segment()?;
         self.list_segment(segment);
         // SAFETY: only this heap uses it. A new segment has room for any span, and another slice.
-        unsafe { (*segment).add_span(slices, class, bytes) }
+        unsafe { Segment::add_span(segment, slices, class, bytes) }
     }
 
     fn new_segment(&mut self) -> Option<*mut Segment> {
@@ -278,14 +284,16 @@ impl Heap {
                 IDLE[self.place].push(&*idle);
             }
         }
-        Segment::take(self.place, self)
+        // The heap's own pointer: one of this reference would end with it.
+        let own = core::ptr::with_exposed_provenance_mut((&raw const *self).addr());
+        Segment::take(self.place, own)
     }
 
     fn remove_span(&mut self, span: *mut Span) {
         let segment = Segment::of_span(span);
         // SAFETY: the span is of this heap, empty and in no list.
         unsafe {
-            (*segment).remove_span(span);
+            Segment::remove_span(segment, span);
             if !(*segment).is_empty() {
                 if !(*segment).is_listed {
                     self.list_segment(segment);

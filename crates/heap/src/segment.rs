@@ -178,15 +178,29 @@ impl Segment {
     }
 
     /// A new span, and whether its memory is still zeroed.
-    pub fn add_span(&mut self, slices: usize, class: usize, block_bytes: usize) -> Option<(*mut Span, bool)> {
-        let first = slices::find_free(self.used, slices)?;
-        let mask = slices::mask(first, slices);
-        let is_zeroed = self.dirty & mask == 0;
-        self.used |= mask;
-        self.dirty |= mask;
-        self.first[first..first + slices].fill(first as u8);
-        self.spans[first] = Span::new(first, slices, class, block_bytes);
-        Some((&raw mut self.spans[first], is_zeroed))
+    ///
+    /// # Safety
+    ///
+    /// Only the caller uses the segment. It is a pointer, not a reference, as the span's pointer comes from it and is used for
+    /// all of the span's memory.
+    pub unsafe fn add_span(
+        segment: *mut Self,
+        slices: usize,
+        class: usize,
+        block_bytes: usize,
+    ) -> Option<(*mut Span, bool)> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let first = slices::find_free((*segment).used, slices)?;
+            let mask = slices::mask(first, slices);
+            let is_zeroed = (*segment).dirty & mask == 0;
+            (*segment).used |= mask;
+            (*segment).dirty |= mask;
+            (&mut (*segment).first)[first..first + slices].fill(first as u8);
+            let span = &raw mut (*segment).spans[first];
+            span.write(Span::new(first, slices, class, block_bytes));
+            Some((span, is_zeroed))
+        }
     }
 
     /// Frees a span's slices.
@@ -194,11 +208,12 @@ impl Segment {
     /// # Safety
     ///
     /// The span is of this segment, no block of it is in use, and no list has it.
-    pub unsafe fn remove_span(&mut self, span: *mut Span) {
+    pub unsafe fn remove_span(segment: *mut Self, span: *mut Span) {
         // SAFETY: the caller's promise.
-        let span = unsafe { &mut *span };
-        self.used &= !slices::mask(span.first.into(), span.slices.into());
-        *span = Span::UNUSED;
+        unsafe {
+            (*segment).used &= !slices::mask((*span).first.into(), (*span).slices.into());
+            span.write(Span::UNUSED);
+        }
     }
 
     /// The segment that has this span.

@@ -2,6 +2,7 @@
 
 use crate::fault::Fault;
 use crate::segment::SLICE_BYTES;
+use crate::system;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -17,11 +18,7 @@ static SECRET: AtomicUsize = AtomicUsize::new(0);
 
 /// Takes the secret from the random bytes that the kernel gives each program.
 pub fn choose_secret() {
-    // SAFETY: the kernel's 16 random bytes, there for as long as the process lives.
-    let bytes = unsafe { libc::getauxval(libc::AT_RANDOM) } as *const usize;
-    // SAFETY: as above; without them the mark is the address itself.
-    let secret = if bytes.is_null() { 0 } else { unsafe { bytes.read_unaligned() } };
-    SECRET.store(secret | 1, Relaxed); // An odd number: no mark is zero, as addresses are even.
+    SECRET.store(system::random_word() | 1, Relaxed); // An odd number: no mark is zero, as addresses are even.
 }
 
 impl Block {

@@ -1,5 +1,12 @@
 //! The calling thread's heaps.
 
+#[cfg(not(miri))]
+mod current;
+#[cfg(miri)]
+#[path = "thread/current_miri.rs"]
+mod current;
+
+use self::current::{current, set_current};
 use crate::heap::Heap;
 use crate::place;
 use crate::span;
@@ -12,49 +19,6 @@ use core::sync::atomic::{
 
 /// Allocations after which a thread asks on which node it runs: that costs as much as some allocations.
 const CHECK_EVERY: u32 = 32;
-
-// A word of each thread, in the static part of its storage: the compiler's would call `__tls_get_addr`, which takes longer
-// than an allocation, and may allocate.
-core::arch::global_asm!(
-    ".pushsection .tbss.nearside_heap_current,\"awT\",@nobits",
-    ".hidden nearside_heap_current",
-    ".globl nearside_heap_current",
-    ".type nearside_heap_current,@object",
-    ".size nearside_heap_current,8",
-    ".balign 8",
-    "nearside_heap_current:",
-    ".zero 8",
-    ".popsection",
-);
-
-/// The heap from which the calling thread allocates; null at first.
-#[inline]
-fn current() -> *mut Heap {
-    let heap;
-    // SAFETY: reads this thread's word, whose offset the loader has entered.
-    unsafe {
-        core::arch::asm!(
-            "mov {heap}, qword ptr [rip + nearside_heap_current@GOTTPOFF]",
-            "mov {heap}, qword ptr fs:[{heap}]",
-            heap = out(reg) heap,
-            options(nostack, readonly, preserves_flags),
-        );
-    }
-    heap
-}
-
-fn set_current(heap: *mut Heap) {
-    // SAFETY: writes this thread's word.
-    unsafe {
-        core::arch::asm!(
-            "mov {offset}, qword ptr [rip + nearside_heap_current@GOTTPOFF]",
-            "mov qword ptr fs:[{offset}], {heap}",
-            offset = out(reg) _,
-            heap = in(reg) heap,
-            options(nostack, preserves_flags),
-        );
-    }
-}
 
 /// The heap of the node on which the calling thread runs. `None` if there is no memory for one.
 #[inline]

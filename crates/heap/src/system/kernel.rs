@@ -1,0 +1,138 @@
+//! The system calls themselves.
+
+use super::{NODE_WORDS, Nodes};
+use core::ffi::c_void;
+use core::ptr::null_mut;
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags, madvise, mmap_anonymous, mremap, mremap_fixed, munmap};
+
+const F_NODE: usize = 1;
+const F_ADDR: usize = 2;
+const F_MEMS_ALLOWED: usize = 4;
+
+/// Maps zeroed memory that is aligned to `alignment`, a power of two of at least a page.
+pub fn map_aligned(bytes: usize, alignment: usize) -> Option<*mut u8> {
+    let all = bytes.checked_add(alignment)?;
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: a new mapping where the kernel chooses.
+    let start = unsafe { mmap_anonymous(null_mut(), all, ProtFlags::READ | ProtFlags::WRITE, flags) }.ok()?;
+    let before = start.align_offset(alignment);
+    // SAFETY: both ends are of this mapping, which nothing uses yet.
+    unsafe {
+        unmap(start.cast(), before);
+        unmap(start.cast::<u8>().add(before + bytes), all - before - bytes);
+        Some(start.cast::<u8>().add(before))
+    }
+}
+
+/// # Safety
+///
+/// Nothing uses this range any more.
+pub unsafe fn unmap(start: *mut u8, bytes: usize) {
+    if bytes != 0 {
+        // SAFETY: the caller's promise. If the kernel has no room to split a mapping, the range stays mapped and unused.
+        let _ = unsafe { munmap(start.cast(), bytes) };
+    }
+}
+
+/// Resizes a mapping in place. Fails with `NOMEM` if what follows it is in use.
+///
+/// # Safety
+///
+/// Nothing uses the end that is cut off.
+pub unsafe fn resize(start: *mut u8, old: usize, new: usize) -> Result<(), Errno> {
+    // SAFETY: the caller's promise; without MAYMOVE, the start stays.
+    unsafe { mremap(start.cast(), old, new, MremapFlags::empty()) }.map(drop)
+}
+
+/// Moves pages of a mapping, with their policy, over another one, without copying. Returns whether the kernel could; if
+/// not, the other one may be unmapped already, and its addresses be another thread's.
+///
+/// # Safety
+///
+/// The caller owns both mappings and has no reference into either.
+pub unsafe fn move_pages(from: *mut u8, old: usize, new: usize, to: *mut u8) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { mremap_fixed(from.cast::<c_void>(), old, new, MremapFlags::MAYMOVE, to.cast()) }.is_ok()
+}
+
+/// Gives pages back to the kernel. Returns whether they are zeroed now.
+///
+/// # Safety
+///
+/// Nothing uses the contents of this range any more.
+pub unsafe fn discard(start: *mut u8, bytes: usize) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { madvise(start.cast(), bytes, Advice::LinuxDontNeed) }.is_ok()
+}
+
+/// Sets the policy of a range. Refusals (seccomp, a cpuset, a node without memory) leave it on first touch, which the
+/// caller can go on with.
+pub fn set_policy(start: *mut u8, bytes: usize, mode: usize, nodes: &Nodes) {
+    let arguments = [start.addr(), bytes, mode, nodes.as_ptr().addr(), crate::MAX_NODES + 1, 0];
+    // SAFETY: mbind changes no contents; the kernel reads `MAX_NODES` bits of the set.
+    unsafe { call(libc::SYS_mbind, arguments) };
+}
+
+/// The node of this address's page, which is present.
+pub fn node_of_page(address: *mut u8) -> Option<usize> {
+    let mut node: i32 = -1;
+    let arguments = [(&raw mut node).expose_provenance(), 0, 0, address.addr(), F_NODE | F_ADDR, 0];
+    // SAFETY: the kernel writes one int.
+    let result = unsafe { call(libc::SYS_get_mempolicy, arguments) };
+    usize::try_from(node).ok().filter(|_| result == 0)
+}
+
+/// The policy of the calling thread.
+pub fn thread_policy() -> Option<usize> {
+    let mut mode: i32 = -1;
+    // SAFETY: the kernel writes one int.
+    let result = unsafe { call(libc::SYS_get_mempolicy, [(&raw mut mode).expose_provenance(), 0, 0, 0, 0, 0]) };
+    usize::try_from(mode).ok().filter(|_| result == 0)
+}
+
+/// The nodes whose memory the calling thread may use.
+pub fn allowed_nodes() -> Option<Nodes> {
+    let mut nodes = [0; NODE_WORDS];
+    let arguments = [0, nodes.as_mut_ptr().expose_provenance(), crate::MAX_NODES, 0, F_MEMS_ALLOWED, 0];
+    // SAFETY: the kernel writes `MAX_NODES` bits.
+    let result = unsafe { call(libc::SYS_get_mempolicy, arguments) };
+    (result == 0).then_some(nodes)
+}
+
+/// The CPU and node on which the calling thread runs.
+pub fn cpu_and_node() -> Option<(usize, usize)> {
+    let (mut cpu, mut node) = (0_u32, 0_u32);
+    let arguments = [(&raw mut cpu).expose_provenance(), (&raw mut node).expose_provenance(), 0, 0, 0, 0];
+    // SAFETY: the kernel writes two unsigned ints.
+    let result = unsafe { call(libc::SYS_getcpu, arguments) };
+    (result == 0).then_some((cpu as usize, node as usize))
+}
+
+/// Random bits of this process; 0 if the kernel gave it none.
+pub fn random_word() -> usize {
+    // SAFETY: the kernel's 16 random bytes, there for as long as the process lives.
+    let bytes = unsafe { libc::getauxval(libc::AT_RANDOM) } as *const usize;
+    // SAFETY: as above.
+    if bytes.is_null() { 0 } else { unsafe { bytes.read_unaligned() } }
+}
+
+/// A system call that rustix does not have. `libc::syscall` would change `errno`.
+///
+/// # Safety
+///
+/// As for the system call.
+unsafe fn call(number: i64, arguments: [usize; 6]) -> isize {
+    let result;
+    // SAFETY: the kernel's calling convention: arguments in these registers; it changes rax, rcx and r11.
+    unsafe {
+        core::arch::asm!(
+            "syscall",
+            inlateout("rax") number as isize => result,
+            in("rdi") arguments[0], in("rsi") arguments[1], in("rdx") arguments[2], in("r10") arguments[3], in("r8") arguments[4], in("r9") arguments[5],
+            lateout("rcx") _, lateout("r11") _,
+            options(nostack),
+        );
+    }
+    result
+}
