@@ -10,6 +10,7 @@
 #   make pictures   makes a page and picture of each kind in the lab, and checks in a browser, at 1400 and 500 pixels, light and
 #                   dark, that nothing is cut, hidden or hard to read; the screenshots are below target/pictures
 #   make fuzz       fuzzes each parser of outside input with libFuzzer, FUZZ_SECONDS (600) each; `make test` only tries their seeds
+#   make sanitize   runs tests of unsafe code under address and thread sanitizers and Miri, with Rust's nightly toolchain
 #   make torture    attacks the promises of SECURITY.md for about an hour, as root: changed inputs, other users, kills, failing
 #                   system calls, interrupts; TORTURE="--starts 50 --interrupts 5 ..." for less (`nearside-torture --help`)
 #   make fidelity   repeats published measurements of real machines on virtual ones, and writes docs/fidelity.md (about 25 minutes)
@@ -49,7 +50,7 @@ campaign = PATH=$(abspath $(built)):$$PATH $(nearside) explore experiments/campa
 # `nearside explore` says so where a claim of the file was missed.
 missed := 3
 
-.PHONY: build demo test nightly peers pictures fuzz torture sql fidelity results bench setup install deb portable uninstall clean
+.PHONY: build demo test nightly peers pictures fuzz sanitize torture sql fidelity results bench setup install deb portable uninstall clean
 
 build:
 	tools/requirements build
@@ -110,6 +111,10 @@ peers: build
 fuzz:
 	tools/requirements build test
 	fuzz/run all $(FUZZ_SECONDS)
+
+sanitize:
+	tools/requirements build
+	tools/sanitize
 
 torture:
 	tools/requirements build test torture

@@ -1,15 +1,17 @@
 //! The distance of two strings, column by column in threads that follow each other (Horký: Support for NUMA hardware in
 //! `HelenOS`, 2011, section 7.7): a workload with nothing to gain.
 //!
-//! Each thread has a range of columns, whose latest row it keeps in memory that it touched first. The column at its
-//! right end, which its neighbour reads, is in memory that the first thread allocates and fills, as is the text. (The
-//! study's plain variant, with `malloc`.) A thread is at least a row behind its left neighbour. Rows are as long as
-//! caches are large, and each cell takes some instructions: it is bound by the processor, not memory.
+//! Each thread has a range of columns, whose latest row it keeps in memory that it touches first. The column at its
+//! right end, which its neighbour reads, is in memory that the first thread fills, as is the text. A thread is at least a
+//! row behind its left neighbour. Rows are as long as caches are large, and each cell takes some instructions: it is bound
+//! by the processor, not memory. The study's three variants differ in where this memory comes from.
 
 use crate::error::{self, Error};
-use crate::memory::{filled, share};
+use crate::memory::{filled, share, untouched};
 use crate::team::{Span, Team};
-use machine::Random;
+use clap::ValueEnum;
+use linux::{Misplaced, Zeroed, allowed_memory_nodes, bind_range};
+use machine::{MemoryMode, MemoryPolicy, NodeSet, Random};
 use serde::Serialize;
 use std::fmt;
 use std::ops::Range;
@@ -29,12 +31,24 @@ struct Strings {
     rows: Vec<u8>,
 }
 
+/// Where rows and the columns between threads come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum Memory {
+    /// The C library's allocator
+    Malloc,
+    /// Mappings of their own
+    Mmap,
+    /// Mappings with a policy: rows local, and the columns between threads interleaved
+    Numa,
+}
+
 /// One thread's columns.
 struct Part {
     thread: usize,
     columns: Range<usize>,
-    /// The latest row.
-    row: Vec<u32>,
+    /// The latest row; empty until the first one, if the thread is to allocate it.
+    row: &'static mut [u32],
 }
 
 /// Duration and result of the comparison.
@@ -42,6 +56,7 @@ struct Part {
 pub struct Comparison {
     columns: usize,
     rows: usize,
+    memory: Memory,
     /// Number of letters to change, insert or remove: the same for all threads.
     distance: u32,
     /// Time of the rounds.
@@ -51,46 +66,49 @@ pub struct Comparison {
 
 impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { columns, rows, distance, span: Span { seconds, .. } } = self;
+        let Self { columns, rows, distance, span: Span { seconds, .. }, .. } = self;
         write!(f, "{seconds:.4} s for {columns} by {rows} letters, distance {distance}")
     }
 }
 
 /// Compares a string whose row takes `size` bytes with one of `rows` letters, `repeat` times.
-pub fn run(team: &Team, size: usize, repeat: usize, rows: usize) -> Result<Comparison, Error> {
+pub fn run(team: &Team, size: usize, repeat: usize, rows: usize, memory: Memory) -> Result<Comparison, Error> {
     error::check_count(size, size_of::<u32>())?;
     let columns = size / size_of::<u32>();
     let (strings, ends) = team.touch(|| {
-        let ends = || filled(team.threads * rows, |_| AtomicU32::new(EMPTY));
+        let ends = || memory.between_threads(team.threads * rows);
         Ok((Strings::new(columns, rows)?, (0..repeat).map(|_| ends()).collect::<Result<Vec<_>, _>>()?))
     })?;
-    let part = |thread| Part { thread, columns: share(columns, team.threads, thread), row: Vec::new() };
-    let mut parts: Vec<Part> = (0..team.threads).map(part).collect();
+    let part = |thread| {
+        let columns = share(columns, team.threads, thread);
+        Ok(Part { thread, row: memory.row(columns.len())?, columns })
+    };
+    let mut parts: Vec<Part> = (0..team.threads).map(part).collect::<Result<_, Error>>()?;
     let rounds = team.rounds(parts.iter_mut().collect(), 1 + repeat, |part, round| match round.checked_sub(1) {
         None => part.start(),
-        Some(round) => part.compare(&strings, &ends[round]),
+        Some(round) => part.compare(&strings, ends[round]),
     })?;
     let distance = check(&strings, &parts)?;
-    Ok(Comparison { columns, rows, distance, span: Span::from_rounds(&rounds[1..]) })
+    Ok(Comparison { columns, rows, memory, distance, span: Span::from_rounds(&rounds[1..]) })
 }
 
 /// A repeatable comparison by one thread.
 pub struct Alone {
     strings: Strings,
     part: Part,
-    ends: Vec<AtomicU32>,
+    ends: &'static [AtomicU32],
 }
 
 impl Alone {
     /// Makes strings of these lengths.
     pub fn new(columns: usize, rows: usize) -> Result<Self, Error> {
-        let part = Part { thread: 0, columns: 0..columns, row: Vec::new() };
-        Ok(Self { strings: Strings::new(columns, rows)?, part, ends: filled(rows, |_| AtomicU32::new(EMPTY))? })
+        let part = Part { thread: 0, columns: 0..columns, row: &mut [] };
+        Ok(Self { strings: Strings::new(columns, rows)?, part, ends: Memory::Malloc.between_threads(rows)? })
     }
 
     /// Runs the comparison.
     pub fn compare(&mut self) {
-        self.part.compare(&self.strings, &self.ends);
+        self.part.compare(&self.strings, self.ends);
     }
 
     /// Checks the latest row against the sequential algorithm.
@@ -101,13 +119,47 @@ impl Alone {
 
 /// Checks all cells of the last row against the sequential algorithm. Returns the last one: the distance.
 fn check(strings: &Strings, parts: &[Part]) -> Result<u32, Error> {
-    let mut found = parts.iter().flat_map(|part| &part.row);
+    let mut found = parts.iter().flat_map(|part| part.row.iter());
     let mut distance = 0;
     for cell in last_row(strings) {
         error::check("a cell of the last row", Some(cell), found.next().copied())?;
         distance = cell;
     }
     Ok(distance)
+}
+
+impl Memory {
+    /// A thread's row, to be filled by it. Memory lives as long as the process.
+    fn row(self, count: usize) -> Result<&'static mut [u32], Error> {
+        match self {
+            Self::Malloc => Ok(&mut []),
+            Self::Mmap => mapped(count, None),
+            Self::Numa => mapped(count, Some(&MemoryPolicy::plain(MemoryMode::Local))),
+        }
+    }
+
+    /// Cells that are not computed yet, filled by the calling thread.
+    fn between_threads(self, count: usize) -> Result<&'static [AtomicU32], Error> {
+        let cells = match self {
+            Self::Malloc => return filled(count, |_| AtomicU32::new(EMPTY)).map(|cells| &*cells.leak()),
+            Self::Mmap => mapped(count, None)?,
+            Self::Numa => {
+                let nodes: NodeSet = allowed_memory_nodes().map_err(Error::System)?;
+                mapped(count, Some(&MemoryPolicy::new(MemoryMode::Interleave, nodes)))?
+            }
+        };
+        cells.iter_mut().for_each(|cell: &mut AtomicU32| *cell.get_mut() = EMPTY);
+        Ok(cells)
+    }
+}
+
+/// Untouched memory with a policy.
+fn mapped<T: Zeroed>(count: usize, policy: Option<&MemoryPolicy>) -> Result<&'static mut [T], Error> {
+    let array = untouched::<T>(count.max(1))?;
+    if let Some(policy) = policy {
+        bind_range(array.as_ptr().addr(), size_of_val(array), policy, Misplaced::default()).map_err(Error::System)?;
+    }
+    Ok(&mut array[..count])
 }
 
 impl Strings {
@@ -126,8 +178,12 @@ impl Strings {
 impl Part {
     /// The row of the empty string.
     fn start(&mut self) {
-        self.row.clear();
-        self.row.extend(self.columns.start as u32 + 1..=self.columns.end as u32);
+        let cells = self.columns.start as u32 + 1..=self.columns.end as u32;
+        if self.row.len() != self.columns.len() {
+            self.row = cells.collect::<Vec<_>>().leak();
+            return;
+        }
+        self.row.iter_mut().zip(cells).for_each(|(cell, value)| *cell = value);
     }
 
     /// All rows of this thread's columns. `ends` are the cells at the right end of each thread's columns, thread by
@@ -143,7 +199,7 @@ impl Part {
         let mut above = first;
         for (row, letter) in strings.rows.iter().enumerate() {
             let left = neighbour.map_or(row as u32 + 1, |cells| wait_for(&cells[row]));
-            let last = next_row(&mut self.row, letters, *letter, above, left);
+            let last = next_row(self.row, letters, *letter, above, left);
             own[row].store(last, Relaxed);
             above = left;
         }
@@ -219,7 +275,7 @@ mod tests {
     fn compared(strings: &Strings, threads: usize) -> Vec<Part> {
         let ends: Vec<_> = (0..threads * strings.rows.len()).map(|_| AtomicU32::new(EMPTY)).collect();
         let compare = |thread| {
-            let mut part = Part { thread, columns: share(strings.columns.len(), threads, thread), row: Vec::new() };
+            let mut part = Part { thread, columns: share(strings.columns.len(), threads, thread), row: &mut [] };
             part.compare(strings, &ends);
             part
         };
@@ -251,6 +307,18 @@ mod tests {
     }
 
     #[test]
+    fn the_variants_have_the_same_result() {
+        let strings = Strings::new(5000, 70).unwrap();
+        for memory in [Memory::Malloc, Memory::Mmap, Memory::Numa] {
+            let ends = memory.between_threads(70).unwrap();
+            let mut part = Part { thread: 0, columns: 0..5000, row: memory.row(5000).unwrap() };
+            part.start();
+            part.compare(&strings, ends);
+            check(&strings, &[part]).unwrap();
+        }
+    }
+
+    #[test]
     fn the_check_refuses_any_wrong_cell() {
         let strings = Strings::new(300, 100).unwrap();
         let mut parts = compared(&strings, 3);
@@ -261,9 +329,9 @@ mod tests {
         }
         assert!(check(&strings, &parts[..2]).is_err());
         // A wrong cell of a neighbour shows in the rows after it.
-        parts[1].row = (101..=200).collect();
+        parts[1].row = (101..=200).collect::<Vec<_>>().leak();
         for (row, letter) in (0..).zip(&strings.rows) {
-            next_row(&mut parts[1].row, &strings.columns[100..200], *letter, row, row);
+            next_row(parts[1].row, &strings.columns[100..200], *letter, row, row);
         }
         assert!(check(&strings, &parts).is_err());
     }

@@ -27,6 +27,7 @@ mod memory;
 mod mg;
 mod mix;
 mod move_pages;
+mod object_visits;
 mod objects;
 mod options;
 mod pipeline;
@@ -332,8 +333,10 @@ fn run(verb: &Verb) -> Result<(), Error> {
             measure("kv", common, None, |team, size, repeat| kv::run(team, size, repeat, *updates))
         }
         Verb::Pipeline(options) => measure("pipeline", options, None, pipeline::run),
-        Verb::Levenshtein(ComparisonOptions { common, rows }) => {
-            measure("levenshtein", common, None, |team, size, repeat| levenshtein::run(team, size, repeat, *rows))
+        Verb::Levenshtein(ComparisonOptions { common, rows, memory }) => {
+            measure("levenshtein", common, None, |team, size, repeat| {
+                levenshtein::run(team, size, repeat, *rows, *memory)
+            })
         }
         Verb::Hmake(options) => measure("hmake", options, None, hmake::run),
         Verb::HmakeJob(JobOptions { common, kind, program, input }) => {
@@ -347,8 +350,8 @@ fn run(verb: &Verb) -> Result<(), Error> {
         Verb::MixMember(MemberOptions { common, program }) => {
             measure("mix-member", common, Some(1), |team, size, repeat| members::run(team, size, repeat, *program))
         }
-        Verb::Waits(WaitsOptions { common, wait }) => {
-            measure("waits", common, None, |team, _, repeat| waits::run(team, repeat, *wait))
+        Verb::Waits(WaitsOptions { common, wait, bytes }) => {
+            measure("waits", common, None, |team, _, repeat| waits::run(team, repeat, *wait, *bytes))
         }
         Verb::WebserverProcess(options) => measure("webserver-process", options, None, webserver::process),
     }

@@ -3,9 +3,10 @@
 use crate::arithmetic::mix;
 use crate::cure::nodes;
 use crate::error::Error;
+use crate::object_visits::visits;
 use clap::{Args, ValueEnum};
 use linux::{PageBatch, Pid, Tid, affinity, set_affinity};
-use machine::{NodeId, SMALL_PAGE};
+use machine::{NodeId, SMALL_PAGE, size};
 use serde::Serialize;
 use std::hint::black_box;
 use std::io::{self, Write};
@@ -28,6 +29,10 @@ enum Shape {
     Phases,
     /// Sizes from 16 bytes to 256 KiB, most of them small, with random lifetimes; likewise
     Mixed,
+    /// A thread on each CPU reads and writes the objects that it allocated; time for one, and how much threads differ
+    Local,
+    /// Likewise, of the objects that threads on other nodes allocated
+    Remote,
 }
 
 /// Options of `objects`.
@@ -39,16 +44,20 @@ pub struct ObjectsOptions {
     /// Threads of `pairs`
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
     threads: u16,
-    /// Allocations of each thread
-    #[arg(long, default_value_t = 1_000_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1000..))]
+    /// Size of an object of `local` and `remote`
+    #[arg(long, default_value = "8K", value_parser = size::parse)]
+    bytes: u64,
+    /// Allocations of each thread; with `local` and `remote`, visits of each thread
+    #[arg(long, default_value_t = 1_000_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: u64,
 }
 
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Figures {
-    Pairs { shape: Shape, ns_per_pair: f64 },
+    Pairs { shape: Shape, seconds: f64, ns_per_pair: f64 },
     Exchange { shape: Shape, objects: usize, local_share: f64 },
+    Visits { shape: Shape, bytes: u64, seconds: f64, us_per_object: f64, deviation_percent: f64 },
     Memory { shape: Shape, live_bytes: u64, memory_bytes: u64, memory_over_live: f64 },
 }
 
@@ -56,7 +65,16 @@ enum Figures {
 pub fn run(options: &ObjectsOptions) -> Result<(), Error> {
     let ObjectsOptions { shape, count, .. } = *options;
     let result = match shape {
-        Shape::Pairs => Figures::Pairs { shape, ns_per_pair: pairs(options.threads, count) },
+        Shape::Pairs => {
+            let ns_per_pair = pairs(options.threads, count);
+            Figures::Pairs { shape, seconds: ns_per_pair * count as f64 / 1e9, ns_per_pair }
+        }
+        Shape::Local | Shape::Remote => {
+            let bytes = options.bytes;
+            let (us_per_object, deviation) = visits(bytes as usize, shape == Shape::Remote, count)?;
+            let (seconds, deviation_percent) = (us_per_object * count as f64 / 1e6, 100.0 * deviation);
+            Figures::Visits { shape, bytes, seconds, us_per_object, deviation_percent }
+        }
         Shape::Exchange => {
             let (objects, local_share) = exchange(count)?;
             Figures::Exchange { shape, objects, local_share }

@@ -1,6 +1,7 @@
 //! Options shared by all verbs.
 
 use crate::hmake::Kind;
+use crate::levenshtein::Memory;
 use crate::members::Program;
 use crate::mix::Members;
 pub use crate::team_options::{Options, RivalsOptions};
@@ -88,6 +89,9 @@ pub struct ComparisonOptions {
     /// Length of the other string
     #[arg(long, default_value = "100", value_parser = parse_count)]
     pub rows: usize,
+    /// Where the rows of the matrix come from
+    #[arg(long, value_enum, default_value = "malloc")]
+    pub memory: Memory,
 }
 
 /// Options of one job of `hmake`.
@@ -284,6 +288,9 @@ pub struct WaitsOptions {
     /// The kind of wait
     #[arg(long, value_enum, default_value = "futex")]
     pub wait: Wait,
+    /// Bytes that go through each pipe
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=65535))]
+    pub bytes: u16,
 }
 
 fn parse_duration(text: &str) -> Result<Duration, String> {

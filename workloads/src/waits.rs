@@ -24,7 +24,8 @@ use std::time::{Duration, Instant};
 pub enum Wait {
     /// Two threads that hand a word to each other, and sleep until they get it (futex); a round trip
     Futex,
-    /// Two threads that send a byte to each other through two pipes, as `perf bench sched pipe --threads`; a round trip
+    /// Two threads that send bytes to each other through two pipes, as `perf bench sched pipe --threads` does one; a
+    /// round trip
     Pipe,
     /// A thread that sleeps for 100 us; the actual duration
     Timer,
@@ -45,6 +46,8 @@ pub enum Wait {
 #[derive(Debug, Serialize)]
 pub struct Waited {
     wait: Wait,
+    /// All of them together.
+    seconds: f64,
     /// Microseconds each, mean of all.
     mean_us: f64,
     /// Number of waits.
@@ -53,7 +56,7 @@ pub struct Waited {
 
 impl fmt::Display for Waited {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { mean_us, times, wait } = self;
+        let Self { mean_us, times, wait, .. } = self;
         let what = match wait {
             Wait::Futex | Wait::Pipe => "a round trip",
             Wait::Timer => "for a sleep of 100 us",
@@ -71,7 +74,8 @@ const SLEEP: Duration = Duration::from_micros(100);
 const ADDED: u64 = 1000;
 
 /// Measures how long the team's threads wait for each other, `times` times, after as many uncounted ones.
-pub fn run(team: &Team, times: usize, wait: Wait) -> Result<Waited, Error> {
+/// `bytes` go through each pipe.
+pub fn run(team: &Team, times: usize, wait: Wait, bytes: u16) -> Result<Waited, Error> {
     let wanted = match wait {
         Wait::Futex | Wait::Pipe => Some(2),
         Wait::Timer => Some(1),
@@ -83,7 +87,7 @@ pub fn run(team: &Team, times: usize, wait: Wait) -> Result<Waited, Error> {
     let times = times as u64;
     let took = match wait {
         Wait::Futex => handed_over(team, times)?,
-        Wait::Pipe => piped(team, times)?,
+        Wait::Pipe => piped(team, times, bytes)?,
         Wait::Timer => timed(team, times, |_, _| std::thread::sleep(SLEEP))?,
         Wait::Awake => regions(team, times, true)?,
         Wait::Asleep => regions(team, times, false)?,
@@ -91,7 +95,8 @@ pub fn run(team: &Team, times: usize, wait: Wait) -> Result<Waited, Error> {
         Wait::BarrierAsleep => barriers(team, times, false)?,
         Wait::Lock => locked(team, times)?,
     };
-    Ok(Waited { wait, mean_us: took.as_secs_f64() * 1e6 / times as f64, times })
+    let seconds = took.as_secs_f64();
+    Ok(Waited { wait, seconds, mean_us: seconds * 1e6 / times as f64, times })
 }
 
 /// Each thread does `step` for twice as many times; returns the first thread's time for the second half. `step` gets
@@ -152,21 +157,21 @@ fn handed_over(team: &Team, times: u64) -> Result<Duration, Error> {
     })
 }
 
-fn piped(team: &Team, times: u64) -> Result<Duration, Error> {
+fn piped(team: &Team, times: u64, bytes: u16) -> Result<Duration, Error> {
     let open =
         || pipe().map(|(reader, writer)| (reader.into(), writer.into())).map_err(|why| Error::System(why.into()));
     let (there, back): ((std::fs::File, std::fs::File), (std::fs::File, std::fs::File)) = (open()?, open()?);
+    let buffers = [(); 2].map(|()| Mutex::new(vec![0; bytes.into()]));
     // Both ends of both pipes live until all threads have finished, so that no call fails.
     timed(team, times, |thread, _| {
-        let mut byte = [0];
-        let (from, to) = if thread == 0 { (&back.0, &there.1) } else { (&there.0, &back.1) };
-        let (mut from, mut to) = (from, to);
+        let mut bytes = buffers[thread].lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let (mut from, mut to) = if thread == 0 { (&back.0, &there.1) } else { (&there.0, &back.1) };
         if thread == 0 {
-            let _ = to.write_all(&byte);
+            let _ = to.write_all(&bytes);
         }
-        let _ = from.read_exact(&mut byte);
+        let _ = from.read_exact(&mut bytes);
         if thread != 0 {
-            let _ = to.write_all(&byte);
+            let _ = to.write_all(&bytes);
         }
     })
 }
