@@ -16,7 +16,7 @@
 #   make fidelity   repeats published measurements of real machines on virtual ones, and writes docs/fidelity.md (about 25 minutes)
 #   make results    diagnoses programs with a known flaw on a virtual machine, and measures the gain of their cures (docs/diagnoses.md);
 #                   runs every workload under every policy, keeps the results in target/results, and writes docs/results.md
-#                   from them (some hours; given again, it continues)
+#                   from them (some hours; given again, it continues); and docs/os-experiments.md, from an operating system's study
 #   make sql        builds all again with `nearside sql`, based on DataFusion, and checks it; `make install` then installs that build
 #   make bench      measures the figures and enters them in docs/figures.md; BENCH=--cold-build also times a build from nothing
 #   make setup      installs everything that the targets above need
@@ -46,7 +46,7 @@ nearside = $(built)/nearside
 archive = $(built)/libnearside_c.a
 library = $(built)/libnearside
 picture := $(target)/photo.bmp
-campaign = PATH=$(abspath $(built)):$$PATH $(nearside) explore experiments/campaigns/placement.toml --into $(target)/results
+explore = PATH=$(abspath $(built)):$$PATH $(nearside) explore
 # `nearside explore` says so where a claim of the file was missed.
 missed := 3
 
@@ -91,7 +91,7 @@ nightly:
 	$(nearside) lab setup
 	cargo test --profile $(PROFILE) --workspace --locked --test lab
 	RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps --locked
-	$(campaign) --only workload=ft,machine=opteron-8380x4
+	$(explore) experiments/campaigns/placement.toml --into $(target)/results --only workload=ft,machine=opteron-8380x4
 	tools/requirements examples
 	tools/export-examples $(nearside) $(built)/nearside-workloads
 
@@ -138,7 +138,8 @@ results: build
 	tools/requirements test results
 	$(nearside) lab setup
 	$(built)/nearside-diagnoses
-	$(campaign) --markdown docs/results.md || test $$? = $(missed)
+	$(explore) experiments/campaigns/placement.toml --into $(target)/results --markdown docs/results.md || test $$? = $(missed)
+	$(explore) experiments/campaigns/horky.toml --into $(target)/horky --markdown docs/os-experiments.md || test $$? = $(missed)
 
 bench: build
 	tools/requirements demo bench

@@ -153,6 +153,27 @@ fn named_ranges_are_placed_and_shown_by_name() {
     has("pid", &["weights: 0 1024 0 0\n", "grid: 0 0 1024 0\n", "rest: 1024 0 0 0\n"]);
 }
 
+/// Objects that are to be on a node are allocated all the same where the kernel refuses that: in a container's filter, on a
+/// full node (and on it again when it has room), and outside of the cpuset.
+#[test]
+fn objects_are_elsewhere_where_their_node_is_refused() {
+    let lab = Lab::new();
+    let program = compiled(&lab, "heap_faults.c", false);
+    let program = program.display();
+    let script = format!(
+        "{program} filter; {program} full; mkdir /sys/fs/cgroup/few && echo +cpuset >/sys/fs/cgroup/cgroup.subtree_control && \
+         echo 0,2 >/sys/fs/cgroup/few/cpuset.mems && echo $$ >/sys/fs/cgroup/few/cgroup.procs && {program} cpuset"
+    );
+    let ran = lab.script("small-4x2", &["--quiet", "--as-root", "--memory-per-node", "256M"], &script).succeeded();
+    let said = ran.text();
+    let lines: Vec<&str> = said.lines().collect();
+    let [filtered, full, with_room, in_cpuset] = lines[..] else { panic!("{said}") };
+    assert_eq!(filtered, "filtered: all hold their contents");
+    assert!(full.contains(" all") && full.split(' ').nth(2) == Some("none"), "{said}");
+    assert!(with_room.split(' ').nth(3).is_some_and(|on| on != "none"), "{said}");
+    assert_eq!(in_cpuset, "in the cpuset: all none none none");
+}
+
 /// Objects of jemalloc's arenas and of mimalloc's heaps are on the nodes that the program chose, wherever its threads run.
 /// The programs are those of docs/library.md.
 #[test]
