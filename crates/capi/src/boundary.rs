@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;
 
 /// Major version times 1,000 plus minor version: of the interface, not of nearside.
-const VERSION: c_uint = 1_002;
+const VERSION: c_uint = 1_003;
 
 /// Why a call did nothing.
 pub struct ns_error {

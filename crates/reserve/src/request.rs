@@ -139,10 +139,11 @@ impl Default for Request {
 }
 
 impl Request {
-    /// The same, with what its isolation implies: an exclusive cache has exclusive cores.
+    /// The same, with what its isolation implies: an exclusive cache has exclusive cores, also those that join it.
     #[must_use]
     pub fn complete(mut self) -> Self {
-        self.isolate.core |= self.isolate.cache == CacheIsolation::Exclusive;
+        let is_on_exclusive = matches!(self.cores, Cores::OnCacheOf(..));
+        self.isolate.core |= self.isolate.cache == CacheIsolation::Exclusive || is_on_exclusive;
         self
     }
 
@@ -211,7 +212,7 @@ pub fn parse_bandwidth(text: &str) -> Result<f64, String> {
 }
 
 /// A request as people and programs write it, in files.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WrittenRequest {
     name: Option<String>,
@@ -221,7 +222,7 @@ pub struct WrittenRequest {
     #[serde(default)]
     local: bool,
     node: Option<NodeId>,
-    #[serde(default, deserialize_with = "optional_size")]
+    #[serde(default, deserialize_with = "optional_size", skip_serializing_if = "Option::is_none")]
     bytes: Option<u64>,
     #[serde(default)]
     isolate: BTreeSet<Part>,
@@ -254,7 +255,8 @@ pub enum Part {
 }
 
 /// A bandwidth in a file: a number, or a text such as `5.9G`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(transparent)]
 struct Rate(f64);
 
 impl<'de> Deserialize<'de> for Rate {
@@ -291,6 +293,12 @@ impl Isolation {
 }
 
 impl WrittenRequest {
+    /// Whether it says where, by what and with which isolation.
+    pub(crate) fn has_place(&self) -> bool {
+        let isolates = !self.isolate.is_empty() || self.cache_ways.is_some();
+        isolates || !self.cpus.is_empty() || self.local || self.node.is_some() || self.prefer != Preference::None
+    }
+
     /// The request, or the rules that it breaks.
     pub fn read(self) -> Result<Request, Vec<Violation>> {
         let mut found = Vec::new();

@@ -55,7 +55,8 @@ pub(super) fn may_enter(pidfd: impl AsFd, uid: u32) -> Result<Pid, String> {
         return no(&format!("it is of user {real}, and the caller is user {uid}"));
     }
     let group = Cgroups::find().and_then(|cgroups| cgroups.of(&process)).map_err(|error| chain(&error))?;
-    if let Some(number) = group.trim_start_matches('/').strip_prefix(GROUP) {
+    if let Some(name) = group.trim_start_matches('/').strip_prefix(GROUP) {
+        let number = name.trim_end_matches("-shared");
         return no(&format!("it is in grant {number} already"));
     }
     Ok(pid)

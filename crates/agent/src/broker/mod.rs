@@ -9,15 +9,16 @@
 mod book;
 mod caller;
 mod client;
-mod protocol;
+mod held;
 mod serving;
 mod shared_settings;
 #[cfg(test)]
 mod tests;
+mod transaction;
 
 pub use caller::Quotas;
 pub use client::{CallError, Connection};
-pub use protocol::{Answer, Call, MOST_CALL_BYTES, read_call};
+pub use reserve::protocol::{Answer, Call, MOST_CALL_BYTES, Message, SOCKET, read_call, read_message};
 
 use crate::grants::{CarryOutError, RecordsError};
 use crate::journal::JournalError;
@@ -31,8 +32,6 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::thread::JoinHandle;
 
-/// Name of the broker's socket, in the folder of journals.
-pub const SOCKET: &str = "reserve.sock";
 /// Every user may connect: calls of users without a quota are refused.
 const MODE: u32 = 0o666;
 

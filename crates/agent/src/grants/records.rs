@@ -76,6 +76,11 @@ impl Records {
         Ok(Self { folder, _lock: lock })
     }
 
+    /// Their folder.
+    pub(super) fn folder(&self) -> &PrivateFolder {
+        &self.folder
+    }
+
     /// Adds or replaces a record of this process. Without a command, the agent carries the grant out.
     pub fn add(&self, grant: &Grant, command: Option<&str>) -> Result<(), RecordsError> {
         let pid = Pid(std::process::id());

@@ -11,7 +11,7 @@ fn capi(path: &str) -> PathBuf {
 }
 
 /// Compiles a program, with the static library that was built beside the command, or with libnuma.
-fn compiled(lab: &Lab, source: &str, with_libnuma: bool) -> PathBuf {
+pub(crate) fn compiled(lab: &Lab, source: &str, with_libnuma: bool) -> PathBuf {
     let program = lab.path("work").join(format!("{source}-{with_libnuma}"));
     let mut command =
         Command::new(if Path::new(source).extension().is_some_and(|kind| kind == "cc") { "c++" } else { "cc" });

@@ -1,0 +1,157 @@
+//! A grant that is carried out: its groups, and how they follow it when it changes.
+
+use crate::broker::BrokerError;
+use crate::grants::{Shape, fill, idle_group, make, make_groups, make_idle};
+use crate::journal::{GROUP, Journal, PutBack};
+use linux::{CgroupGroup, Cgroups, message_pair};
+use reserve::GrantId;
+use rustix::net::sockopt::socket_cookie;
+use rustix::net::{Shutdown, shutdown};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+/// A grant that is carried out.
+#[derive(Debug)]
+pub(super) struct Held {
+    id: GrantId,
+    /// Its groups; what it shares with other grants has a journal of its own.
+    journal: Journal,
+    pub group: CgroupGroup,
+    /// Where its processes go in the end.
+    back: PathBuf,
+    /// Whether the group was there before, so that changes of its settings are journalled.
+    is_adopted: bool,
+    /// None for a grant that stays.
+    pub handle: Option<Handle>,
+}
+
+/// This process's end of a pair of sockets. The other is the grant's handle: only this process makes such sockets, the
+/// kernel counts the copies, and after the last one this end has hung up.
+#[derive(Debug)]
+pub(super) struct Handle {
+    pub end: OwnedFd,
+    /// The kernel's number of the other end, which no other socket ever has.
+    pub cookie: u64,
+}
+
+impl Held {
+    /// Makes the groups of a new grant, or none. An adopted group exists already.
+    pub fn make(
+        id: GrantId,
+        shape: &Shape,
+        mut journal: Journal,
+        back: PathBuf,
+        adopted: Option<&CgroupGroup>,
+    ) -> Result<Self, (BrokerError, Journal)> {
+        let made = Cgroups::find()
+            .map_err(BrokerError::from)
+            .and_then(|cgroups| Ok(make_groups(&mut journal, &cgroups, id, shape, &back, adopted)?));
+        match made {
+            Ok(group) => Ok(Self { id, journal, group, back, is_adopted: adopted.is_some(), handle: None }),
+            Err(error) => Err((error, journal)),
+        }
+    }
+
+    /// Undoes all: its processes go on among the others.
+    pub fn undo(self) -> PutBack {
+        self.journal.restore()
+    }
+
+    /// Gives its groups another shape. What a failure leaves of it is taken back by the way to `from`. `all` is what an
+    /// adopted group has whose cores are given back, as the kernel makes no list of CPUs empty while there are processes.
+    pub fn reshape(&mut self, from: &Shape, to: &Shape, all: &str) -> Result<(), BrokerError> {
+        match (&from.cpus, &to.cpus) {
+            (Some(_), None) => self.give_cores(from, all)?,
+            (None, Some(_)) => return self.take_cores(to),
+            (Some(had), Some(has)) if had != has => self.set("cpuset.cpus", &has.to_string())?,
+            _ => {}
+        }
+        if from.idle != to.idle && to.cpus.is_some() {
+            let cgroups = Cgroups::find()?;
+            idle_group(&cgroups, self.id).remove(&self.back)?;
+            make_idle(&mut self.journal, &cgroups, self.id, &to.idle, &self.back)?;
+        }
+        if from.nodes != to.nodes {
+            self.set("cpuset.mems", &to.nodes.to_string())?;
+        }
+        if from.most_bytes != to.most_bytes {
+            self.set("memory.max", &to.memory_max())?;
+        }
+        Ok(())
+    }
+
+    fn give_cores(&mut self, from: &Shape, all: &str) -> Result<(), BrokerError> {
+        let cgroups = Cgroups::find()?;
+        idle_group(&cgroups, self.id).remove(&self.back)?;
+        if self.is_adopted {
+            if from.partition.is_some() {
+                self.set("cpuset.cpus.partition", "member")?;
+            }
+            return self.set("cpuset.cpus", all);
+        }
+        // Its processes get a group without a list of CPUs: no list can be emptied while they are there.
+        let shared = CgroupGroup::below(&cgroups, &format!("{GROUP}{}-shared", self.id));
+        make(&mut self.journal, &shared, &self.back)?;
+        fill(None, &shared, &from.without_cores())?;
+        self.group.remove(shared.folder())?;
+        self.group = shared;
+        Ok(())
+    }
+
+    /// Also where only a part of the cores was given.
+    fn take_cores(&mut self, to: &Shape) -> Result<(), BrokerError> {
+        let cgroups = Cgroups::find()?;
+        idle_group(&cgroups, self.id).remove(&self.back)?;
+        if self.is_adopted {
+            fill(Some(&mut self.journal), &self.group, to)?;
+            return Ok(make_idle(&mut self.journal, &cgroups, self.id, &to.idle, &self.back)?);
+        }
+        let own = CgroupGroup::below(&cgroups, &format!("{GROUP}{}", self.id));
+        let shared = CgroupGroup::below(&cgroups, &format!("{GROUP}{}-shared", self.id));
+        if !own.folder().exists() {
+            make(&mut self.journal, &own, &self.back)?;
+        }
+        fill(None, &own, to)?;
+        make_idle(&mut self.journal, &cgroups, self.id, &to.idle, &self.back)?;
+        shared.remove(own.folder())?;
+        self.group = own;
+        Ok(())
+    }
+
+    /// Sets a value of its group.
+    fn set(&mut self, file: &str, value: &str) -> Result<(), BrokerError> {
+        if self.is_adopted {
+            self.journal.will_write(&self.group.folder().join(file), value)?;
+        }
+        Ok(self.group.set(file, value)?)
+    }
+}
+
+impl Handle {
+    /// A new one, with the end for its holder.
+    pub fn new() -> Result<(Self, OwnedFd), BrokerError> {
+        let (end, other) = message_pair().map_err(BrokerError::Handle)?;
+        let cookie = socket_cookie(&other).map_err(|error| BrokerError::Handle(error.into()))?;
+        // Nothing can be sent to it: a copy of the handle in its own queue would have no holder, and never be closed.
+        shutdown(&end, Shutdown::Read).map_err(|error| BrokerError::Handle(error.into()))?;
+        Ok((Self { end, cookie }, other))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use linux::send;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn a_handle_cannot_be_kept_open_by_its_own_queue() {
+        let (own, handle) = Handle::new().unwrap();
+        assert!(send(&handle, b"x", &[handle.as_fd()]).is_err());
+        drop(handle);
+        let mut ends = [rustix::event::PollFd::new(&own.end, rustix::event::PollFlags::empty())];
+        // A process that another test starts at this moment has a copy until it executes its program.
+        let limit = rustix::event::Timespec { tv_sec: 10, tv_nsec: 0 };
+        assert_eq!(rustix::event::poll(&mut ends, Some(&limit)).unwrap(), 1, "the last copy is closed");
+    }
+}
