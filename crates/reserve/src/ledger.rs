@@ -6,7 +6,7 @@ use crate::facts::Facts;
 use crate::forecast::{Forecast, Forecaster};
 use crate::grant::{Grant, GrantId};
 use crate::refusal::Refusal;
-use crate::request::{CacheIsolation, Cores, ReadWrite, Request};
+use crate::request::{CacheIsolation, Cores, Memory, ReadWrite, Request};
 use crate::zone::Zone;
 use machine::{CpuSet, NodeId, NodeSet};
 use serde::{Deserialize, Serialize};
@@ -267,7 +267,13 @@ impl Ledger {
             }
         }
         moved.extend(placed.moved);
+        let had = placed.grant.memory.clone();
         self.adopt(placed.grant);
+        for node in request.more_memory.iter().filter(|&node| !had.contains(node)) {
+            let further = Request { cores: Cores::Of(id), memory: Memory::Node(node), ..Request::default() };
+            let grown = admission::more_memory(self, id, &further, asker)?;
+            self.adopt(grown);
+        }
         Ok(id)
     }
 

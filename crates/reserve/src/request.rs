@@ -1,7 +1,7 @@
 //! What a program asks for.
 
 use crate::grant::GrantId;
-use machine::{CpuSet, NodeId, Violation, size};
+use machine::{CpuSet, NodeId, NodeSet, Violation, size};
 use serde::{Deserialize, Deserializer, Serialize, de};
 use std::collections::BTreeSet;
 
@@ -24,6 +24,8 @@ pub struct Request {
     pub cores: Cores,
     /// The node of its memory.
     pub memory: Memory,
+    /// Further nodes of its memory.
+    pub more_memory: NodeSet,
     /// Its memory, bytes: a limit, and an entry in the ledger. Linux reserves no pages for it.
     pub bytes: Option<u64>,
     /// What it does not share.
@@ -127,6 +129,7 @@ impl Default for Request {
             name: None,
             cores: Cores::Any(1),
             memory: Memory::Any,
+            more_memory: NodeSet::new(),
             bytes: None,
             isolate: Isolation::default(),
             prefer: Preference::None,
@@ -322,6 +325,7 @@ impl WrittenRequest {
             name: self.name,
             cores,
             memory: self.node.map_or(if self.local { Memory::Local } else { Memory::Any }, Memory::Node),
+            more_memory: NodeSet::new(),
             bytes: self.bytes,
             isolate,
             prefer: self.prefer,

@@ -1,10 +1,11 @@
 //! The grants that this process carries out, and what is done with them.
 
 use crate::broker::caller::{Quotas, may_adopt, may_enter};
-use crate::broker::held::Held;
+use crate::broker::held::{End, Held};
+use crate::broker::left::Left;
 use crate::broker::shared_settings::SharedSettings;
 use crate::broker::transaction::Rights;
-use crate::broker::{BrokerError, Settings};
+use crate::broker::{BrokerError, LiveGrant, Settings};
 use crate::grants::{Records, RecordsError, read_records};
 use crate::journal::Journal;
 use linux::{CgroupGroup, Cgroups, Peer, Pid, Process, Switch};
@@ -15,6 +16,7 @@ use rustix::net::sockopt::socket_cookie;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::PoisonError;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// An answer, and the handles of new grants.
@@ -41,19 +43,30 @@ pub(super) enum Form {
 }
 
 impl Book {
-    pub fn open(settings: Settings) -> Result<Self, BrokerError> {
+    /// Begins with the grants that a killed agent left and that go on.
+    pub fn open(settings: Settings, left: Left) -> Result<Self, BrokerError> {
         let (journal, put_back) = Journal::open(&settings.folder, "reserve")?;
         if !put_back.is_nothing() {
             (settings.note)(&format!("{}:\n{put_back}", put_back.heading()));
         }
-        Records::lock(&settings.records)?.sweep().map_err(RecordsError::Write)?;
+        let records = Records::lock(&settings.records)?;
         let shared = SharedSettings::new(journal, settings.limited.clone());
-        Ok(Self { ledger: settings.ledger.clone(), settings, shared, held: BTreeMap::new(), changes: 0 })
+        let mut book = Self { ledger: settings.ledger.clone(), settings, shared, held: BTreeMap::new(), changes: 0 };
+        for (grant, held) in left.0 {
+            (book.settings.note)(&format!("{} of an agent that was killed goes on", grant.title()));
+            records.add(&grant, held.carrier())?;
+            book.held.insert(grant.id, held);
+            book.ledger.adopt(grant);
+        }
+        records.sweep().map_err(RecordsError::Write)?;
+        book.follow(&book.ledger.clone())?;
+        book.publish();
+        Ok(book)
     }
 
     /// The ends of all handles. One that has hung up has no holder any more.
     pub fn handles(&self) -> impl Iterator<Item = (GrantId, &OwnedFd)> {
-        self.held.iter().filter_map(|(id, held)| Some((*id, &held.handle.as_ref()?.end)))
+        self.held.iter().filter_map(|(id, held)| Some((*id, &held.handle()?.end)))
     }
 
     /// Seconds until the next lease ends.
@@ -68,6 +81,19 @@ impl Book {
         let is_over =
             |id: &GrantId| self.ledger.grant(*id).and_then(|grant| grant.until_s).is_some_and(|end| end <= now);
         let over: Vec<GrantId> = self.held.keys().copied().filter(is_over).collect();
+        for id in over {
+            self.end(id);
+        }
+    }
+
+    /// Whether grants end with their last processes, which nothing tells.
+    pub fn has_to_look(&self) -> bool {
+        self.held.values().any(|held| matches!(held.end, End::LastProcess))
+    }
+
+    /// Ends those whose last process has ended.
+    pub fn end_empty(&mut self) {
+        let over: Vec<GrantId> = self.held.iter().filter(|(_, held)| held.is_over()).map(|(id, _)| *id).collect();
         for id in over {
             self.end(id);
         }
@@ -237,7 +263,7 @@ impl Book {
     fn of_handle(&self, file: &OwnedFd) -> Option<GrantId> {
         // Fails for all files but sockets.
         let cookie = socket_cookie(file.as_fd()).ok()?;
-        let is_it = |held: &Held| held.handle.as_ref().is_some_and(|handle| handle.cookie == cookie);
+        let is_it = |held: &Held| held.handle().is_some_and(|handle| handle.cookie == cookie);
         self.held.iter().find(|(_, held)| is_it(held)).map(|(id, _)| *id)
     }
 
@@ -254,6 +280,17 @@ impl Book {
                 self.ledger.adopt(record.grant);
             }
         }
+    }
+
+    /// Shows the grants to who watches them.
+    pub fn publish(&self) {
+        let slowdown = self.ledger.forecast().slowdown;
+        let live = |id: &GrantId| {
+            let grant = self.ledger.grant(*id)?.clone();
+            Some(LiveGrant { forecast_slowdown: slowdown.get(id).copied(), grant })
+        };
+        let all = self.held.keys().filter_map(live).collect();
+        *self.settings.live.lock().unwrap_or_else(PoisonError::into_inner) = all;
     }
 
     /// Sets what follows from all grants of a ledger that are carried out here.

@@ -1,14 +1,15 @@
 //! A grant that is carried out: its groups, and how they follow it when it changes.
 
 use crate::broker::BrokerError;
-use crate::grants::{Shape, fill, idle_group, make, make_groups, make_idle};
+use crate::grants::{Carrier, GrantRecord, Shape, fill, idle_group, make, make_groups, make_idle};
 use crate::journal::{GROUP, Journal, PutBack};
-use linux::{CgroupGroup, Cgroups, message_pair};
+use linux::{CgroupGroup, Cgroups, Partition, message_pair};
+use machine::CpuSet;
 use reserve::GrantId;
 use rustix::net::sockopt::socket_cookie;
 use rustix::net::{Shutdown, shutdown};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A grant that is carried out.
 #[derive(Debug)]
@@ -21,8 +22,19 @@ pub(super) struct Held {
     back: PathBuf,
     /// Whether the group was there before, so that changes of its settings are journalled.
     is_adopted: bool,
-    /// None for a grant that stays.
-    pub handle: Option<Handle>,
+    /// What ends it.
+    pub end: End,
+}
+
+/// What ends a grant, beside its release.
+#[derive(Debug)]
+pub(super) enum End {
+    /// Nothing: it stays.
+    Release,
+    /// That of its last holder.
+    LastHolder(Handle),
+    /// That of its last process: its agent was killed, and its handle is none any more.
+    LastProcess,
 }
 
 /// This process's end of a pair of sockets. The other is the grant's handle: only this process makes such sockets, the
@@ -47,9 +59,44 @@ impl Held {
             .map_err(BrokerError::from)
             .and_then(|cgroups| Ok(make_groups(&mut journal, &cgroups, id, shape, &back, adopted)?));
         match made {
-            Ok(group) => Ok(Self { id, journal, group, back, is_adopted: adopted.is_some(), handle: None }),
+            Ok(group) => Ok(Self { id, journal, group, back, is_adopted: adopted.is_some(), end: End::Release }),
             Err(error) => Err((error, journal)),
         }
+    }
+
+    /// The grant of an agent that was killed, if its groups are as they must be.
+    pub fn take_up(record: &GrantRecord, shape: &Shape, folder: &Path) -> Result<Option<Self>, BrokerError> {
+        let (id, cgroups) = (record.grant.id, Cgroups::find()?);
+        let name = if shape.cpus.is_some() { format!("{GROUP}{id}") } else { format!("{GROUP}{id}-shared") };
+        let group = match &record.adopted {
+            Some(folder) => CgroupGroup::at(folder.clone()),
+            None => CgroupGroup::below(&cgroups, &name),
+        };
+        let is_left = record.stays || group.has_processes();
+        if !is_left || !is_whole(&group, shape, record.adopted.is_some()) || !is_idle(&idle_group(&cgroups, id), shape)
+        {
+            return Ok(None);
+        }
+        let Some(journal) = Journal::take_up(folder, &format!("grant-{id}"))? else { return Ok(None) };
+        let back = journal.back().map_or_else(|| cgroups.folder().to_owned(), Path::to_owned);
+        let end = if record.stays { End::Release } else { End::LastProcess };
+        Ok(Some(Self { id, journal, group, back, is_adopted: record.adopted.is_some(), end }))
+    }
+
+    /// For the grant's record.
+    pub fn carrier(&self) -> Carrier<'_> {
+        let adopted = self.is_adopted.then(|| self.group.folder());
+        Carrier::Agent { stays: matches!(self.end, End::Release), adopted }
+    }
+
+    /// Its handle, if it has one.
+    pub fn handle(&self) -> Option<&Handle> {
+        if let End::LastHolder(handle) = &self.end { Some(handle) } else { None }
+    }
+
+    /// Whether its last process has ended, if that ends it.
+    pub fn is_over(&self) -> bool {
+        matches!(self.end, End::LastProcess) && !self.group.has_processes()
     }
 
     /// Undoes all: its processes go on among the others.
@@ -125,6 +172,26 @@ impl Held {
         }
         Ok(self.group.set(file, value)?)
     }
+}
+
+/// Whether a group has what it must have. An adopted group without cores has all CPUs.
+fn is_whole(group: &CgroupGroup, shape: &Shape, is_adopted: bool) -> bool {
+    let cpus = group.value("cpuset.cpus").ok().and_then(|text| text.parse::<CpuSet>().ok());
+    let has_cpus = match &shape.cpus {
+        Some(wanted) => cpus.as_ref() == Some(wanted),
+        None => is_adopted || cpus.is_some_and(|cpus| cpus.is_empty()),
+    };
+    let has_nodes = group.value("cpuset.mems").ok().and_then(|text| text.parse().ok()).as_ref() == Some(&shape.nodes);
+    let partition = group.value("cpuset.cpus.partition").unwrap_or_default();
+    has_cpus && has_nodes && partition == shape.partition.map_or("member", Partition::name)
+}
+
+fn is_idle(group: &CgroupGroup, shape: &Shape) -> bool {
+    if shape.idle.is_empty() {
+        return !group.folder().exists();
+    }
+    let cpus = group.value("cpuset.cpus").ok().and_then(|text| text.parse::<CpuSet>().ok());
+    cpus.as_ref() == Some(&shape.idle) && group.value("cpuset.cpus.partition").is_ok_and(|text| text == "isolated")
 }
 
 impl Handle {

@@ -70,6 +70,7 @@ impl Serving {
                 self.book.end(id);
             }
             self.book.end_leases();
+            self.book.end_empty();
             let now = Instant::now();
             self.closed_until = self.closed_until.filter(|until| now < *until);
             if ready.has_client && self.closed_until.is_none() {
@@ -89,7 +90,8 @@ impl Serving {
         let lease = self.book.next_end_s().map(|s| now + Duration::from_secs(s));
         let is_waiting = self.clients.iter().any(|client| client.waiting.is_some());
         let retry = is_waiting.then_some(self.tried.1);
-        let timeout = deadlines.chain(lease).chain(retry).min().map(|next| {
+        let look = self.book.has_to_look().then(|| now + RETRY);
+        let timeout = deadlines.chain(lease).chain(retry).chain(look).min().map(|next| {
             // Rounds up, so that the deadline has passed on wakeup.
             let wait = next.saturating_duration_since(now) + Duration::from_millis(1);
             Timespec { tv_sec: wait.as_secs().cast_signed(), tv_nsec: wait.subsec_nanos().into() }

@@ -2,7 +2,7 @@
 
 use crate::broker::BrokerError;
 use crate::broker::book::{Answered, Book, Form, group_of, now_s};
-use crate::broker::held::{Handle, Held};
+use crate::broker::held::{End, Handle, Held};
 use crate::grants::{Records, Shape};
 use crate::journal::Journal;
 use linux::{Cgroups, MOST_FILES, Peer};
@@ -119,14 +119,18 @@ impl Book {
             let handle = if matches!(form, Form::Held) { Some(Handle::new()?) } else { None };
             let mut held = self.make(grant, after, form, peer)?;
             let (own, other) = handle.unzip();
-            held.handle = own;
+            held.end = own.map_or(End::Release, End::LastHolder);
             begun.made.push((grant.id, held, other));
         }
         let is_here = |id: GrantId| self.held.contains_key(&id) || begun.made.iter().any(|(made, ..)| *made == id);
         let own: Vec<Grant> = after.grants().filter(|grant| is_here(grant.id)).cloned().collect();
         let changed: Vec<&Grant> = own.iter().filter(|grant| self.ledger.grant(grant.id) != Some(*grant)).collect();
         self.shared.follow(after, own.iter().cloned())?;
-        Ok(changed.into_iter().try_for_each(|grant| records.add(grant, None))?)
+        Ok(changed.into_iter().try_for_each(|grant| {
+            let made = begun.made.iter().find(|(id, ..)| *id == grant.id).map(|(_, held, _)| held);
+            let held = made.or_else(|| self.held.get(&grant.id));
+            held.map_or(Ok(()), |held| records.add(grant, held.carrier()))
+        })?)
     }
 
     /// The grants whose groups are others after a change of the ledger, with what these have before and after.
@@ -153,6 +157,7 @@ impl Book {
         }
         self.ledger = after;
         self.changes += 1;
+        self.publish();
         let removed = Records::lock(&self.settings.records).map(|records| records.remove(id));
         failed.extend(removed.err().map(|error| chain(&error)));
         let failed = failed.into_iter().map(|text| format!("grant {id}: {text}"));
@@ -188,6 +193,7 @@ impl Book {
             self.held.insert(id, held);
             handles.extend(handle);
         }
+        self.publish();
         handles
     }
 
@@ -205,9 +211,9 @@ impl Book {
             let Some(held) = self.held.get_mut(&id) else { continue };
             failed.extend(held.reshape(&to, &from, &all).err().map(|error| chain(&error)));
         }
-        for had in before.grants().filter(|had| self.held.contains_key(&had.id) && after.grant(had.id) != Some(*had)) {
+        for had in before.grants().filter(|had| after.grant(had.id) != Some(*had)) {
             // What cannot be written now was perhaps not written before either.
-            let _ = records.add(had, None);
+            let _ = self.held.get(&had.id).map(|held| records.add(had, held.carrier()));
         }
         failed.extend(self.follow(&before).err().map(|error| chain(&error)));
         self.note_all(failed);

@@ -36,6 +36,14 @@ pub enum CarryOutError {
     /// A group that is to be limited does not exist.
     #[error("there is no control group {0} to limit: groups are named from the topmost one, such as /system.slice")]
     NoSuchGroup(String),
+    /// A group that is made with them would end another partition.
+    #[error(
+        "CPUs {0} are offline or do not exist, or another partition of CPUs has them: look at cpuset.cpus.partition of the control groups"
+    )]
+    NotFree(CpuSet),
+    /// The kernel keeps one for the topmost group.
+    #[error("no CPU would be left for the rest of the machine")]
+    NoneLeft,
 }
 
 /// CPU time of a control group, for bandwidth that its programs may draw.
@@ -97,6 +105,9 @@ pub(crate) fn make_groups(
     back: &Path,
     adopted: Option<&CgroupGroup>,
 ) -> Result<CgroupGroup, CarryOutError> {
+    if adopted.is_none() {
+        check_free(cgroups, shape)?;
+    }
     make_idle(journal, cgroups, id, &shape.idle, back)?;
     let new = || CgroupGroup::below(cgroups, &format!("{GROUP}{id}"));
     let group = adopted.cloned().unwrap_or_else(new);
@@ -105,6 +116,23 @@ pub(crate) fn make_groups(
     }
     fill(adopted.map(|_| journal), &group, shape)?;
     Ok(group)
+}
+
+/// Whether the CPUs of a new group are those of the rest of the machine: another group's partition becomes invalid already
+/// when a group beside it gets its CPUs.
+fn check_free(cgroups: &Cgroups, shape: &Shape) -> Result<(), CarryOutError> {
+    let free = Switch::at(cgroups.folder().join("cpuset.cpus.effective")).value()?;
+    // Where the kernel's list cannot be parsed, the partition is read back as always.
+    let Ok(free) = free.parse::<CpuSet>() else { return Ok(()) };
+    let wanted: CpuSet = shape.cpus.iter().flat_map(CpuSet::iter).chain(shape.idle.iter()).collect();
+    let missing: CpuSet = wanted.iter().filter(|&cpu| !free.contains(cpu)).collect();
+    if !missing.is_empty() {
+        return Err(CarryOutError::NotFree(missing));
+    }
+    if shape.partition.is_some() && free.iter().all(|cpu| wanted.contains(cpu)) {
+        return Err(CarryOutError::NoneLeft);
+    }
+    Ok(())
 }
 
 /// Keeps CPUs idle, if there are any.

@@ -101,8 +101,24 @@ fn the_agent_makes_grants_and_nothing_is_left_of_them() {
 }
 
 #[test]
-fn an_agent_that_is_killed_while_it_makes_grants_leaves_none() {
+fn an_agent_that_is_killed_leaves_grants_that_are_whole_or_none() {
     let ran = run(KILL);
+    let left = ran.section("left");
+    for said in [
+        " 2-3 1 yes N s db\n",
+        " 4 2-3 no N s outer\n",
+        " 6 3 no N s -\n",
+        "Cpus_allowed_list:\t2-3\nMems_allowed_list:\t1\nCpus_allowed_list:\t4\nMems_allowed_list:\t2-3\nCpus_allowed_list:\t6\n",
+        "\ntaskset 1\nlimited as before\nrefused: the name is taken by grant N (db)\n",
+        "info,name=\"db\",owner=\"0\",cpus=\"2-3\",idle_cpus=\"\",nodes=\"1\",guarded=\"yes\"} 1\n",
+        "cpus} 2\ncpus} 1\ncpus} 1\nmost_slowdown_ratio} 0.05\n3\n",
+    ] {
+        assert!(left.contains(said), "{said}: {left}");
+    }
+    assert!(
+        !left.contains("broken") && left.ends_with("Cpus_allowed_list:\t0-7\nMems_allowed_list:\t0-3\nsame\n"),
+        "{left}"
+    );
     let kills = ran.section("kills");
     let (each, left) = kills.split_once('\n').unwrap();
     assert_eq!(each.trim(), "12 same", "{}", ran.text());

@@ -9,7 +9,7 @@ use crate::interrupt::asked_to_end;
 use crate::options::policy::note;
 use crate::options::usage_error::UsageError;
 use agent::broker::{CallError, Connection};
-use agent::grants::{Limit, Records, carry_out, has_record};
+use agent::grants::{Carrier, Limit, Records, carry_out, has_record};
 use agent::{Journal, journal};
 use clap::Args;
 use linux::ChildSetup;
@@ -142,7 +142,7 @@ pub fn start(
     let limits = Limit::of(limit, &forecast.rest_limit, &ledger.facts);
     let group = carry_out(&mut journal, grant, &ledger.facts, &limits)?;
     let words: Vec<String> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    records.add(grant, Some(&words.join(" ")))?;
+    records.add(grant, Carrier::Process(&words.join(" ")))?;
     drop(records);
     let [program, arguments @ ..] = command else { return Err(UsageError::boxed("no program is named")) };
     let started = Command::new(program).args(arguments).join(group.processes_file()?).spawn();
