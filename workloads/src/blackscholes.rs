@@ -53,8 +53,10 @@ pub fn run(team: &Team, size: usize, repeat: usize, passes: Passes) -> Result<Pr
         Part { thread, first: mine.start, numbers }
     });
     let rounds = team.parallel_rounds(parts.collect(), 2 + repeat, |part, round| {
-        if part.thread == 0 && (1..=1 + repeat).contains(&round) {
-            passes.next();
+        match round {
+            _ if part.thread != 0 || round == 0 => {}
+            round if round <= repeat => passes.next(),
+            _ => passes.stop(),
         }
         match round {
             0 => part.fill(),

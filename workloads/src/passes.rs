@@ -39,7 +39,15 @@ impl Passes {
         }
     }
 
-    /// The last pass has ended. Fails if a line could not be written.
+    /// The last pass has ended, before the program does.
+    pub fn stop(&self) {
+        self.next();
+        if let Some(written) = &self.0 {
+            written.lock().unwrap_or_else(PoisonError::into_inner).began = None;
+        }
+    }
+
+    /// The last pass has ended, unless they have stopped before. Fails if a line could not be written.
     pub fn end(self) -> Result<(), Error> {
         self.next();
         let written = self.0.map(|written| written.into_inner().unwrap_or_else(PoisonError::into_inner));
@@ -63,6 +71,7 @@ mod tests {
             passes.next();
             std::thread::sleep(std::time::Duration::from_millis(2));
         }
+        passes.stop();
         passes.end().unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         let times: Vec<f64> = text.lines().map(|line| line.parse().unwrap()).collect();
