@@ -26,7 +26,7 @@ fn what_a_system_refuses_is_said_and_nothing_is_left() {
     refused("unplugged", "Cpus_allowed_list:\t0-4,6-7\n", "status 5\nsame\n");
     refused("foreign machine", &format!("CPUs 40 {missing}"), "\nstatus 1\nsame\n");
     refused("last CPU", "no CPU would be left for the rest of the machine\n", "as before\nsame\n");
-    refused("full disk", "No space left on device", "status 1\nsame\n");
+    refused("full disk", "the disk is full\n", "status 1\nsame\n");
     refused("read-only", "its file system is read-only\n", "status 1\nsame\n");
     refused("no cpuset", "no control groups of version 2", "status 1\nsame\n");
 }
