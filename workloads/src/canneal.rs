@@ -114,7 +114,8 @@ impl Netlist {
                 elements[to as usize].nets[first + 1] = index as u32;
             }
         }
-        let mut netlist = Self { elements, random, length: 0, most_increase: columns(count) as i64 / 4, accepted: 0 };
+        let mut netlist =
+            Self { elements, random, length: 0, most_increase: i64::from(columns(count) as u32 / 4), accepted: 0 };
         netlist.length = netlist.whole_length();
         Ok(netlist)
     }

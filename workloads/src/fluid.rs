@@ -165,7 +165,8 @@ impl Cells<'_> {
         for axis in 0..3 {
             let step = self.side.pow(axis as u32);
             let at = |cell: usize, particle| {
-                (cell / step % self.side) as i64 * EDGE + i64::from(self.word(cell, particle, axis).load(Relaxed))
+                i64::from((cell / step % self.side) as u32) * EDGE
+                    + i64::from(self.word(cell, particle, axis).load(Relaxed))
             };
             square += (at(cell, particle) - at(other, there)).pow(2);
         }

@@ -304,10 +304,7 @@ fn run(verb: &Verb) -> Result<(), Error> {
                 random_access::run(team, size, repeat, *access, accesses.map(|count| count as usize))
             })
         }
-        Verb::Rivals(options) => measure("rivals", &options.common, Some(1), |team, size, repeat| {
-            let rivals = Team::of_rivals(options, team::allowed_cpus()?)?;
-            rivals::run(team, rivals.as_ref(), size, repeat, Passes::create(options.passes.passes.as_deref())?)
-        }),
+        Verb::Rivals(options) => measure_beside_rivals(options),
         Verb::Readers(ReadersOptions { common, file }) => {
             measure("readers", common, None, |team, size, repeat| match file {
                 Some(file) => readers::of_file(team, file, size, repeat),
@@ -377,6 +374,14 @@ fn run(verb: &Verb) -> Result<(), Error> {
         }
         Verb::WebserverProcess(options) => measure("webserver-process", options, None, webserver::process),
     }
+}
+
+fn measure_beside_rivals(options: &RivalsOptions) -> Result<(), Error> {
+    let passes = Passes::create(options.passes.passes.as_deref())?;
+    measure("rivals", &options.common, Some(1), |team, size, repeat| {
+        let rivals = Team::of_rivals(options, team::allowed_cpus()?)?;
+        rivals::run(team, rivals.as_ref(), size, repeat, passes)
+    })
 }
 
 /// Measures a verb that writes the time of each pass.

@@ -99,7 +99,7 @@ impl Grant {
                 with,
             },
         };
-        Self::made(call, None)
+        Self::made(&call, None)
     }
 
     /// The grant of the program that started this one, as `nearside reserve run` passes it on in the environment.
@@ -134,7 +134,7 @@ impl Grant {
             }
             Memory::Local => return Err(only_nodes(REQUEST)),
         };
-        Self::made(call, Some(self))
+        Self::made(&call, Some(self))
     }
 
     /// More memory for the same cores, anywhere or of a node: calls 6 and 7. `memory_isolated` is that of the links to it.
@@ -155,7 +155,7 @@ impl Grant {
             }
             Memory::Local => return Err(only_nodes("add memory to a grant")),
         };
-        self.change(format!("add memory to grant {core}"), call)
+        self.change(&format!("add memory to grant {core}"), &call)
     }
 
     /// From now on others do not slow it by more than its bound, or it has no bound: calls 8 and 12.
@@ -163,7 +163,7 @@ impl Grant {
         let (mem, mem_isolated) = (self.id, self.id);
         let call = if is_guarded { Call::Guard { mem } } else { Call::Unguard { mem_isolated } };
         let what = if is_guarded { "guard" } else { "share" };
-        self.change(format!("{what} the memory controllers of grant {mem}"), call)
+        self.change(&format!("{what} the memory controllers of grant {mem}"), &call)
     }
 
     /// Gives the grant back, or a part of it: calls 9 to 11. Its programs go on among the others; with neither cores nor
@@ -175,7 +175,7 @@ impl Grant {
             Share::Memory => ("the memory of ", Call::ReleaseMemory { mem }),
             Share::All => ("", Call::ReleaseBoth { core, mem }),
         };
-        self.change(format!("release {what}grant {core}"), call)
+        self.change(&format!("release {what}grant {core}"), &call)
     }
 
     /// Lets a process of the same user join the grant: it gets the CPUs, and its memory moves to the nodes. Programs that it
@@ -197,11 +197,11 @@ impl Grant {
         &self.text
     }
 
-    fn made(call: Call, beside: Option<&Self>) -> Result<Self, Error> {
+    fn made(call: &Call, beside: Option<&Self>) -> Result<Self, Error> {
         // What no machine can do is known without the agent.
         call.clone().action(1).map_err(|error| Error::argument(REQUEST, machine::chain(&error)))?;
         let handles: Vec<BorrowedFd<'_>> = beside.iter().map(|grant| grant.handle.as_fd()).collect();
-        let (answer, mut handles) = ask(|| REQUEST.to_owned(), &call, &handles)?;
+        let (answer, mut handles) = ask(|| REQUEST.to_owned(), call, &handles)?;
         match (answer, handles.pop()) {
             (Answer::Granted { grants, text, .. }, Some(handle)) if grants.len() == 1 => {
                 Ok(Self { id: grants[0], handle, text })
@@ -210,10 +210,10 @@ impl Grant {
         }
     }
 
-    fn change(&self, attempt: String, call: Call) -> Result<(), Error> {
-        match ask(|| attempt.clone(), &call, &[self.handle.as_fd()])?.0 {
+    fn change(&self, attempt: &str, call: &Call) -> Result<(), Error> {
+        match ask(|| attempt.to_owned(), call, &[self.handle.as_fd()])?.0 {
             Answer::Granted { .. } => Ok(()),
-            _ => Err(not_understood(attempt)),
+            _ => Err(not_understood(attempt.to_owned())),
         }
     }
 }

@@ -54,13 +54,13 @@ impl Held {
         mut journal: Journal,
         back: PathBuf,
         adopted: Option<&CgroupGroup>,
-    ) -> Result<Self, (BrokerError, Journal)> {
+    ) -> Result<Self, Box<(BrokerError, Journal)>> {
         let made = Cgroups::find()
             .map_err(BrokerError::from)
             .and_then(|cgroups| Ok(make_groups(&mut journal, &cgroups, id, shape, &back, adopted)?));
         match made {
             Ok(group) => Ok(Self { id, journal, group, back, is_adopted: adopted.is_some(), end: End::Release }),
-            Err(error) => Err((error, journal)),
+            Err(error) => Err(Box::new((error, journal))),
         }
     }
 

@@ -18,7 +18,9 @@ impl Left {
         let mut records = left_records(&settings.records);
         records.retain(|record| record.grant.cores.iter().all(|&core| core < cores));
         let mut ledger = settings.ledger.clone();
-        records.iter().for_each(|record| ledger.adopt(record.grant.clone()));
+        for record in &records {
+            ledger.adopt(record.grant.clone());
+        }
         let mut taken = Vec::new();
         for record in records {
             let Some(grant) = ledger.grant(record.grant.id).cloned() else { continue };

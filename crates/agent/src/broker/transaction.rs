@@ -161,7 +161,7 @@ impl Book {
         let removed = Records::lock(&self.settings.records).map(|records| records.remove(id));
         failed.extend(removed.err().map(|error| chain(&error)));
         let failed = failed.into_iter().map(|text| format!("grant {id}: {text}"));
-        self.note_all(failed.collect());
+        self.note_all(&failed.collect::<Vec<_>>());
     }
 
     fn make(&self, grant: &Grant, after: &Ledger, form: &Form, peer: &Peer) -> Result<Held, BrokerError> {
@@ -171,8 +171,9 @@ impl Book {
             (self.settings.note)(&format!("{}:\n{put_back}", put_back.heading()));
         }
         let adopted = if let Form::Adopted(group) = form { Some(group) } else { None };
-        Held::make(grant.id, &Shape::of(grant, after), journal, back, adopted).map_err(|(error, journal)| {
-            self.note_all(journal.restore().failed);
+        Held::make(grant.id, &Shape::of(grant, after), journal, back, adopted).map_err(|failed| {
+            let (error, journal) = *failed;
+            self.note_all(&journal.restore().failed);
             error
         })
     }
@@ -184,7 +185,7 @@ impl Book {
             let Some(held) = self.held.remove(&id) else { continue };
             let mut failed = held.undo().failed;
             failed.extend(records.remove(id).err().map(|error| error.to_string()));
-            self.note_all(failed);
+            self.note_all(&failed);
         }
         self.ledger = after;
         self.changes += 1;
@@ -216,11 +217,13 @@ impl Book {
             let _ = self.held.get(&had.id).map(|held| records.add(had, held.carrier()));
         }
         failed.extend(self.follow(&before).err().map(|error| chain(&error)));
-        self.note_all(failed);
+        self.note_all(&failed);
     }
 
-    fn note_all(&self, failed: Vec<String>) {
-        failed.iter().for_each(|text| (self.settings.note)(text));
+    fn note_all(&self, failed: &[String]) {
+        for text in failed {
+            (self.settings.note)(text);
+        }
     }
 }
 
