@@ -96,6 +96,14 @@ pub enum Error {
         /// The largest size that works, in bytes.
         most: u64,
     },
+    /// The times of passes cannot be written.
+    #[error("cannot write the times of passes to {}: {error}", path.display())]
+    Passes {
+        /// The file.
+        path: std::path::PathBuf,
+        /// The system's error.
+        error: std::io::Error,
+    },
     /// A workload's result differs from that of a sequential check.
     #[error("the result is wrong: {what} is {found} and should be {expected}")]
     Wrong {

@@ -6,7 +6,9 @@
 mod allocate;
 mod arithmetic;
 mod barrier;
+mod blackscholes;
 mod calls;
+mod canneal;
 mod cg;
 mod chase;
 mod checksum;
@@ -14,6 +16,7 @@ mod cure;
 mod ep;
 mod error;
 mod facerec;
+mod fluid;
 mod ft;
 mod graph;
 mod hmake;
@@ -30,6 +33,7 @@ mod move_pages;
 mod object_visits;
 mod objects;
 mod options;
+mod passes;
 mod pipeline;
 mod place;
 mod processes;
@@ -53,9 +57,10 @@ use error::Error;
 use objects::ObjectsOptions;
 use options::{
     CallsOptions, CaseOptions, CgOptions, ChecksumOptions, ComparisonOptions, HoldOptions, JobOptions, MemberOptions,
-    MixOptions, MoveOptions, Options, PlaceOptions, RandomOptions, ReadersOptions, RivalsOptions, SortOptions,
-    StoreOptions, StreamOptions, WaitsOptions, WebserverOptions,
+    MixOptions, MoveOptions, Options, PassesOptions, PlaceOptions, RandomOptions, ReadersOptions, RivalsOptions,
+    SortOptions, StoreOptions, StreamOptions, WaitsOptions, WebserverOptions,
 };
+use passes::Passes;
 use serde::Serialize;
 use std::fmt;
 use std::io::{self, Write};
@@ -194,6 +199,23 @@ enum Verb {
     /// comparisons. Threads fill their own parts of the row, and one CPU the rest.
     #[command(mut_arg("size", default("1M")), mut_arg("repeat", default("1")))]
     Levenshtein(ComparisonOptions),
+    /// Bound by the latency of memory: random elements of a netlist change places, as PARSEC's canneal
+    ///
+    /// --size is the size of all netlists, one for each thread; --repeat is the number of passes, of a swap for each
+    /// element. Threads make their own netlists.
+    #[command(mut_arg("size", default("32M")), mut_arg("repeat", default("5")))]
+    Canneal(PassesOptions),
+    /// Planes of cells whose particles push those of neighbouring cells, as PARSEC's fluidanimate
+    ///
+    /// --size is the size of the cells, of 64 bytes and four particles; --repeat is the number of steps. Threads fill their
+    /// own planes.
+    #[command(mut_arg("size", default("8M")), mut_arg("repeat", default("5")))]
+    Fluid(PassesOptions),
+    /// Much computing for little memory: prices of options, as PARSEC's blackscholes. A control: neighbours slow it little
+    ///
+    /// --size is the size of the options; --repeat is the number of times that they are priced. Threads fill their own.
+    #[command(mut_arg("size", default("8M")), mut_arg("repeat", default("5")))]
+    Blackscholes(PassesOptions),
     /// A compilation as by make: short processes, which fill their own memory wherever they start
     ///
     /// --size is the size of the smallest jobs; --repeat is the number of programs, of five jobs each; --threads is the
@@ -283,10 +305,7 @@ fn run(verb: &Verb) -> Result<(), Error> {
                 random_access::run(team, size, repeat, *access, accesses.map(|count| count as usize))
             })
         }
-        Verb::Rivals(options) => measure("rivals", &options.common, Some(1), |team, size, repeat| {
-            let rivals = Team::of_rivals(options, team::allowed_cpus()?)?;
-            rivals::run(team, rivals.as_ref(), size, repeat)
-        }),
+        Verb::Rivals(options) => measure_beside_rivals(options),
         Verb::Readers(ReadersOptions { common, file }) => {
             measure("readers", common, None, |team, size, repeat| match file {
                 Some(file) => readers::of_file(team, file, size, repeat),
@@ -338,6 +357,9 @@ fn run(verb: &Verb) -> Result<(), Error> {
                 levenshtein::run(team, size, repeat, *rows, *memory)
             })
         }
+        Verb::Canneal(options) => measure_passes("canneal", options, canneal::run),
+        Verb::Fluid(options) => measure_passes("fluid", options, fluid::run),
+        Verb::Blackscholes(options) => measure_passes("blackscholes", options, blackscholes::run),
         Verb::Hmake(options) => measure("hmake", options, None, hmake::run),
         Verb::HmakeJob(JobOptions { common, kind, program, input }) => {
             measure("hmake-job", common, None, |team, size, _| hmake::job(team, size, *kind, *program, *input))
@@ -355,6 +377,24 @@ fn run(verb: &Verb) -> Result<(), Error> {
         }
         Verb::WebserverProcess(options) => measure("webserver-process", options, None, webserver::process),
     }
+}
+
+fn measure_beside_rivals(options: &RivalsOptions) -> Result<(), Error> {
+    let passes = Passes::create(options.passes.passes.as_deref())?;
+    measure("rivals", &options.common, Some(1), |team, size, repeat| {
+        let rivals = Team::of_rivals(options, team::allowed_cpus()?)?;
+        rivals::run(team, rivals.as_ref(), size, repeat, passes)
+    })
+}
+
+/// Measures a verb that writes the time of each pass.
+fn measure_passes<M: Serialize + fmt::Display>(
+    verb: &'static str,
+    options: &PassesOptions,
+    run: impl FnOnce(&Team, usize, usize, Passes) -> Result<M, Error>,
+) -> Result<(), Error> {
+    let passes = Passes::create(options.passes.passes.as_deref())?;
+    measure(verb, &options.common, None, |team, size, repeat| run(team, size, repeat, passes))
 }
 
 fn measure<M: Serialize + fmt::Display>(

@@ -4,7 +4,7 @@ use crate::hmake::Kind;
 use crate::levenshtein::Memory;
 use crate::members::Program;
 use crate::mix::Members;
-pub use crate::team_options::{Options, RivalsOptions};
+pub use crate::team_options::{Options, PassesOption, RivalsOptions};
 use crate::team_options::{parse_count, parse_size};
 use crate::waits::Wait;
 use clap::{Args, ValueEnum};
@@ -26,6 +26,15 @@ pub struct CgOptions {
     /// are fewer rows; NAS's classes take more memory
     #[arg(long, value_enum, default_value = "8", value_name = "BYTES")]
     pub spacing: crate::cg::Spacing,
+}
+
+/// Options of the verbs whose passes are timed one by one.
+#[derive(Args, Debug)]
+pub struct PassesOptions {
+    #[command(flatten)]
+    pub common: Options,
+    #[command(flatten)]
+    pub passes: PassesOption,
 }
 
 /// Options of the verbs that have a flaw and its cure.

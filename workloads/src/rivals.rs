@@ -3,6 +3,7 @@
 
 use crate::error::Error;
 use crate::memory::{filled, share};
+use crate::passes::Passes;
 use crate::stream::Line;
 use crate::team::{Round, Team};
 use machine::quantile;
@@ -34,11 +35,17 @@ impl fmt::Display for Bandwidth {
 }
 
 /// Measures the team's read bandwidth on an array of `size` bytes, while each rival reads its own.
-pub fn run(team: &Team, rivals: Option<&Team>, size: usize, repeat: usize) -> Result<Bandwidth, Error> {
+pub fn run(
+    team: &Team,
+    rivals: Option<&Team>,
+    size: usize,
+    repeat: usize,
+    written: Passes,
+) -> Result<Bandwidth, Error> {
     let array = || filled(size / size_of::<Line>(), |_| Line([1.0; 8]));
     let mine = team.touch(array)?;
     let theirs = rivals.map_or(Ok(Vec::new()), |rivals| rivals.touch_each(array))?;
-    let parts = (0..team.threads).map(|thread| &mine[share(mine.len(), team.threads, thread)]).collect();
+    let parts = (0..team.threads).map(|thread| (thread, &mine[share(mine.len(), team.threads, thread)])).collect();
     let stop = AtomicBool::new(false);
     let (at_work, all_at_work) = channel();
     let (rivals_count, passes) = (theirs.len(), repeat + 1);
@@ -60,11 +67,18 @@ pub fn run(team: &Team, rivals: Option<&Team>, size: usize, repeat: usize) -> Re
         });
         // It also ends, with fewer messages, if a rival cannot be started.
         all_at_work.iter().take(rivals_count).count();
-        let rounds = team.rounds(parts, passes, |part, _| pass(part));
+        let rounds = team.rounds(parts, passes, |(thread, part), round| {
+            // The first pass is not counted.
+            if *thread == 0 && round > 0 {
+                written.next();
+            }
+            pass(part);
+        });
         stop.store(true, Relaxed);
         rivals.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         rounds
     })?;
+    written.end()?;
     let megabytes = size_of_val(&*mine) as f64 / 1e6;
     let mut bandwidths: Vec<f64> = rounds.iter().skip(1).map(|round: &Round| megabytes / round.seconds()).collect();
     bandwidths.sort_by(f64::total_cmp);

@@ -2,6 +2,7 @@
 
 use clap::Args;
 use machine::{CpuId, CpuSet, Places, SMALL_PAGE, chain, size};
+use std::path::PathBuf;
 
 /// Options of every verb.
 #[derive(Args, Debug)]
@@ -27,11 +28,21 @@ pub struct Options {
     pub json: bool,
 }
 
+/// Where the times of passes go.
+#[derive(Args, Debug, Default)]
+pub struct PassesOption {
+    /// Write a line to this file whenever a pass, one of --repeat, ends: its time in seconds
+    #[arg(long, value_name = "FILE")]
+    pub passes: Option<PathBuf>,
+}
+
 /// Options of `rivals`.
 #[derive(Args, Debug)]
 pub struct RivalsOptions {
     #[command(flatten)]
     pub common: Options,
+    #[command(flatten)]
+    pub passes: PassesOption,
     /// Run a rival on each of these CPUs
     #[arg(long, value_name = "CPUS")]
     pub rivals: Option<CpuSet>,

@@ -45,6 +45,29 @@ fn chase_reports_its_latency() {
 }
 
 #[test]
+fn passes_are_timed_one_by_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("passes");
+    let path = path.to_str().unwrap();
+    for (verb, result) in
+        [("canneal", "length"), ("fluid", "checksum"), ("blackscholes", "mean_price"), ("rivals", "median_mb_per_s")]
+    {
+        let json = json(&[verb, "--size", "1M", "--threads", "2", "--passes", path]);
+        assert!(json.get(result).is_some(), "{json}");
+        let times: Vec<f64> =
+            std::fs::read_to_string(path).unwrap().lines().map(|line| line.parse().unwrap()).collect();
+        assert!(times.len() == 2 && times.iter().all(|time| *time > 0.0), "{verb}: {times:?}");
+        if let Some(seconds) = json.get("seconds") {
+            assert!(times.iter().sum::<f64>() <= seconds.as_f64().unwrap() * 1.5 + 0.01, "{verb}: {times:?}, {json}");
+        }
+        refused(&[verb, "--passes", "/nowhere/passes"], &["cannot write the times of passes to /nowhere/passes"]);
+    }
+    // A result of one thread and of several is the same.
+    let of = |threads| json(&["fluid", "--size", "512K", "--threads", threads])["checksum"].clone();
+    assert_eq!(of("1"), of("3"));
+}
+
+#[test]
 fn every_way_of_waiting_is_timed() {
     let together = ["awake", "asleep", "barrier-awake", "barrier-asleep", "lock"].map(|wait| (wait, 3));
     for (wait, threads) in [("futex", 2), ("pipe", 2), ("timer", 1)].into_iter().chain(together) {

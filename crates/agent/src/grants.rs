@@ -2,8 +2,13 @@
 //! in the journal before it is done, and undone in reverse.
 
 mod carry_out;
+mod queue;
 mod records;
+mod shape;
 
 pub use carry_out::{CarryOutError, Limit, carry_out};
-pub(crate) use carry_out::{idle_cpus, make_groups};
-pub use records::{GrantRecord, Records, RecordsError, has_record, read_records};
+pub(crate) use carry_out::{fill, idle_cpus, idle_group, make, make_groups, make_idle};
+pub use queue::Ticket;
+pub(crate) use records::left_records;
+pub use records::{Carrier, GrantRecord, Records, RecordsError, has_record, read_records};
+pub(crate) use shape::Shape;

@@ -135,6 +135,50 @@ typedef struct ns_hint ns_hint;
 int ns_hint_new(unsigned what, unsigned long number, ns_hint **hint, ns_error **error);
 void ns_hint_free(ns_hint *hint);
 
+/* -- grants of the agent: cores, caches, memory and bandwidth of this program's own -- */
+
+/* The twelve calls of the isolation study (Razavi, 2011), by their numbers, of `nearside agent`, which must give this user a
+ * quota; nearside-reserve(1). EBUSY: others are in the way, which the text names; EINVAL: no machine, or not this one, can
+ * grant it; EPERM: the agent refused; ENOENT or ECONNREFUSED: there is no such agent. */
+typedef struct ns_grant ns_grant;
+#define NS_GRANT_CORE 1       /* no other grant is on its cores, and none uses the links to its memory */
+#define NS_GRANT_CACHE 2      /* its last-level cache, with all cores that share it */
+#define NS_GRANT_CONTROLLER 4 /* others slow it by no more than 5 %, or most_slowdown_percent */
+/* Preferences, by which cores and memory are chosen: */
+#define NS_GRANT_ANY 0
+#define NS_GRANT_LATENCY 1
+#define NS_GRANT_READS 2
+#define NS_GRANT_WRITES 3
+/* In place of a node: */
+#define NS_ANY_NODE (-1)
+#define NS_CORES_NODE (-2)
+/* 1, 2, 3: cores and memory. `more` is NULL, or JSON with keys of plan files: name, cores, bytes, bandwidth,
+ * write_bandwidth, most_slowdown_percent, strict, lease_s. The process goes on where it is until it enters the grant. */
+int ns_grant_new(unsigned flags, unsigned preference, int node, const char *more, ns_grant **grant, ns_error **error);
+/* 4, 5: cores on the exclusive cache of `holder`, as a grant of their own. `flags`: 0 or NS_GRANT_CONTROLLER. `node` is not
+ * NS_CORES_NODE. */
+int ns_grant_on_cache(const ns_grant *holder, unsigned flags, unsigned preference, int node, const char *more,
+                      ns_grant **grant, ns_error **error);
+/* 6, 7: more memory for the same cores. `flags`: NS_GRANT_CORE (the links to it) and NS_GRANT_CONTROLLER. */
+int ns_grant_add_memory(const ns_grant *grant, unsigned flags, unsigned preference, int node, ns_error **error);
+/* 8, 12: its memory controllers are guarded from now on (1), or no longer (0). */
+int ns_grant_guard(const ns_grant *grant, int guarded, ns_error **error);
+/* 9, 10, 11: gives cores, memory or both back. Its programs go on among the others. */
+#define NS_GRANT_CORES 1
+#define NS_GRANT_MEMORY 2
+int ns_grant_release(const ns_grant *grant, unsigned what, ns_error **error);
+/* A process (0: this one) gets its CPUs, and the process's memory moves to its nodes. */
+int ns_grant_enter(const ns_grant *grant, int pid, ns_error **error);
+/* The grant of the program that started this one, as nearside reserve run passes it on. ENODATA: there is none. */
+int ns_grant_inherited(ns_grant **grant, ns_error **error);
+unsigned ns_grant_id(const ns_grant *grant);
+/* A descriptor, closed on exec: a process with a copy of it holds the grant, and may do all of the above. */
+int ns_grant_handle(const ns_grant *grant);
+/* What was decided when it was made, in words. */
+const char *ns_grant_text(const ns_grant *grant);
+/* Closes this copy of the handle. With the last one the grant ends, and its programs go on among the others. */
+void ns_grant_free(ns_grant *grant);
+
 /* -- memory on nodes -- */
 
 /* Whole pages of zeros with a policy of their own, allocated when they are touched; NULL on failure. */

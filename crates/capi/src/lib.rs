@@ -11,6 +11,7 @@
 #![allow(non_camel_case_types, reason = "the names are those of the header")]
 
 mod boundary;
+mod grants;
 mod hints;
 mod lazy;
 mod memory;

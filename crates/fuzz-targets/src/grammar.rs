@@ -1,7 +1,7 @@
 //! Files and words of users.
 
 use agent::Configuration;
-use agent::broker::read_call;
+use agent::broker::{Message, read_call, read_message};
 use explore::Campaign;
 use linux::parse_maps;
 use machine::{CpuSet, Machine, NodeId, NodeSet, Selection};
@@ -84,7 +84,7 @@ pub(crate) fn calls(bytes: &[u8]) {
 
 /// Calls of the broker: writing a call and reading it back gives the same call.
 pub(crate) fn broker_call(bytes: &[u8]) {
-    if let Ok(call) = read_call(bytes) {
+    if let Ok(Message::Call(call)) = read_message(bytes) {
         let written = serde_json::to_vec(&call).expect("a call has JSON");
         assert_eq!(read_call(&written), Ok(call));
     }

@@ -38,6 +38,14 @@ pub enum Error {
     /// A machine file cannot be read, or has mistakes.
     #[error("cannot read a machine file: {}", machine::chain(.0))]
     Machine(Box<MachineError>),
+    /// What others have is in the way.
+    #[error("cannot {attempt}: {why}")]
+    NotAdmitted {
+        /// What was tried.
+        attempt: String,
+        /// What is in the way, and the nearest request that would be granted.
+        why: String,
+    },
     /// The system has no such value.
     #[error("cannot {attempt}: {why}")]
     Unknown {
@@ -55,12 +63,13 @@ pub(crate) fn subject(pid: Pid) -> Option<Pid> {
 
 impl Error {
     /// The number of `errno.h` that is nearest: the kernel's own where it refused, EINVAL for arguments, EIO for machine
-    /// files, ENODATA for values that the system does not have.
+    /// files, EBUSY for grants that others are in the way of, ENODATA for values that the system does not have.
     pub fn errno(&self) -> i32 {
         match self {
             Self::Argument { .. } => EINVAL,
             Self::Refused { errno, .. } => *errno,
             Self::Machine(_) => EIO,
+            Self::NotAdmitted { .. } => EBUSY,
             Self::Unknown { .. } => ENODATA,
         }
     }

@@ -13,6 +13,7 @@
 //! | moving pages when they are touched | [`move_lazily`] |
 //! | where pages are | [`where_is`] |
 //! | a copy of the data on each node | [`Replicated`] |
+//! | cores, caches, memory and bandwidth of the program's own, from the agent | [`Grant`] |
 //! | hints to the agent: leave alone, home, phase, short-lived | [`hint`] |
 //! | names of ranges of memory, for the recorder, the agent and the commands | [`region`] |
 //!
@@ -33,6 +34,7 @@
 
 mod error;
 mod facts;
+mod grants;
 mod hints;
 mod lazy;
 mod memory;
@@ -45,6 +47,7 @@ mod threads;
 
 pub use error::Error;
 pub use facts::{Latencies, NodeFacts, distance, node_facts};
+pub use grants::{Grant, GrantRequest};
 pub use hints::hint;
 pub use lazy::move_lazily;
 pub use linux::{
@@ -57,5 +60,6 @@ pub use places::{cpus, cpus_of, here, nodes};
 pub use policies::{bind, policy, policy_at, set_home_node, set_policy};
 pub use regions::region;
 pub use replicated::Replicated;
+pub use reserve::{Memory, Performance, Share};
 pub use templates::Template;
 pub use threads::{Combine, affinity, run_on, run_process_on};

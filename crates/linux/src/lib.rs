@@ -121,9 +121,10 @@ pub use processes::cpu_time::{ThreadTimes, process_cpu_time, thread_times};
 pub use processes::current_node::CurrentNode;
 pub use processes::file_copies::{FileCopyError, replicate_files};
 pub use processes::lease::is_open_for_writing;
+pub use processes::message_client::MessageClient;
 pub use processes::messages::{MOST_FILES, Message, message_pair, receive, send};
 pub use processes::peer::{Peer, peer};
-pub use processes::pidfd::{PidfdError, process_of};
+pub use processes::pidfd::{PidfdError, copy_own_file, open_pidfd, process_of};
 pub use processes::process::{
     MalformedLine, Mapping, Pid, Process, ProcessError, Status, Tid, mapped_parts, parse_maps, parse_status, printable,
 };

@@ -87,11 +87,20 @@ impl fmt::Display for GrantReport {
     /// One line, without its end.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Grant { cpus, idle_siblings, memory, request, ways, .. } = &self.grant;
-        write!(f, "{}: CPU{} {cpus}", self.grant.title(), if cpus.len() == 1 { "" } else { "s" })?;
+        write!(f, "{}: ", self.grant.title())?;
+        match cpus.len() {
+            0 => write!(f, "no CPUs of its own")?,
+            1 => write!(f, "CPU {cpus}")?,
+            _ => write!(f, "CPUs {cpus}")?,
+        }
         if !idle_siblings.is_empty() {
             write!(f, " (SMT siblings {idle_siblings} idle)")?;
         }
-        write!(f, ", memory of node {memory}")?;
+        if memory.is_empty() {
+            write!(f, ", no memory of its own")?;
+        } else {
+            write!(f, ", memory of node {memory}")?;
+        }
         if let Some(ns) = self.latency_ns {
             let rank = self.nearer_pairs + 1;
             let rank = if rank == 1 { "the nearest".to_owned() } else { format!("number {rank}") };

@@ -79,8 +79,11 @@ fn check_control(ledger: &Ledger, request: &Request) -> Result<(), Refusal> {
     if isolate.cache != CacheIsolation::Shared && facts.caches.is_empty() {
         return Err(Refusal::NoCaches);
     }
-    if matches!(isolate.cache, CacheIsolation::Ways(_)) && facts.control.ways.is_none() {
-        return Err(Refusal::NoWays);
+    if let CacheIsolation::Ways(wanted) = isolate.cache {
+        let least = facts.control.ways.ok_or(Refusal::NoWays)?.least;
+        if wanted < least {
+            return Err(Refusal::FewWays { least, wanted });
+        }
     }
     if (isolate.controller || isolate.route) && facts.lacks_directory() && !ledger.rules.without_directory {
         return Err(Refusal::NoDirectory);

@@ -3,7 +3,7 @@
 use crate::grant::GrantId;
 use crate::ledger::{Action, Share};
 use crate::request::{CacheIsolation, Cores, Isolation, Memory, Preference, Request, WrittenRequest};
-use machine::{NodeId, Violations};
+use machine::{NodeId, Violation, Violations};
 use serde::{Deserialize, Serialize};
 
 /// Longest line of calls, in bytes.
@@ -11,8 +11,8 @@ const MOST_LINE: usize = 4096;
 /// Most calls in a transaction: 4,096 bytes have no room for more.
 const MOST_CALLS: usize = 64;
 
-/// A call. `with` has what the study's interface lacks: name, bytes, bandwidth and bound, as in plan files.
-#[derive(Clone, Debug, Deserialize)]
+/// A call. `with` has what the study's interface lacks: name, number of cores, bytes, bandwidth and bound, as in plan files.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "call", deny_unknown_fields)]
 #[allow(missing_docs, reason = "the fields are those of the study's interface file")]
 pub enum Call {
@@ -164,8 +164,8 @@ pub fn read_calls(line: &str) -> Result<Vec<Action>, CallError> {
 }
 
 impl Call {
-    /// What is asked of the ledger. `number` is for errors.
-    fn action(self, number: usize) -> Result<Action, CallError> {
+    /// What is asked of the ledger. `number` is that of the call in its transaction, from 1, for errors.
+    pub fn action(self, number: usize) -> Result<Action, CallError> {
         let flags = |cache: bool, core: bool, controller: bool| Isolation {
             // In the study a core is isolated together with the links to its memory.
             core,
@@ -174,8 +174,19 @@ impl Call {
             controller,
         };
         let request = |cores, memory, isolate, performance: Performance, with: Option<Box<WrittenRequest>>| {
+            if with.as_ref().is_some_and(|with| with.has_place()) {
+                let rule = "the call itself says which CPUs, node, isolation and preference".to_owned();
+                let broken = Violations(vec![Violation { field: "with".to_owned(), rule }]);
+                return Err(CallError::Values { number, broken });
+            }
             let read = with.map_or_else(|| Ok(Request::default()), |with| with.read());
             let more = read.map_err(|broken| CallError::Values { number, broken: Violations(broken) })?;
+            // Only its number of cores counts: which they are is said by the call.
+            let cores = match (cores, &more.cores) {
+                (Cores::Any(_), Cores::Any(count)) => Cores::Any(*count),
+                (Cores::OnCacheOf(id, _), Cores::Any(count)) => Cores::OnCacheOf(id, *count),
+                (cores, _) => cores,
+            };
             let request = Request { cores, memory, isolate, prefer: performance.into(), ..more };
             Ok(Action::Request(request.complete()))
         };

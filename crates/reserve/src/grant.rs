@@ -1,7 +1,7 @@
 //! What a program has been given.
 
 use crate::request::{Memory, Request};
-use machine::{CpuSet, Hop, NodeId, NodeSet};
+use machine::{CpuId, CpuSet, Hop, NodeId, NodeSet};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -55,6 +55,11 @@ impl Grant {
             .name
             .as_ref()
             .map_or_else(|| format!("grant {}", self.id), |name| format!("grant {} ({name})", self.id))
+    }
+
+    /// Whether a CPU is its own, used or idle.
+    pub fn has_cpu(&self, cpu: CpuId) -> bool {
+        self.cpus.contains(cpu) || self.idle_siblings.contains(cpu)
     }
 
     /// Whether its program may be moved to other cores: it isolates nothing and has named neither cores nor memory.

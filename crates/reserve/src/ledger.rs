@@ -6,7 +6,7 @@ use crate::facts::Facts;
 use crate::forecast::{Forecast, Forecaster};
 use crate::grant::{Grant, GrantId};
 use crate::refusal::Refusal;
-use crate::request::{CacheIsolation, Cores, ReadWrite, Request};
+use crate::request::{CacheIsolation, Cores, Memory, ReadWrite, Request};
 use crate::zone::Zone;
 use machine::{CpuSet, NodeId, NodeSet};
 use serde::{Deserialize, Serialize};
@@ -89,7 +89,8 @@ pub struct Quota {
 }
 
 /// Part of a grant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Share {
     /// Its cores, with what belongs to them: cache and links.
     Cores,
@@ -110,12 +111,24 @@ pub enum Action {
     Release(GrantId, Share),
 }
 
+impl Action {
+    /// The grant that must exist for it.
+    pub fn grant(&self) -> Option<GrantId> {
+        match self {
+            Self::Request(Request { cores: Cores::Of(id) | Cores::OnCacheOf(id, _), .. })
+            | Self::Guard(id, _)
+            | Self::Release(id, _) => Some(*id),
+            Self::Request(_) => None,
+        }
+    }
+}
+
 /// A granted transaction.
 #[derive(Clone, Debug)]
 pub struct Admitted {
     /// The ledger with it.
     pub after: Ledger,
-    /// New and changed grants, in the order of the requests.
+    /// New and changed grants, in the order of the requests; without those that ended.
     pub grants: Vec<Grant>,
     /// Programs that have to move for it.
     pub moved: Vec<Moved>,
@@ -180,7 +193,10 @@ impl Ledger {
             match action {
                 Action::Request(request) => changed.push(after.place(request, asker, &mut moved)?),
                 Action::Guard(id, guarded) => changed.push(after.guard(*id, *guarded, asker)?),
-                Action::Release(id, share) => after.give_back(*id, *share, asker)?,
+                Action::Release(id, share) => {
+                    after.give_back(*id, *share, asker)?;
+                    changed.push(*id);
+                }
             }
         }
         // A later action may have changed the same grant again.
@@ -251,7 +267,13 @@ impl Ledger {
             }
         }
         moved.extend(placed.moved);
+        let had = placed.grant.memory.clone();
         self.adopt(placed.grant);
+        for node in request.more_memory.iter().filter(|&node| !had.contains(node)) {
+            let further = Request { cores: Cores::Of(id), memory: Memory::Node(node), ..Request::default() };
+            let grown = admission::more_memory(self, id, &further, asker)?;
+            self.adopt(grown);
+        }
         Ok(id)
     }
 

@@ -40,12 +40,13 @@ mod ledger;
 mod occupancy;
 mod plan;
 mod prolog;
+pub mod protocol;
 mod refusal;
 mod request;
 mod zone;
 
 pub use admission::hop_ends;
-pub use calls::{Call, CallError, read_calls};
+pub use calls::{Call, CallError, Performance, read_calls};
 pub use facts::{Control, Core, Facts, Table, Throttle, Ways};
 pub use forecast::Forecast;
 pub use grant::{Grant, GrantId};
@@ -55,6 +56,7 @@ pub use prolog::prolog;
 pub use queueing::Resource;
 pub use refusal::{Alternative, Holder, Obstacle, Refusal, ThrottleName};
 pub use request::{
-    CacheIsolation, Cores, Isolation, Memory, Part, Preference, ReadWrite, Request, USUAL_SLOWDOWN, parse_bandwidth,
+    CacheIsolation, Cores, Isolation, Memory, Part, Preference, ReadWrite, Request, USUAL_SLOWDOWN, WrittenRequest,
+    parse_bandwidth,
 };
 pub use zone::Zone;

@@ -31,6 +31,14 @@ pub enum Refusal {
         "the caches of this machine have no masks of ways (CAT): --isolate cache leaves its other cores idle instead"
     )]
     NoWays,
+    /// Fewer ways than a mask can have.
+    #[error("a mask of this machine's caches has at least {least} ways, not {wanted}")]
+    FewWays {
+        /// The fewest.
+        least: u32,
+        /// Asked for.
+        wanted: u32,
+    },
     /// The machine's description has no last-level cache.
     #[error("the description of this machine has no caches, so none can be isolated")]
     NoCaches,

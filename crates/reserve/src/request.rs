@@ -1,7 +1,7 @@
 //! What a program asks for.
 
 use crate::grant::GrantId;
-use machine::{CpuSet, NodeId, Violation, size};
+use machine::{CpuSet, NodeId, NodeSet, Violation, size};
 use serde::{Deserialize, Deserializer, Serialize, de};
 use std::collections::BTreeSet;
 
@@ -24,6 +24,8 @@ pub struct Request {
     pub cores: Cores,
     /// The node of its memory.
     pub memory: Memory,
+    /// Further nodes of its memory.
+    pub more_memory: NodeSet,
     /// Its memory, bytes: a limit, and an entry in the ledger. Linux reserves no pages for it.
     pub bytes: Option<u64>,
     /// What it does not share.
@@ -127,6 +129,7 @@ impl Default for Request {
             name: None,
             cores: Cores::Any(1),
             memory: Memory::Any,
+            more_memory: NodeSet::new(),
             bytes: None,
             isolate: Isolation::default(),
             prefer: Preference::None,
@@ -139,10 +142,11 @@ impl Default for Request {
 }
 
 impl Request {
-    /// The same, with what its isolation implies: an exclusive cache has exclusive cores.
+    /// The same, with what its isolation implies: an exclusive cache has exclusive cores, also those that join it.
     #[must_use]
     pub fn complete(mut self) -> Self {
-        self.isolate.core |= self.isolate.cache == CacheIsolation::Exclusive;
+        let is_on_exclusive = matches!(self.cores, Cores::OnCacheOf(..));
+        self.isolate.core |= self.isolate.cache == CacheIsolation::Exclusive || is_on_exclusive;
         self
     }
 
@@ -211,7 +215,7 @@ pub fn parse_bandwidth(text: &str) -> Result<f64, String> {
 }
 
 /// A request as people and programs write it, in files.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WrittenRequest {
     name: Option<String>,
@@ -221,7 +225,7 @@ pub struct WrittenRequest {
     #[serde(default)]
     local: bool,
     node: Option<NodeId>,
-    #[serde(default, deserialize_with = "optional_size")]
+    #[serde(default, deserialize_with = "optional_size", skip_serializing_if = "Option::is_none")]
     bytes: Option<u64>,
     #[serde(default)]
     isolate: BTreeSet<Part>,
@@ -254,7 +258,8 @@ pub enum Part {
 }
 
 /// A bandwidth in a file: a number, or a text such as `5.9G`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(transparent)]
 struct Rate(f64);
 
 impl<'de> Deserialize<'de> for Rate {
@@ -291,6 +296,12 @@ impl Isolation {
 }
 
 impl WrittenRequest {
+    /// Whether it says where, by what and with which isolation.
+    pub(crate) fn has_place(&self) -> bool {
+        let isolates = !self.isolate.is_empty() || self.cache_ways.is_some();
+        isolates || !self.cpus.is_empty() || self.local || self.node.is_some() || self.prefer != Preference::None
+    }
+
     /// The request, or the rules that it breaks.
     pub fn read(self) -> Result<Request, Vec<Violation>> {
         let mut found = Vec::new();
@@ -314,6 +325,7 @@ impl WrittenRequest {
             name: self.name,
             cores,
             memory: self.node.map_or(if self.local { Memory::Local } else { Memory::Any }, Memory::Node),
+            more_memory: NodeSet::new(),
             bytes: self.bytes,
             isolate,
             prefer: self.prefer,

@@ -521,3 +521,39 @@ fn siblings_of_an_isolated_core_stay_idle() {
     let sibling = Request { cores: Cores::These(grant.idle_siblings.clone()), ..Request::default() };
     assert!(admit(&mut ledger, sibling).is_err());
 }
+
+#[test]
+fn several_nodes_are_granted_as_a_whole_or_not_at_all() {
+    let mut ledger = machine_a();
+    let nodes = |first: u32, more: &str| Request {
+        memory: Memory::Node(NodeId(first)),
+        more_memory: more.parse().unwrap(),
+        ..isolated()
+    };
+    let grant = admit(&mut ledger, nodes(2, "3-4")).unwrap();
+    assert_eq!(grant.memory.to_string(), "2-4");
+    assert!(!grant.links.is_empty(), "the way to the further nodes is the grant's too");
+    assert!(matches!(ledger.admit(&[nodes(2, "9")], &Asker::default()), Err(Refusal::Unknown(_))));
+    let too_much = Request { bytes: Some(9 << 30), ..nodes(5, "6") };
+    assert!(matches!(ledger.admit(&[too_much], &Asker::default()), Err(Refusal::NoCandidate { .. })));
+    assert_eq!(ledger.grants().len(), 1);
+}
+
+#[test]
+fn calls_are_read_back_as_they_are_written() {
+    let line = r#"{"call":"rcm_cored_memd_request","exclusive_cache":false,"core_memory_isolated":true,
+        "memory_controller_isolated":false,"memory_performance":"NO_PREFERENCE",
+        "with":{"name":"db","cores":3,"bandwidth":"2G","bytes":"64M"}}"#;
+    let actions = read_calls(line).unwrap();
+    let Action::Request(request) = &actions[0] else { panic!("{actions:?}") };
+    assert_eq!((&request.cores, request.bytes), (&Cores::Any(3), Some(64 << 20)));
+    for with in ["", r#","with":{"name":"db"}"#, r#","with":{"bandwidth":"2G","bytes":4096,"cores":2}"#] {
+        let line = line.split(",\n        \"with\"").next().unwrap().to_owned() + with + "}";
+        let call: reserve::Call = serde_json::from_str(&line).unwrap();
+        let written = serde_json::to_string(&call).unwrap();
+        assert_eq!(read_calls(&written).unwrap(), read_calls(&line).unwrap(), "{written}");
+    }
+    let placed = line.replace(r#""cores":3"#, r#""node":3"#);
+    let refused = read_calls(&placed).unwrap_err().to_string();
+    assert!(refused.contains("call 1: with: the call itself says which CPUs, node"), "{refused}");
+}

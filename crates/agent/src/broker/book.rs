@@ -1,46 +1,39 @@
 //! The grants that this process carries out, and what is done with them.
 
 use crate::broker::caller::{Quotas, may_adopt, may_enter};
-use crate::broker::protocol::{Answer, Call};
+use crate::broker::held::{End, Held};
+use crate::broker::left::Left;
 use crate::broker::shared_settings::SharedSettings;
-use crate::broker::{BrokerError, Settings};
-use crate::grants::{Records, RecordsError, make_groups, read_records};
+use crate::broker::transaction::Rights;
+use crate::broker::{BrokerError, LiveGrant, Settings};
+use crate::grants::{Records, RecordsError, read_records};
 use crate::journal::Journal;
-use linux::{CgroupGroup, Cgroups, Peer, Pid, Process, Switch, message_pair};
+use linux::{CgroupGroup, Cgroups, Peer, Pid, Process, Switch};
 use machine::chain;
-use reserve::{Action, Admitted, Asker, Cores, Grant, GrantId, Ledger, Moved, Refusal, Request};
+use reserve::protocol::{Answer, Call, Message};
+use reserve::{Action, Cores, Grant, GrantId, Ledger, Refusal, Request, Share};
 use rustix::net::sockopt::socket_cookie;
-use rustix::net::{Shutdown, shutdown};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::PoisonError;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// An answer, and the handle of a new grant.
-pub(super) type Answered = (Answer, Option<OwnedFd>);
+/// An answer, and the handles of new grants.
+pub(super) type Answered = (Answer, Vec<OwnedFd>);
 
 /// The grants.
 pub(super) struct Book {
-    settings: Settings,
-    ledger: Ledger,
-    shared: SharedSettings,
-    held: BTreeMap<GrantId, Held>,
+    pub settings: Settings,
+    pub ledger: Ledger,
+    pub shared: SharedSettings,
+    pub held: BTreeMap<GrantId, Held>,
+    /// How often it has changed: what waits is tried again then.
+    pub changes: u64,
 }
 
-/// A grant that is carried out.
-#[derive(Debug)]
-struct Held {
-    /// Its groups; what it shares with other grants has a journal of its own.
-    journal: Journal,
-    group: CgroupGroup,
-    /// Whether the group was there before, so that changes of its settings are journalled.
-    is_adopted: bool,
-    /// None for a grant that stays.
-    handle: Option<Handle>,
-}
-
-/// What a new grant's programs are in, and how it ends.
-enum Form {
+/// What new grants' programs are in, and how they end.
+pub(super) enum Form {
     /// A group of its own, until the last holder is gone.
     Held,
     /// A group of its own, until it is released.
@@ -49,29 +42,31 @@ enum Form {
     Adopted(CgroupGroup),
 }
 
-/// This process's end of a pair of sockets. The other is the grant's handle: only this process makes such sockets, the
-/// kernel counts the copies, and after the last one this end has hung up.
-#[derive(Debug)]
-struct Handle {
-    end: OwnedFd,
-    /// The kernel's number of the other end, which no other socket ever has.
-    cookie: u64,
-}
-
 impl Book {
-    pub fn open(settings: Settings) -> Result<Self, BrokerError> {
+    /// Begins with the grants that a killed agent left and that go on.
+    pub fn open(settings: Settings, left: Left) -> Result<Self, BrokerError> {
         let (journal, put_back) = Journal::open(&settings.folder, "reserve")?;
         if !put_back.is_nothing() {
             (settings.note)(&format!("{}:\n{put_back}", put_back.heading()));
         }
-        Records::lock(&settings.records)?.sweep().map_err(RecordsError::Write)?;
+        let records = Records::lock(&settings.records)?;
         let shared = SharedSettings::new(journal, settings.limited.clone());
-        Ok(Self { ledger: settings.ledger.clone(), settings, shared, held: BTreeMap::new() })
+        let mut book = Self { ledger: settings.ledger.clone(), settings, shared, held: BTreeMap::new(), changes: 0 };
+        for (grant, held) in left.0 {
+            (book.settings.note)(&format!("{} of an agent that was killed goes on", grant.title()));
+            records.add(&grant, held.carrier())?;
+            book.held.insert(grant.id, held);
+            book.ledger.adopt(grant);
+        }
+        records.sweep().map_err(RecordsError::Write)?;
+        book.follow(&book.ledger.clone())?;
+        book.publish();
+        Ok(book)
     }
 
     /// The ends of all handles. One that has hung up has no holder any more.
     pub fn handles(&self) -> impl Iterator<Item = (GrantId, &OwnedFd)> {
-        self.held.iter().filter_map(|(id, held)| Some((*id, &held.handle.as_ref()?.end)))
+        self.held.iter().filter_map(|(id, held)| Some((*id, &held.handle()?.end)))
     }
 
     /// Seconds until the next lease ends.
@@ -91,42 +86,54 @@ impl Book {
         }
     }
 
-    /// Answers a call.
-    pub fn answer(&mut self, call: &Call, files: &[OwnedFd], peer: &Peer) -> Answered {
-        let answered = match call {
-            Call::Create { request, stays: false } => self.create(request, &Form::Held, peer),
-            Call::Create { request, stays: true } => self.create(request, &Form::Named, peer),
+    /// Whether grants end with their last processes, which nothing tells.
+    pub fn has_to_look(&self) -> bool {
+        self.held.values().any(|held| matches!(held.end, End::LastProcess))
+    }
+
+    /// Ends those whose last process has ended.
+    pub fn end_empty(&mut self) {
+        let over: Vec<GrantId> = self.held.iter().filter(|(_, held)| held.is_over()).map(|(id, _)| *id).collect();
+        for id in over {
+            self.end(id);
+        }
+    }
+
+    /// Answers a message.
+    pub fn answer(&mut self, message: &Message, files: &[OwnedFd], peer: &Peer) -> Answered {
+        let answered = match message {
+            Message::Call(call) => self.answer_call(call, files, peer),
+            Message::Study(actions) => self.study(actions, files, peer),
+        };
+        answered.unwrap_or_else(|error| (error.answer(), Vec::new()))
+    }
+
+    fn answer_call(&mut self, call: &Call, files: &[OwnedFd], peer: &Peer) -> Result<Answered, BrokerError> {
+        match call {
+            Call::Create { request, stays: false, .. } => self.create(request, &Form::Held, peer),
+            Call::Create { request, stays: true, .. } => self.create(request, &Form::Named, peer),
             Call::Adopt { request, cgroup } => self.adopt(request, cgroup, peer),
             Call::Enter { grant } => self.enter(grant.as_deref(), files, peer),
             Call::Upgrade { grant, memory, controller } => {
-                self.whose(grant.as_deref(), files, peer).and_then(|(id, uid)| {
-                    let guard = controller.map(|guarded| Action::Guard(id, guarded));
-                    let more = memory.map(|memory| {
-                        let request = Request { cores: Cores::Of(id), memory, ..Request::default() };
-                        Action::Request(request)
-                    });
-                    self.upgrade(id, &more.into_iter().chain(guard).collect::<Vec<_>>(), uid)
-                })
+                let (id, uid) = self.whose(grant.as_deref(), files, peer)?;
+                let guard = controller.map(|guarded| Action::Guard(id, guarded));
+                let more = memory
+                    .map(|memory| Action::Request(Request { cores: Cores::Of(id), memory, ..Request::default() }));
+                let actions: Vec<Action> = more.into_iter().chain(guard).collect();
+                if actions.is_empty() {
+                    return Err(BrokerError::Wrong("an upgrade names memory or a controller".to_owned()));
+                }
+                self.apply(&actions, &Rights { uid, groups: None }, &Form::Held, peer)
             }
-            Call::Release { grant } => self.whose(grant.as_deref(), files, peer).map(|(id, _)| {
+            Call::Release { grant, only: None | Some(Share::All) } => {
+                let (id, _) = self.whose(grant.as_deref(), files, peer)?;
                 self.end(id);
-                (Answer::Done { grant: id }, None)
-            }),
-        };
-        answered.unwrap_or_else(|error| (error.answer(), None))
-    }
-
-    /// Ends a grant: its programs go on among the others.
-    pub fn end(&mut self, id: GrantId) {
-        let Some(held) = self.held.remove(&id) else { return };
-        self.ledger.release(id);
-        let mut failed: Vec<String> =
-            self.follow(&self.ledger.clone()).err().map(|error| chain(&error)).into_iter().collect();
-        failed.extend(held.journal.restore().failed);
-        let removed = Records::lock(&self.settings.records).map(|records| records.remove(id));
-        failed.extend(removed.err().map(|error| chain(&error)));
-        for text in failed {
-            (self.settings.note)(&format!("grant {id}: {text}"));
+                Ok((Answer::Done { grant: id }, Vec::new()))
+            }
+            Call::Release { grant, only: Some(share) } => {
+                let (id, uid) = self.whose(grant.as_deref(), files, peer)?;
+                self.apply(&[Action::Release(id, *share)], &Rights { uid, groups: None }, &Form::Held, peer)
+            }
         }
     }
 
@@ -162,116 +169,40 @@ impl Book {
         if matches!(form, Form::Named) && request.name.is_none() {
             return Err(BrokerError::Wrong("a grant that stays needs a name".to_owned()));
         }
-        let records = Records::lock(&self.settings.records)?;
+        let rights = Rights { uid: peer.uid, groups: Some(&peer.groups) };
+        self.apply(&[Action::Request(request)], &rights, form, peer)
+    }
+
+    /// Carries the study's calls out as one transaction.
+    fn study(&mut self, actions: &[Action], files: &[OwnedFd], peer: &Peer) -> Result<Answered, BrokerError> {
+        let presented = files.iter().map(|file| self.of_handle(file).ok_or(BrokerError::NoHandle));
+        let presented: BTreeSet<GrantId> = presented.collect::<Result<_, _>>()?;
+        let named: BTreeSet<GrantId> = actions.iter().filter_map(Action::grant).collect();
+        if !presented.is_subset(&named) {
+            return Err(BrokerError::NoHandle);
+        }
         self.see_others();
-        let decided = self.decide(&[Action::Request(request)], peer.uid, Some(&peer.groups))?;
-        let (text, document) = (self.settings.report)(&self.ledger.facts, &decided);
-        let Ok(admitted) = decided else {
-            return Ok((Answer::Decided { grant: None, text, document }, None));
+        // What a call of the same transaction makes is its caller's.
+        let there: Vec<&Grant> = named.iter().filter_map(|id| self.ledger.grant(*id)).collect();
+        for grant in &there {
+            if !self.held.contains_key(&grant.id) {
+                return Err(BrokerError::NoGrant(Refusal::UnknownGrant(grant.id).to_string()));
+            }
+            if peer.uid != 0 && peer.uid != grant.owner && !presented.contains(&grant.id) {
+                return Err(BrokerError::NoGrant(Refusal::NotYours(grant.id).to_string()));
+            }
+        }
+        let owners: BTreeSet<u32> = there.iter().map(|grant| grant.owner).collect();
+        let own = Rights { uid: peer.uid, groups: Some(&peer.groups) };
+        let Some(&owner) = owners.iter().find(|owner| peer.uid != 0 && **owner != peer.uid) else {
+            return self.apply(actions, &own, &Form::Held, peer);
         };
-        let [grant] = &admitted.grants[..] else { return Err(BrokerError::Wrong("one request, one grant".to_owned())) };
-        let handle = if matches!(form, Form::Held) { Some(handle()?) } else { None };
-        let mut held = self.carry_out(&admitted, grant, form, peer)?;
-        let id = grant.id;
-        let moved = admitted.moved.iter().filter_map(|moved| admitted.after.grant(moved.id));
-        if let Err(error) = moved.chain([grant]).try_for_each(|changed| records.add(changed, None)) {
-            self.undo(held.journal, &admitted.moved);
-            let tenants = admitted.moved.iter().filter_map(|moved| self.ledger.grant(moved.id));
-            // What cannot be written now was perhaps not written before either.
-            tenants.for_each(|tenant| drop(records.add(tenant, None)));
-            let _ = records.remove(id);
-            return Err(error.into());
+        // A handle gives its owner's rights to this grant only.
+        if owners.len() > 1 || actions.iter().any(|action| action.grant().is_none()) {
+            let why = format!("a transaction with a grant of user {owner} changes no grants of others and makes none");
+            return Err(BrokerError::Wrong(why));
         }
-        let other = handle.map(|(own, other)| {
-            held.handle = Some(own);
-            other
-        });
-        self.held.insert(id, held);
-        self.ledger = admitted.after;
-        Ok((Answer::Decided { grant: Some(id), text, document }, other))
-    }
-
-    /// Decides. Programs that other processes hold cannot be moved from here.
-    fn decide(
-        &self,
-        actions: &[Action],
-        uid: u32,
-        groups: Option<&[u32]>,
-    ) -> Result<Result<Admitted, Refusal>, BrokerError> {
-        let quota = groups.and_then(|groups| self.settings.quotas.of(uid, groups));
-        let asker = Asker { uid, now_s: now_s(), quota };
-        let mut decided = self.ledger.apply(actions, &asker);
-        if decided.as_ref().is_ok_and(|admitted| admitted.moved.iter().any(|moved| !self.held.contains_key(&moved.id)))
-        {
-            let mut all_stay = self.ledger.clone();
-            all_stay.rules.keep_tenants = true;
-            decided = all_stay.apply(actions, &asker);
-            if let Ok(admitted) = &mut decided {
-                admitted.after.rules.keep_tenants = self.ledger.rules.keep_tenants;
-            }
-        }
-        match decided {
-            Err(Refusal::Unknown(text)) => Err(BrokerError::Wrong(text)),
-            Err(refusal @ (Refusal::UnknownGrant(_) | Refusal::NotYours(_))) => {
-                Err(BrokerError::NoGrant(refusal.to_string()))
-            }
-            decided => Ok(decided),
-        }
-    }
-
-    /// Carries out a new grant, or changes nothing.
-    fn carry_out(&mut self, admitted: &Admitted, grant: &Grant, form: &Form, peer: &Peer) -> Result<Held, BrokerError> {
-        let (mut journal, put_back) = Journal::open(&self.settings.folder, &format!("grant-{}", grant.id))?;
-        if !put_back.is_nothing() {
-            (self.settings.note)(&format!("{}:\n{put_back}", put_back.heading()));
-        }
-        let cgroups = Cgroups::find()?;
-        let back = group_of(peer, &cgroups)?;
-        let facts = &admitted.after.facts;
-        let adopted = if let Form::Adopted(group) = form { Some(group) } else { None };
-        let moved = self.move_tenants(&admitted.moved);
-        let group = moved.and_then(|()| Ok(make_groups(&mut journal, &cgroups, grant, facts, &back, adopted)?));
-        let done = group.and_then(|group| {
-            let own = self.own(&admitted.after).chain([grant.clone()]).collect::<Vec<_>>();
-            self.shared.follow(&admitted.after, own.into_iter())?;
-            Ok(group)
-        });
-        match done {
-            Ok(group) => Ok(Held { journal, group, is_adopted: adopted.is_some(), handle: None }),
-            Err(error) => {
-                self.undo(journal, &admitted.moved);
-                Err(error)
-            }
-        }
-    }
-
-    /// Takes back what was carried out for a grant that is not in the ledger.
-    fn undo(&mut self, journal: Journal, moved: &[Moved]) {
-        let _ = self.follow(&self.ledger.clone());
-        let mut failed = journal.restore().failed;
-        failed.extend(self.move_back(moved).err().map(|error| chain(&error)));
-        for text in failed {
-            (self.settings.note)(&text);
-        }
-    }
-
-    /// Moves programs without isolation out of the way: the kernel moves their pages as well.
-    fn move_tenants(&mut self, moved: &[Moved]) -> Result<(), BrokerError> {
-        for Moved { id, to, memory, .. } in moved {
-            let Some(held) = self.held.get_mut(id) else { continue };
-            held.set("cpuset.cpus", &to.to_string())?;
-            held.set("cpuset.mems", &memory.to_string())?;
-        }
-        Ok(())
-    }
-
-    fn move_back(&mut self, moved: &[Moved]) -> Result<(), BrokerError> {
-        let back = moved.iter().filter_map(|Moved { id, from, to, .. }| {
-            let grant = self.ledger.grant(*id)?;
-            Some(Moved { id: *id, from: to.clone(), to: from.clone(), memory: grant.memory.clone() })
-        });
-        let back: Vec<Moved> = back.collect();
-        self.move_tenants(&back)
+        self.apply(actions, &Rights { uid: owner, groups: Some(&[]) }, &Form::Held, peer)
     }
 
     fn enter(&self, grant: Option<&str>, files: &[OwnedFd], peer: &Peer) -> Result<Answered, BrokerError> {
@@ -289,36 +220,7 @@ impl Book {
             }
             return Err(BrokerError::Process(chain(&error)));
         }
-        Ok((Answer::Done { grant: id }, None))
-    }
-
-    fn upgrade(&mut self, id: GrantId, actions: &[Action], uid: u32) -> Result<Answered, BrokerError> {
-        if actions.is_empty() {
-            return Err(BrokerError::Wrong("an upgrade names memory or a controller".to_owned()));
-        }
-        let records = Records::lock(&self.settings.records)?;
-        self.see_others();
-        let decided = self.decide(actions, uid, None)?;
-        let (text, document) = (self.settings.report)(&self.ledger.facts, &decided);
-        let Ok(Admitted { after, .. }) = decided else {
-            return Ok((Answer::Decided { grant: None, text, document }, None));
-        };
-        let held = self.held.get_mut(&id).ok_or_else(|| BrokerError::NoGrant(Refusal::UnknownGrant(id).to_string()))?;
-        let nodes = |ledger: &Ledger| ledger.grant(id).map(|grant| grant.memory.to_string()).unwrap_or_default();
-        held.set("cpuset.mems", &nodes(&after))?;
-        let record = |ledger: &Ledger| ledger.grant(id).map_or(Ok(()), |grant| records.add(grant, None));
-        if let Err(error) = self.follow(&after).and_then(|()| Ok(record(&after)?)) {
-            let before = self.ledger.clone();
-            let _ = self.follow(&before);
-            // What cannot be written now was perhaps not written before either.
-            let _ = record(&before);
-            if let Some(held) = self.held.get_mut(&id) {
-                held.set("cpuset.mems", &nodes(&before))?;
-            }
-            return Err(error);
-        }
-        self.ledger = after;
-        Ok((Answer::Decided { grant: Some(id), text, document }, None))
+        Ok((Answer::Done { grant: id }, Vec::new()))
     }
 
     /// The grant that a call is about, and the user whose it is: a handle gives its owner's rights.
@@ -361,12 +263,12 @@ impl Book {
     fn of_handle(&self, file: &OwnedFd) -> Option<GrantId> {
         // Fails for all files but sockets.
         let cookie = socket_cookie(file.as_fd()).ok()?;
-        let is_it = |held: &Held| held.handle.as_ref().is_some_and(|handle| handle.cookie == cookie);
+        let is_it = |held: &Held| held.handle().is_some_and(|handle| handle.cookie == cookie);
         self.held.iter().find(|(_, held)| is_it(held)).map(|(id, _)| *id)
     }
 
     /// Takes over into the ledger what other processes carry out now.
-    fn see_others(&mut self) {
+    pub fn see_others(&mut self) {
         let others: Vec<GrantId> =
             self.ledger.grants().map(|grant| grant.id).filter(|id| !self.held.contains_key(id)).collect();
         for id in others {
@@ -380,28 +282,26 @@ impl Book {
         }
     }
 
-    fn own<'a>(&'a self, ledger: &'a Ledger) -> impl Iterator<Item = Grant> + 'a {
-        ledger.grants().filter(|grant| self.held.contains_key(&grant.id)).cloned()
+    /// Shows the grants to who watches them.
+    pub fn publish(&self) {
+        let slowdown = self.ledger.forecast().slowdown;
+        let live = |id: &GrantId| {
+            let grant = self.ledger.grant(*id)?.clone();
+            Some(LiveGrant { forecast_slowdown: slowdown.get(id).copied(), grant })
+        };
+        let all = self.held.keys().filter_map(live).collect();
+        *self.settings.live.lock().unwrap_or_else(PoisonError::into_inner) = all;
     }
 
-    fn follow(&mut self, ledger: &Ledger) -> Result<(), BrokerError> {
-        let own: Vec<Grant> = self.own(ledger).collect();
+    /// Sets what follows from all grants of a ledger that are carried out here.
+    pub fn follow(&mut self, ledger: &Ledger) -> Result<(), BrokerError> {
+        let own: Vec<Grant> = ledger.grants().filter(|grant| self.held.contains_key(&grant.id)).cloned().collect();
         self.shared.follow(ledger, own.into_iter())
     }
 }
 
-impl Held {
-    /// Sets a value of its group.
-    fn set(&mut self, file: &str, value: &str) -> Result<(), BrokerError> {
-        if self.is_adopted {
-            self.journal.will_write(&self.group.folder().join(file), value)?;
-        }
-        Ok(self.group.set(file, value)?)
-    }
-}
-
 /// The group to which a grant's processes go back: that of the process that asked for it.
-fn group_of(peer: &Peer, cgroups: &Cgroups) -> Result<PathBuf, BrokerError> {
+pub(super) fn group_of(peer: &Peer, cgroups: &Cgroups) -> Result<PathBuf, BrokerError> {
     let group = cgroups.of(&caller(peer)?)?;
     Ok(cgroups.folder().join(group.trim_start_matches('/')))
 }
@@ -431,15 +331,7 @@ fn return_newcomer(group: &CgroupGroup, pid: Pid) -> Result<(), BrokerError> {
     list.set(&pid.to_string()).map_err(|error| BrokerError::Setting(chain(&error)))
 }
 
-fn handle() -> Result<(Handle, OwnedFd), BrokerError> {
-    let (end, other) = message_pair().map_err(BrokerError::Handle)?;
-    let cookie = socket_cookie(&other).map_err(|error| BrokerError::Handle(error.into()))?;
-    // Nothing can be sent to it: a copy of the handle in its own queue would have no holder, and never be closed.
-    shutdown(&end, Shutdown::Read).map_err(|error| BrokerError::Handle(error.into()))?;
-    Ok((Handle { end, cookie }, other))
-}
-
-fn now_s() -> u64 {
+pub(super) fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
@@ -453,7 +345,6 @@ impl Quotas {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use linux::send;
     use std::process::Command;
 
     #[test]
@@ -467,16 +358,5 @@ mod tests {
         child.wait().unwrap();
         let said = caller(&peer(Pid(child.id()), uid)).unwrap_err().to_string();
         assert!(said.ends_with(", which connected, has ended"), "{said}");
-    }
-
-    #[test]
-    fn a_handle_cannot_be_kept_open_by_its_own_queue() {
-        let (own, handle) = handle().unwrap();
-        assert!(send(&handle, b"x", &[handle.as_fd()]).is_err());
-        drop(handle);
-        let mut ends = [rustix::event::PollFd::new(&own.end, rustix::event::PollFlags::empty())];
-        // A process that another test starts at this moment has a copy until it executes its program.
-        let limit = rustix::event::Timespec { tv_sec: 10, tv_nsec: 0 };
-        assert_eq!(rustix::event::poll(&mut ends, Some(&limit)).unwrap(), 1, "the last copy is closed");
     }
 }

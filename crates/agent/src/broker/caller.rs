@@ -55,7 +55,8 @@ pub(super) fn may_enter(pidfd: impl AsFd, uid: u32) -> Result<Pid, String> {
         return no(&format!("it is of user {real}, and the caller is user {uid}"));
     }
     let group = Cgroups::find().and_then(|cgroups| cgroups.of(&process)).map_err(|error| chain(&error))?;
-    if let Some(number) = group.trim_start_matches('/').strip_prefix(GROUP) {
+    if let Some(name) = group.trim_start_matches('/').strip_prefix(GROUP) {
+        let number = name.trim_end_matches("-shared");
         return no(&format!("it is in grant {number} already"));
     }
     Ok(pid)
@@ -97,6 +98,44 @@ pub(super) fn may_adopt(cgroup: &str, isolates: bool, cgroups: &Cgroups) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use linux::open_pidfd;
+    use rustix::io::Errno;
+    use rustix::process::{PidfdFlags, pidfd_open};
+    use std::os::fd::OwnedFd;
+    use std::process::Command;
+
+    #[test]
+    fn only_living_processes_of_the_caller_join() {
+        let refused = |pidfd: &OwnedFd, uid, why: &str| {
+            let said = may_enter(pidfd, uid).unwrap_err();
+            assert!(said.contains(why), "{said}");
+        };
+        let own = open_pidfd(Pid(std::process::id())).unwrap();
+        refused(&own, 0, "it is the agent");
+        let mut child = Command::new("sleep").arg("100").spawn().unwrap();
+        let pidfd = open_pidfd(Pid(child.id())).unwrap();
+        refused(&pidfd, 54_321, ", and the caller is user 54321");
+        child.kill().unwrap();
+        // Its parent has not waited for it yet.
+        let is_zombie = || Process::open(Pid(child.id())).unwrap().status().unwrap().state == Some('Z');
+        while !is_zombie() {
+            std::thread::yield_now();
+        }
+        refused(&pidfd, 0, "it has ended");
+        child.wait().unwrap();
+        refused(&pidfd, 0, "the process has ended");
+        let (send, tid) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || (send.send(rustix::thread::gettid()), ended.recv()).0);
+        // A thread's own (PIDFD_THREAD, which is O_EXCL).
+        match pidfd_open(tid.recv().unwrap(), PidfdFlags::from_bits_retain(0o200)) {
+            Ok(of_thread) => refused(&of_thread, 0, "it is a thread of another process"),
+            // Before Linux 6.9 there is none to refuse.
+            Err(error) => assert_eq!(error, Errno::INVAL),
+        }
+        drop(end);
+        thread.join().unwrap().unwrap();
+    }
 
     #[test]
     fn users_have_what_they_or_their_largest_group_have() {

@@ -1,12 +1,10 @@
 //! The client's end.
 
-use crate::broker::SOCKET;
-use crate::broker::protocol::{Answer, Call, MOST_ANSWER_BYTES, message};
-use linux::{receive, send};
+use linux::MessageClient;
+use reserve::protocol::{Answer, Call, MOST_ANSWER_BYTES, SOCKET, message};
 use rustix::io::Errno;
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-use std::io::{self, ErrorKind};
+use serde::Serialize;
+use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
@@ -17,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A connection to the broker.
 #[derive(Debug)]
 pub struct Connection {
-    socket: OwnedFd,
+    socket: MessageClient,
 }
 
 /// Why there is no answer.
@@ -50,40 +48,41 @@ pub enum CallError {
 impl Connection {
     /// Connects to the broker whose socket is in this folder. Needs no privileges.
     pub fn open(folder: &Path) -> Result<Self, CallError> {
-        let system = |what| move |error: Errno| CallError::System { what, source: error.into() };
-        let flags = SocketFlags::CLOEXEC;
-        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(system("reach"))?;
-        for direction in [Timeout::Send, Timeout::Recv] {
-            set_socket_timeout(&socket, direction, Some(PATIENCE)).map_err(system("reach"))?;
-        }
-        let address = SocketAddrUnix::new(folder.join(SOCKET)).map_err(system("reach"))?;
-        match connect(&socket, &address) {
-            Ok(()) => Ok(Self { socket }),
-            Err(Errno::NOENT | Errno::CONNREFUSED | Errno::ACCESS) => Err(CallError::NoBroker),
-            Err(error) => Err(system("reach")(error)),
-        }
+        let socket = MessageClient::connect(&folder.join(SOCKET)).map_err(|source| {
+            let is_none = [Errno::NOENT, Errno::CONNREFUSED, Errno::ACCESS].map(Errno::raw_os_error);
+            let is_none = source.raw_os_error().is_some_and(|errno| is_none.contains(&errno));
+            if is_none { CallError::NoBroker } else { CallError::System { what: "reach", source } }
+        })?;
+        Ok(Self { socket })
     }
 
-    /// Sends a call with open files, and waits for the answer and the handle that may come with it.
-    pub fn call(&self, call: &Call, files: &[BorrowedFd<'_>]) -> Result<(Answer, Option<OwnedFd>), CallError> {
-        let system = |what| move |source: io::Error| CallError::System { what, source };
-        // A client that is refused gets the reason before it has called, and then cannot.
-        let asked = send(&self.socket, &message(call), files);
-        let hear = || receive(&self.socket, MOST_ANSWER_BYTES);
-        let mut heard = hear();
-        if heard.as_ref().is_err_and(|error| error.kind() == ErrorKind::ConnectionReset) {
-            // The reset is reported first, and then the reason that was sent before it.
-            heard = hear();
-        }
-        let mut received = heard.map_err(system("hear"))?;
-        if received.bytes.is_empty() {
-            asked.map_err(system("ask"))?;
-            return Err(system("hear")(ErrorKind::UnexpectedEof.into()));
-        }
+    /// Sends a call with open files, and waits for the answer and the handles of new grants.
+    pub fn call(&self, call: &Call, files: &[BorrowedFd<'_>]) -> Result<(Answer, Vec<OwnedFd>), CallError> {
+        let wait_s = if let Call::Create { wait_s, .. } = call { wait_s.unwrap_or(0) } else { 0 };
+        self.ask(call, files, PATIENCE.saturating_add(Duration::from_secs(wait_s)))
+    }
+
+    /// Sends calls of the study as one transaction, with the handles of the grants that they name.
+    pub fn study(
+        &self,
+        calls: &[reserve::Call],
+        handles: &[BorrowedFd<'_>],
+    ) -> Result<(Answer, Vec<OwnedFd>), CallError> {
+        self.ask(&calls, handles, PATIENCE)
+    }
+
+    fn ask(
+        &self,
+        what: &impl Serialize,
+        files: &[BorrowedFd<'_>],
+        patience: Duration,
+    ) -> Result<(Answer, Vec<OwnedFd>), CallError> {
+        let received = self.socket.ask(&message(what), files, MOST_ANSWER_BYTES, patience);
+        let received = received.map_err(|source| CallError::System { what: "hear", source })?;
         match serde_json::from_slice(&received.bytes).map_err(|error| CallError::NotUnderstood(error.to_string()))? {
             Answer::Refused(why) => Err(CallError::Refused(why)),
             Answer::Wrong(why) => Err(CallError::Wrong(why)),
-            answer => Ok((answer, received.files.pop())),
+            answer => Ok((answer, received.files)),
         }
     }
 }

@@ -9,30 +9,32 @@
 mod book;
 mod caller;
 mod client;
-mod protocol;
+mod held;
+mod left;
 mod serving;
 mod shared_settings;
 #[cfg(test)]
 mod tests;
+mod transaction;
 
 pub use caller::Quotas;
 pub use client::{CallError, Connection};
-pub use protocol::{Answer, Call, MOST_CALL_BYTES, read_call};
+pub use left::Left;
+pub use reserve::protocol::{Answer, Call, MOST_CALL_BYTES, Message, SOCKET, read_call, read_message};
 
 use crate::grants::{CarryOutError, RecordsError};
 use crate::journal::JournalError;
 use book::Book;
 use linux::{CgroupError, CgroupGroupError, PrivateFolder, PrivateFolderError, Trust};
-use reserve::{Admitted, Facts, Ledger, Refusal};
+use reserve::{Admitted, Facts, Grant, Ledger, Refusal};
 use serving::Serving;
 use std::fmt;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-/// Name of the broker's socket, in the folder of journals.
-pub const SOCKET: &str = "reserve.sock";
 /// Every user may connect: calls of users without a quota are refused.
 const MODE: u32 = 0o666;
 
@@ -55,7 +57,21 @@ pub struct Settings {
     pub report: Report,
     /// Notes for the administrator.
     pub note: Box<dyn Fn(&str) + Send>,
+    /// Where others see the grants.
+    pub live: LiveGrants,
 }
+
+/// A grant that is carried out now.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LiveGrant {
+    /// The grant.
+    pub grant: Grant,
+    /// By how much others slow it by forecast, as a part of its time; none where nothing is known of the machine's memory.
+    pub forecast_slowdown: Option<f64>,
+}
+
+/// The grants that an agent carries out now.
+pub type LiveGrants = Arc<Mutex<Vec<LiveGrant>>>;
 
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -125,11 +141,11 @@ pub struct Broker {
 }
 
 impl Broker {
-    /// Puts back what a killed broker left, and serves in a thread of its own. Needs root.
-    pub fn start(settings: Settings) -> Result<Self, BrokerError> {
+    /// Goes on with what a killed broker left, puts the rest of it back, and serves in a thread of its own. Needs root.
+    pub fn start(settings: Settings, left: Left) -> Result<Self, BrokerError> {
         let (folder, records) = (settings.folder.clone(), settings.records.clone());
         // Its journal is locked: no other broker has the socket.
-        let book = Book::open(settings)?;
+        let book = Book::open(settings, left)?;
         PrivateFolder::create(&records, 0o755)?;
         let folder = PrivateFolder::open(&folder, Trust::Owners)?;
         let _ = folder.remove(SOCKET);

@@ -1,18 +1,22 @@
 //! The broker's thread: it waits for calls, for handles whose last holder is gone, and for the ends of leases.
 
 use crate::broker::book::Book;
-use crate::broker::protocol::{Answer, MOST_CALL_BYTES, message, read_call};
 use crate::control::{accept, no_slot};
 use linux::{MOST_FILES, Peer, peer, receive, send};
 use reserve::GrantId;
+use reserve::protocol::{Answer, Call, MOST_CALL_BYTES, Message, message, read_message};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::ErrorKind;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
 /// How long a connection may be silent.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Longest time between two tries of what waits: grants that other processes carry out end without a word.
+const RETRY: Duration = Duration::from_secs(1);
+/// Longest wait for a grant, s: ten years.
+const MOST_WAIT_S: u64 = 10 * 365 * 24 * 3600;
 
 pub(super) struct Serving {
     listener: UnixListener,
@@ -21,13 +25,26 @@ pub(super) struct Serving {
     clients: Vec<Client>,
     /// No client is accepted before.
     closed_until: Option<Instant>,
+    /// How often the book had changed when what waits was tried, and when it is tried again anyway.
+    tried: (u64, Instant),
+    /// Requests that have waited so far.
+    waits: u64,
 }
 
 /// A connection.
 struct Client {
     stream: UnixStream,
     peer: Peer,
+    /// The end of its wait, or of its silence.
     deadline: Instant,
+    waiting: Option<Waiting>,
+}
+
+/// A request that waits until it can be granted.
+struct Waiting {
+    call: Call,
+    /// Its number, in order.
+    number: u64,
 }
 
 /// What `poll` found.
@@ -39,7 +56,7 @@ struct Ready {
 
 impl Serving {
     pub fn new(listener: UnixListener, stopped: UnixStream, book: Book) -> Self {
-        Self { listener, stopped, book, clients: Vec::new(), closed_until: None }
+        Self { listener, stopped, book, clients: Vec::new(), closed_until: None, tried: (0, Instant::now()), waits: 0 }
     }
 
     /// Serves until the other end of `stopped` is closed, and then ends all grants.
@@ -53,13 +70,16 @@ impl Serving {
                 self.book.end(id);
             }
             self.book.end_leases();
+            self.book.end_empty();
             let now = Instant::now();
             self.closed_until = self.closed_until.filter(|until| now < *until);
             if ready.has_client && self.closed_until.is_none() {
                 self.let_in(now);
             }
-            let book = &mut self.book;
-            self.clients.retain_mut(|client| client.go_on(now, book));
+            let waited = self.waits;
+            let (book, waits) = (&mut self.book, &mut self.waits);
+            self.clients.retain_mut(|client| client.go_on(now, book, waits));
+            self.try_waiting(self.waits != waited);
         }
         self.book.end_all();
     }
@@ -68,7 +88,10 @@ impl Serving {
         let now = Instant::now();
         let deadlines = self.clients.iter().map(|client| client.deadline).chain(self.closed_until);
         let lease = self.book.next_end_s().map(|s| now + Duration::from_secs(s));
-        let timeout = deadlines.chain(lease).min().map(|next| {
+        let is_waiting = self.clients.iter().any(|client| client.waiting.is_some());
+        let retry = is_waiting.then_some(self.tried.1);
+        let look = self.book.has_to_look().then(|| now + RETRY);
+        let timeout = deadlines.chain(lease).chain(retry).chain(look).min().map(|next| {
             // Rounds up, so that the deadline has passed on wakeup.
             let wait = next.saturating_duration_since(now) + Duration::from_millis(1);
             Timespec { tv_sec: wait.as_secs().cast_signed(), tv_nsec: wait.subsec_nanos().into() }
@@ -90,13 +113,51 @@ impl Serving {
         }
     }
 
+    /// Grants what waits and can be granted, in order: behind a request that other grants are in the way of, none is tried.
+    fn try_waiting(&mut self, has_new: bool) {
+        let now = Instant::now();
+        let is_over = |client: &Client| client.waiting.is_some() && client.deadline <= now;
+        let has_changed = self.book.changes != self.tried.0 || now >= self.tried.1;
+        if !has_new && !has_changed && !self.clients.iter().any(is_over) {
+            return;
+        }
+        self.tried = (self.book.changes, now + RETRY);
+        let number = |client: &Client| client.waiting.as_ref().map(|waiting| waiting.number);
+        let mut order: Vec<(u64, usize)> =
+            self.clients.iter().enumerate().filter_map(|(at, client)| Some((number(client)?, at))).collect();
+        order.sort_unstable();
+        let (mut is_blocked, mut gone) = (false, Vec::new());
+        for (_, at) in order {
+            let client = &mut self.clients[at];
+            let Some(Waiting { call, .. }) = &client.waiting else { continue };
+            let (answer, handles) = if is_blocked {
+                let text = "refused: requests that have waited for longer are in the way\n".to_owned();
+                (Answer::NotAdmitted { text, document: serde_json::Value::Null, is_of_user: false }, Vec::new())
+            } else {
+                self.book.answer(&Message::Call(call.clone()), &[], &client.peer)
+            };
+            match answer {
+                Answer::NotAdmitted { is_of_user, .. } if now < client.deadline => is_blocked |= !is_of_user,
+                answer => {
+                    client.waiting = None;
+                    if !client.tell(&answer, &handles) {
+                        gone.push(at);
+                    }
+                }
+            }
+        }
+        for at in gone {
+            self.clients[at].deadline = now;
+        }
+    }
+
     fn let_in(&mut self, now: Instant) {
         for stream in accept(&self.listener, &mut self.closed_until, now) {
             let Ok(peer) = stream.set_nonblocking(true).and_then(|()| peer(&stream)) else { continue };
             if let Some(why) = no_slot(self.clients.iter().map(|client| client.peer.uid), peer.uid) {
                 let _ = send(&stream, &message(&Answer::Refused(format!("{why}: try again later"))), &[]);
             } else {
-                self.clients.push(Client { stream, peer, deadline: now + PATIENCE });
+                self.clients.push(Client { stream, peer, deadline: now + PATIENCE, waiting: None });
             }
         }
     }
@@ -104,28 +165,51 @@ impl Serving {
 
 impl Client {
     /// Answers at most one call, as other clients wait for theirs. Returns whether the connection stays open.
-    fn go_on(&mut self, now: Instant, book: &mut Book) -> bool {
+    fn go_on(&mut self, now: Instant, book: &mut Book, waits: &mut u64) -> bool {
         let received = match receive(&self.stream, MOST_CALL_BYTES) {
             Ok(received) => received,
-            Err(error) => return error.kind() == ErrorKind::WouldBlock && now < self.deadline,
+            Err(error) => {
+                return error.kind() == ErrorKind::WouldBlock && (self.waiting.is_some() || now < self.deadline);
+            }
         };
         if received.bytes.is_empty() {
             return false;
         }
-        let call = if received.is_cut {
+        let call = if self.waiting.is_some() {
+            Err(Answer::Wrong("a client that waits for a grant sends nothing".to_owned()))
+        } else if received.is_cut {
             Err(Answer::Wrong(format!("a call has at most {MOST_CALL_BYTES} bytes")))
         } else if received.has_lost_files {
             Err(Answer::Wrong(format!("a call has at most {MOST_FILES} descriptors")))
         } else {
-            read_call(&received.bytes)
+            read_message(&received.bytes)
         };
-        let goes_on = call.is_ok();
-        let (answer, handle) =
-            call.map_or_else(|answer| (answer, None), |call| book.answer(&call, &received.files, &self.peer));
+        match call {
+            Err(answer) => {
+                self.tell(&answer, &[]);
+                false
+            }
+            Ok(Message::Call(call @ Call::Create { wait_s: Some(wait_s), .. })) => {
+                if let Some(answer) = book.never(&call, &self.peer) {
+                    return self.tell(&answer, &[]);
+                }
+                *waits += 1;
+                self.waiting = Some(Waiting { call, number: *waits });
+                self.deadline = now + Duration::from_secs(wait_s.min(MOST_WAIT_S));
+                true
+            }
+            Ok(message) => {
+                let (answer, handles) = book.answer(&message, &received.files, &self.peer);
+                self.tell(&answer, &handles)
+            }
+        }
+    }
+
+    /// Returns whether the client has the answer. One that is gone, or does not read its answers, gets none; its handles are
+    /// closed with it, and so its grants end.
+    fn tell(&mut self, answer: &Answer, handles: &[OwnedFd]) -> bool {
         self.deadline = Instant::now() + PATIENCE;
-        // A client that is gone, or does not read its answers, gets none. Its handle is closed with it, and so the grant
-        // ends.
-        let files: Vec<_> = handle.iter().map(AsFd::as_fd).collect();
-        send(&self.stream, &message(&answer), &files).is_ok() && goes_on
+        let files: Vec<_> = handles.iter().map(AsFd::as_fd).collect();
+        send(&self.stream, &message(answer), &files).is_ok()
     }
 }

@@ -26,7 +26,7 @@ impl Fixture {
     fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let facts = Facts::new(presets::find("small-4x2").unwrap(), Control::default());
-        let broker = Broker::start(Settings {
+        let settings = Settings {
             folder: folder.path().to_owned(),
             records: folder.path().join("grants"),
             ledger: Ledger::new(Arc::new(facts), Rules::default()),
@@ -36,7 +36,9 @@ impl Fixture {
                 (decided.as_ref().err().map_or_else(String::new, Refusal::to_string), serde_json::Value::Null)
             }),
             note: Box::new(|_| {}),
-        });
+            live: LiveGrants::default(),
+        };
+        let broker = Broker::start(settings, Left::default());
         Self { folder, _broker: broker.unwrap() }
     }
 
@@ -112,6 +114,47 @@ fn descriptors_that_are_no_handles_give_no_right() {
     assert!(control.push(SendAncillaryMessage::ScmRights(&nine)));
     sendmsg(&connection, &[IoSlice::new(br#"{"call":"release"}"#)], &mut control, SendFlags::empty()).unwrap();
     assert!(heard(&connection).contains("a call has at most 8 descriptors"));
+}
+
+#[test]
+fn calls_of_the_study_give_no_more_rights_than_others() {
+    let fixture = Fixture::start();
+    let (pair, _other) = linux::message_pair().unwrap();
+    for (line, files, said) in [
+        (&br#"{"call":"rcm_core_memd_release","core":7}"#[..], 0, "there is no grant 7"),
+        (br#"{"call":"rcm_core_memd_release","core":7}"#, 1, "the descriptor is no handle of this grant"),
+        (br#"{"call":"rcm_coreoncache_memd_request","memory_controller_isolated":false,"core_with_cache":7,"memory_performance":"NO_PREFERENCE"}"#, 0, "there is no grant 7"),
+        (br#"{"call":"rcm_cored_numa_request","exclusive_cache":false,"core_memory_isolated":false,"memory_controller_isolated":false,"memory_performance":"NO_PREFERENCE","numa":9}"#, 0, "no node 9"),
+        (br#"[{"call":"rcm_core_memd_release","core":"7"}]"#, 0, "invalid type: string"),
+        (b"[", 0, "EOF while parsing"),
+    ] {
+        let told = fixture.answer(line, &vec![pair.as_fd(); files]);
+        assert!((told.starts_with(r#"{"wrong":"#) || told.starts_with(r#"{"refused":"#)) && told.contains(said), "{told}");
+    }
+}
+
+#[test]
+fn a_client_that_is_silent_is_not_waited_for() {
+    let fixture = Fixture::start();
+    let silent = fixture.connect();
+    let began = std::time::Instant::now();
+    // The end of the connection.
+    assert!(receive(&silent, 100).unwrap().bytes.is_empty());
+    assert!(began.elapsed() >= std::time::Duration::from_secs(4), "{:?}", began.elapsed());
+}
+
+#[test]
+fn what_could_never_be_granted_does_not_wait() {
+    let fixture = Fixture::start();
+    for (request, said) in [
+        (r#"{"cores":{"any":3}}"#, "3 wanted"),
+        (r#"{"memory":{"node":9}}"#, "no node 9"),
+        (r#"{"isolate":{"cache":{"ways":2}}}"#, "no masks of ways"),
+    ] {
+        let call = format!(r#"{{"call":"create","request":{request},"wait_s":1000}}"#);
+        let told = fixture.answer(call.as_bytes(), &[]);
+        assert!(told.contains(said), "{told}");
+    }
 }
 
 #[test]

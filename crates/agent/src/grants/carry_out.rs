@@ -1,9 +1,10 @@
 //! The steps of a grant.
 
+use crate::grants::Shape;
 use crate::journal::{GROUP, Journal, JournalError};
 use linux::{CgroupError, CgroupGroup, CgroupGroupError, Cgroups, Partition, Pid, Process, Switch, interrupts};
 use machine::{CpuSet, NodeId};
-use reserve::{CacheIsolation, Facts, Grant};
+use reserve::{CacheIsolation, Facts, Grant, GrantId};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -35,6 +36,14 @@ pub enum CarryOutError {
     /// A group that is to be limited does not exist.
     #[error("there is no control group {0} to limit: groups are named from the topmost one, such as /system.slice")]
     NoSuchGroup(String),
+    /// A group that is made with them would end another partition.
+    #[error(
+        "CPUs {0} are offline or do not exist, or another partition of CPUs has them: look at cpuset.cpus.partition of the control groups"
+    )]
+    NotFree(CpuSet),
+    /// The kernel keeps one for the topmost group.
+    #[error("no CPU would be left for the rest of the machine")]
+    NoneLeft,
 }
 
 /// CPU time of a control group, for bandwidth that its programs may draw.
@@ -77,7 +86,7 @@ pub fn carry_out(
     limits: &[Limit],
 ) -> Result<CgroupGroup, CarryOutError> {
     let cgroups = Cgroups::find()?;
-    let group = make_groups(journal, &cgroups, grant, facts, &own_group(&cgroups)?, None)?;
+    let group = make_groups(journal, &cgroups, grant.id, &Shape::new(grant, facts), &own_group(&cgroups)?, None)?;
     if grant.request.isolate.core {
         let all: CpuSet = grant.cpus.iter().chain(idle_cpus(grant, facts).iter()).collect();
         move_interrupts(journal, &all, facts)?;
@@ -91,49 +100,83 @@ pub fn carry_out(
 pub(crate) fn make_groups(
     journal: &mut Journal,
     cgroups: &Cgroups,
-    grant: &Grant,
-    facts: &Facts,
+    id: GrantId,
+    shape: &Shape,
     back: &Path,
     adopted: Option<&CgroupGroup>,
 ) -> Result<CgroupGroup, CarryOutError> {
-    let idle = idle_cpus(grant, facts);
-    if !idle.is_empty() {
-        let group = CgroupGroup::below(cgroups, &format!("{GROUP}{}-idle", grant.id));
-        make(journal, &group, back)?;
-        group.set("cpuset.cpus", &idle.to_string())?;
-        group.make_partition(Partition::Isolated)?;
+    if adopted.is_none() {
+        check_free(cgroups, shape)?;
     }
-    let new = || CgroupGroup::below(cgroups, &format!("{GROUP}{}", grant.id));
+    make_idle(journal, cgroups, id, &shape.idle, back)?;
+    let new = || CgroupGroup::below(cgroups, &format!("{GROUP}{id}"));
     let group = adopted.cloned().unwrap_or_else(new);
     if adopted.is_none() {
         make(journal, &group, back)?;
     }
-    let mut will_set = |file: &str, value: &str| match adopted {
-        Some(group) => journal.will_write(&group.folder().join(file), value),
-        // A group of the grant's own is removed in the end.
+    fill(adopted.map(|_| journal), &group, shape)?;
+    Ok(group)
+}
+
+/// Whether the CPUs of a new group are those of the rest of the machine: another group's partition becomes invalid already
+/// when a group beside it gets its CPUs.
+fn check_free(cgroups: &Cgroups, shape: &Shape) -> Result<(), CarryOutError> {
+    let free = Switch::at(cgroups.folder().join("cpuset.cpus.effective")).value()?;
+    // Where the kernel's list cannot be parsed, the partition is read back as always.
+    let Ok(free) = free.parse::<CpuSet>() else { return Ok(()) };
+    let wanted: CpuSet = shape.cpus.iter().flat_map(CpuSet::iter).chain(shape.idle.iter()).collect();
+    let missing: CpuSet = wanted.iter().filter(|&cpu| !free.contains(cpu)).collect();
+    if !missing.is_empty() {
+        return Err(CarryOutError::NotFree(missing));
+    }
+    if shape.partition.is_some() && free.iter().all(|cpu| wanted.contains(cpu)) {
+        return Err(CarryOutError::NoneLeft);
+    }
+    Ok(())
+}
+
+/// Keeps CPUs idle, if there are any.
+pub(crate) fn make_idle(
+    journal: &mut Journal,
+    cgroups: &Cgroups,
+    id: GrantId,
+    idle: &CpuSet,
+    back: &Path,
+) -> Result<(), CarryOutError> {
+    if idle.is_empty() {
+        return Ok(());
+    }
+    let group = idle_group(cgroups, id);
+    make(journal, &group, back)?;
+    group.set("cpuset.cpus", &idle.to_string())?;
+    Ok(group.make_partition(Partition::Isolated)?)
+}
+
+/// The group of CPUs that idle for a grant, which may not exist.
+pub(crate) fn idle_group(cgroups: &Cgroups, id: GrantId) -> CgroupGroup {
+    CgroupGroup::below(cgroups, &format!("{GROUP}{id}-idle"))
+}
+
+/// Sets what a group has. A journal is only needed for a group that was there before: others are removed in the end.
+pub(crate) fn fill(mut journal: Option<&mut Journal>, group: &CgroupGroup, shape: &Shape) -> Result<(), CarryOutError> {
+    let cpus = shape.cpus.as_ref().map(CpuSet::to_string);
+    let memory_max = shape.most_bytes.map(|_| shape.memory_max());
+    let settings = [("cpuset.cpus", cpus), ("cpuset.mems", Some(shape.nodes.to_string())), ("memory.max", memory_max)];
+    let mut will_set = |file: &str, value: &str| match &mut journal {
+        Some(journal) => journal.will_write(&group.folder().join(file), value),
         None => Ok(()),
     };
-    let memory_max = grant.request.bytes.map(|bytes| whole_pages(bytes).to_string());
-    let settings = [("cpuset.cpus", Some(grant.cpus.to_string())), ("cpuset.mems", Some(grant.memory.to_string()))];
-    for (file, value) in settings.into_iter().chain([("memory.max", memory_max)]) {
+    for (file, value) in settings {
         if let Some(value) = value {
             will_set(file, &value)?;
             group.set(file, &value)?;
         }
     }
-    if grant.request.isolate.core {
-        // Load is balanced within a partition of several CPUs only if it is not isolated.
-        let kind = if grant.cpus.len() == 1 { Partition::Isolated } else { Partition::Root };
+    if let Some(kind) = shape.partition {
         will_set("cpuset.cpus.partition", kind.name())?;
         group.make_partition(kind)?;
     }
-    Ok(group)
-}
-
-/// A limit of memory as the kernel reports it back.
-fn whole_pages(bytes: u64) -> u64 {
-    let page = rustix::param::page_size() as u64;
-    bytes / page * page
+    Ok(())
 }
 
 /// The folder of this process's group.
@@ -142,7 +185,7 @@ fn own_group(cgroups: &Cgroups) -> Result<PathBuf, CgroupError> {
     Ok(cgroups.folder().join(own.trim_start_matches('/')))
 }
 
-fn make(journal: &mut Journal, group: &CgroupGroup, back: &Path) -> Result<(), CarryOutError> {
+pub(crate) fn make(journal: &mut Journal, group: &CgroupGroup, back: &Path) -> Result<(), CarryOutError> {
     journal.will_make(group, back)?;
     Ok(group.create()?)
 }

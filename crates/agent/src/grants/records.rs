@@ -7,7 +7,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Longest record, in bytes: that of a grant of thousands of CPUs.
 const MOST_BYTES: u64 = 1 << 20;
@@ -26,6 +26,26 @@ pub struct GrantRecord {
     /// Whether the agent carries it out, which then is the one to release it.
     #[serde(default)]
     pub by_agent: bool,
+    /// Whether it stays until it is released.
+    #[serde(default)]
+    pub stays: bool,
+    /// The folder of the control group that was there before it, if it has that.
+    #[serde(default)]
+    pub adopted: Option<PathBuf>,
+}
+
+/// Who carries a grant out.
+#[derive(Clone, Copy, Debug)]
+pub enum Carrier<'a> {
+    /// A process, for this program.
+    Process(&'a str),
+    /// The agent.
+    Agent {
+        /// Whether the grant stays until it is released.
+        stays: bool,
+        /// The folder of the control group that was there before.
+        adopted: Option<&'a Path>,
+    },
 }
 
 /// Why the records cannot be used.
@@ -55,10 +75,23 @@ impl GrantRecord {
 
 /// The records of living grants in a folder; none if there is no such folder. Needs no privileges.
 pub fn read_records(folder: &Path) -> Vec<GrantRecord> {
+    let mut records = all_records(folder);
+    records.retain(GrantRecord::is_alive);
+    records
+}
+
+/// The records of grants whose agent was killed.
+pub(crate) fn left_records(folder: &Path) -> Vec<GrantRecord> {
+    let mut records = all_records(folder);
+    records.retain(|record| record.by_agent && !record.is_alive());
+    records
+}
+
+fn all_records(folder: &Path) -> Vec<GrantRecord> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let read = |path: &Path| serde_json::from_slice(&bounded::bytes(path, MOST_BYTES).ok()?).ok();
     let records = entries.map(|entry| entry.path()).filter(|path| is_record(path)).filter_map(|path| read(&path));
-    let mut records: Vec<GrantRecord> = records.filter(GrantRecord::is_alive).collect();
+    let mut records: Vec<GrantRecord> = records.collect();
     records.sort_by_key(|record| record.grant.id);
     records
 }
@@ -76,14 +109,29 @@ impl Records {
         Ok(Self { folder, _lock: lock })
     }
 
-    /// Adds or replaces a record of this process. Without a command, the agent carries the grant out.
-    pub fn add(&self, grant: &Grant, command: Option<&str>) -> Result<(), RecordsError> {
+    /// Their folder.
+    pub(super) fn folder(&self) -> &PrivateFolder {
+        &self.folder
+    }
+
+    /// Adds or replaces a record of this process.
+    pub fn add(&self, grant: &Grant, carrier: Carrier<'_>) -> Result<(), RecordsError> {
         let pid = Pid(std::process::id());
         let start = Process::open(pid).and_then(|process| process.start_time());
         let started = start.map_err(|error| RecordsError::Write(io::Error::other(error)))?.ticks;
-        let by_agent = command.is_none();
-        let command = command.unwrap_or_default().to_owned();
-        let record = GrantRecord { grant: grant.clone(), pid, started, command, by_agent };
+        let (command, stays, adopted) = match carrier {
+            Carrier::Process(command) => (command, false, None),
+            Carrier::Agent { stays, adopted } => ("", stays, adopted),
+        };
+        let record = GrantRecord {
+            grant: grant.clone(),
+            pid,
+            started,
+            command: command.to_owned(),
+            by_agent: matches!(carrier, Carrier::Agent { .. }),
+            stays,
+            adopted: adopted.map(Path::to_owned),
+        };
         let name = name(grant.id);
         // One that is left of a killed process is replaced.
         let _ = self.folder.remove(&name);

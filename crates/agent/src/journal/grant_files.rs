@@ -3,7 +3,8 @@
 use machine::CpuSet;
 use std::path::{Component, Path};
 
-/// Beginning of the names of grants' control groups; a number follows, and `-idle` for CPUs that stay idle.
+/// Beginning of the names of grants' control groups; a number follows, and `-idle` for CPUs that stay idle, `-shared` for
+/// programs whose grant has no CPUs any more.
 pub const GROUP: &str = "nearside-grant-";
 /// Where control groups are, in every distribution.
 const CGROUPS: &str = "/sys/fs/cgroup/";
@@ -11,7 +12,8 @@ const CGROUPS: &str = "/sys/fs/cgroup/";
 /// Whether this is the folder of a grant's control group.
 pub(super) fn is_group(path: &Path) -> bool {
     let name = path.to_str().and_then(|path| path.strip_prefix(CGROUPS)?.strip_prefix(GROUP));
-    let number = name.map(|name| name.strip_suffix("-idle").unwrap_or(name));
+    let endings = ["-idle", "-shared"];
+    let number = name.map(|name| endings.into_iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name));
     number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
@@ -43,10 +45,12 @@ mod tests {
 
     #[test]
     fn only_what_grants_change_is_restored() {
-        for group in ["/sys/fs/cgroup/nearside-grant-7", "/sys/fs/cgroup/nearside-grant-12-idle"] {
-            assert!(is_group(Path::new(group)), "{group}");
+        for group in ["7", "12-idle", "12-shared"].map(|end| format!("{CGROUPS}{GROUP}{end}")) {
+            assert!(is_group(Path::new(&group)), "{group}");
         }
-        for other in ["", "x", "7/x", "../x", "7-idle/..", "-idle"].map(|end| format!("{CGROUPS}{GROUP}{end}")) {
+        for other in
+            ["", "x", "7/x", "../x", "7-idle/..", "-idle", "7-idle-shared"].map(|end| format!("{CGROUPS}{GROUP}{end}"))
+        {
             assert!(!is_group(Path::new(&other)), "{other}");
         }
         assert!(!is_group(Path::new("/etc/nearside-grant-7")));

@@ -22,7 +22,7 @@ pub use put_back::{PutBack, System};
 pub use record::{Bound, FORMAT, Header, JournalRecord, Parsed, Replaced, Verdict, parse};
 
 use linux::{CgroupGroup, Pid, PrivateFolder, PrivateFolderError, Switch, SwitchError, Tid, affinity};
-use machine::CpuSet;
+use machine::{CpuSet, bounded};
 use serde::Serialize;
 use std::fs::File;
 use std::io::{self, Write};
@@ -112,6 +112,33 @@ impl Journal {
         journal.file.set_len(0).map_err(JournalError::system("empty", &journal.path()))?;
         journal.append(&journal.lines())?;
         Ok((journal, put_back))
+    }
+
+    /// Goes on with the journal of an agent that was killed: nothing is restored. None if there is no such journal, another
+    /// process has it, or not all of its changes are known.
+    pub fn take_up(folder: &Path, name: &str) -> Result<Option<Self>, JournalError> {
+        let folder = folder::prepare(folder)?;
+        let boot = linux::boot_id().map_err(JournalError::system("read", Path::new("boot_id")))?;
+        let name = format!("{name}.journal");
+        let path = folder.path().join(&name);
+        if !folder::journals(&folder)?.contains(&name) {
+            return Ok(None);
+        }
+        let Ok(mut file) = folder::take(&folder, &name) else { return Ok(None) };
+        let text = bounded::bytes_of(&mut file, bounded::MOST_BYTES).map_err(JournalError::system("read", &path))?;
+        let Parsed { record, damaged, foreign, .. } = parse(&text, &boot);
+        if foreign || damaged > 0 || record.is_empty() {
+            return Ok(None);
+        }
+        let (system, bytes) = (System::running(), text.len() as u64);
+        let mut journal = Self { file, folder, name, system, boot, record, bytes, new_lines: 0, is_over: false };
+        journal.write_anew()?;
+        Ok(Some(journal))
+    }
+
+    /// The group that the processes of the grant's groups go to in the end.
+    pub(crate) fn back(&self) -> Option<&Path> {
+        self.record.groups.first().map(|(_, back)| back.as_path())
     }
 
     fn path(&self) -> PathBuf {

@@ -33,6 +33,26 @@ static void refused(int line, int result, ns_error *error, int code) {
             printf("line %d: %s\n", __LINE__, #fact), failures++; \
     } while (0)
 
+static void grants(void) {
+    ns_grant *grant = NULL;
+    REFUSED(EINVAL, ns_grant_new, 8, 0, NS_ANY_NODE, NULL, &grant);
+    REFUSED(EINVAL, ns_grant_new, 0, 4, NS_ANY_NODE, NULL, &grant);
+    REFUSED(EINVAL, ns_grant_new, 0, 0, -3, NULL, &grant);
+    REFUSED(EINVAL, ns_grant_new, 0, 0, 0, "{", &grant);
+    REFUSED(EINVAL, ns_grant_new, 0, 0, 0, "{\"cores\":0}", &grant);
+    REFUSED(EINVAL, ns_grant_new, 0, 0, 0, "{\"node\":1}", &grant);
+    REFUSED(EINVAL, ns_grant_new, 0, 0, 0, "\xff", &grant);
+    REFUSED(EINVAL, ns_grant_new, 0, 0, 0, NULL, NULL);
+    REFUSED(EINVAL, ns_grant_on_cache, NULL, 0, 0, NS_ANY_NODE, NULL, &grant);
+    REFUSED(EINVAL, ns_grant_add_memory, NULL, 0, 0, 0);
+    REFUSED(EINVAL, ns_grant_guard, NULL, 1);
+    REFUSED(EINVAL, ns_grant_release, NULL, NS_GRANT_CORES);
+    REFUSED(EINVAL, ns_grant_enter, NULL, 0);
+    REFUSED(ENODATA, ns_grant_inherited, &grant);
+    HOLDS(grant == NULL && ns_grant_id(NULL) == 0 && ns_grant_handle(NULL) == -1 && *ns_grant_text(NULL) == 0);
+    ns_grant_free(NULL);
+}
+
 static void sets(void) {
     ns_set *set = ns_set_new(), *other = NULL;
     char text[8];
@@ -196,6 +216,7 @@ int main(void) {
     HOLDS(numa_sched_getaffinity(0, cpus) > 0 && numa_run_on_node(-1) == 0);
     numa_bitmask_free(cpus);
     sets();
+    grants();
     threads();
     ends();
     memory();

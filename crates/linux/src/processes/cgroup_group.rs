@@ -93,6 +93,16 @@ impl CgroupGroup {
         fs::create_dir(&self.folder).map_err(self.failed("make"))
     }
 
+    /// The content of one of its files, without the last line's end.
+    pub fn value(&self, file: &str) -> Result<String, CgroupGroupError> {
+        Ok(Switch::at(self.folder.join(file)).value()?)
+    }
+
+    /// Whether it has processes.
+    pub fn has_processes(&self) -> bool {
+        self.value("cgroup.events").is_ok_and(|events| events.lines().any(|line| line == "populated 1"))
+    }
+
     /// Writes one of its files.
     pub fn set(&self, file: &str, value: &str) -> Result<(), CgroupGroupError> {
         Ok(Switch::at(self.folder.join(file)).set(value)?)

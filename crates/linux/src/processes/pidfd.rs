@@ -2,8 +2,10 @@
 
 use crate::processes::process::Pid;
 use machine::bounded;
+use rustix::io::Errno;
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::PathBuf;
 
 /// Why a descriptor names no process.
@@ -34,10 +36,23 @@ pub fn process_of(pidfd: impl AsFd) -> Result<Pid, PidfdError> {
     pid.trim().parse().ok().filter(|pid| *pid > 0).map(Pid).ok_or(PidfdError::Ended)
 }
 
+/// Opens a process: what the kernel does with the file is done to this process, also after its number is another's. Needs
+/// no privileges.
+pub fn open_pidfd(pid: Pid) -> io::Result<OwnedFd> {
+    let number = i32::try_from(pid.0).ok().and_then(rustix::process::Pid::from_raw).ok_or(Errno::SRCH)?;
+    Ok(pidfd_open(number, PidfdFlags::empty())?)
+}
+
+/// A copy of an open file of this process, by its number (Linux 5.6). Fails if there is none.
+pub fn copy_own_file(number: i32) -> io::Result<OwnedFd> {
+    let this = pidfd_open(getpid(), PidfdFlags::empty())?;
+    Ok(pidfd_getfd(this, number, PidfdGetfdFlags::empty())?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::process::{Pid as RawPid, PidfdFlags, pidfd_open};
+    use rustix::process::Pid as RawPid;
     use std::process::Command;
 
     #[test]

@@ -76,7 +76,7 @@ fn what_no_machine_can_do_is_a_wrong_command_line() {
         (&["--cpus", "99"], "no CPU 99: this machine has CPUs 0-47"),
         (&["--cpus", "0,6"], "CPUs 0,6 are of nodes 0-1"),
         (&["--node", "9"], "no node 9: this machine has node 0-7"),
-        (&["--node", "0-1"], "--node takes one node, and `0-1` is 0-1"),
+        (&["--node", "0,9"], "no node 9: this machine has node 0-7"),
         (&["--cpus", "node:9"], "no node:9"),
         (&["--zone", "package:9"], "no package:9"),
         (&["--node", "1", "--local"], "cannot be used with"),
@@ -118,6 +118,8 @@ fn what_this_machine_cannot_do_is_refused() {
         (&["--cache-ways", "4"], "have no masks of ways"),
         (&["--isolate", "controller", "--bandwidth", "20G"], "13.9 GB/s are not promised, 20.0 GB/s wanted"),
         (&["--isolate", "controller", "--strict"], "without --strict it holds on average"),
+        (&["--cores", "7"], "6 of the cores of CPUs 0-5 are free, 7 wanted"),
+        (&["--cpus", "0", "--node", "7", "--isolate", "controller", "--bandwidth", "13G"], "13.0 GB/s wanted"),
         (&["--bytes", "9G", "--node", "0"], "8 GiB of its memory are not promised, 9 GiB wanted"),
     ] {
         let text = answered(3, &words(&check(more)));
@@ -126,6 +128,24 @@ fn what_this_machine_cannot_do_is_refused() {
     let without = ["check", "--machine", "magny-cours-4p-no-directory", "--isolate", "controller"];
     assert!(answered(3, &without).contains("no cache directory"));
     assert!(answered(0, &[&without[..], &["--without-directory"]].concat()).contains("controller 0 guarded"));
+}
+
+#[test]
+fn ways_are_what_the_hardware_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("plan");
+    let path = path.to_str().unwrap();
+    for (ways, said) in [
+        (1, "refused: a mask of this machine's caches has at least 2 ways, not 1\n"),
+        (19, "has 18 free ways in a row, 19 wanted\n"),
+        (99, "has 18 free ways in a row, 99 wanted\n"),
+    ] {
+        let text =
+            format!("[control]\nways = {{ all = 20, least = 2, classes = 4 }}\n[[request]]\ncache_ways = {ways}\n");
+        fs::write(path, text).unwrap();
+        let answer = answered(3, &["plan", path, "--machine", "small-2x2"]);
+        assert!(answer.starts_with("refused: ") && answer.contains(said.trim_start_matches("refused: ")), "{answer}");
+    }
 }
 
 #[test]

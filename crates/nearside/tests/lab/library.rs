@@ -11,7 +11,7 @@ fn capi(path: &str) -> PathBuf {
 }
 
 /// Compiles a program, with the static library that was built beside the command, or with libnuma.
-fn compiled(lab: &Lab, source: &str, with_libnuma: bool) -> PathBuf {
+pub(crate) fn compiled(lab: &Lab, source: &str, with_libnuma: bool) -> PathBuf {
     compiled_with(lab, source, with_libnuma, &[])
 }
 

@@ -3,6 +3,34 @@
 use crate::support::Lab;
 use test_tools::Checks;
 
+/// Systems that are not as a grant needs them.
+const HOSTILE: &str = include_str!("programs/reserve_hostile.sh");
+
+#[test]
+fn what_a_system_refuses_is_said_and_nothing_is_left() {
+    let lab = Lab::new();
+    let ran = lab.script("small-4x2", &["--quiet", "--as-root"], HOSTILE).succeeded();
+    let text = ran.text();
+    assert!(!text.contains("never: "), "{text}");
+    let checks = Checks::new();
+    let refused = |name: &'static str, why: &str, end: &str| {
+        checks.part(name, || {
+            let section = ran.section(name);
+            assert!(section.contains(why) && section.ends_with(end), "{section}");
+        });
+    };
+    let missing = "are offline or do not exist, or another partition of CPUs has them";
+    // Their partition is as it was.
+    refused("others", &format!("CPUs 2 {missing}"), "\nstatus 1\nroot\nsame\n");
+    refused("offline", &format!("CPUs 7 {missing}"), "\nstatus 1\nsame\n");
+    refused("unplugged", "Cpus_allowed_list:\t0-4,6-7\n", "status 5\nsame\n");
+    refused("foreign machine", &format!("CPUs 40 {missing}"), "\nstatus 1\nsame\n");
+    refused("last CPU", "no CPU would be left for the rest of the machine\n", "as before\nsame\n");
+    refused("full disk", "the disk is full\n", "status 1\nsame\n");
+    refused("read-only", "its file system is read-only\n", "status 1\nsame\n");
+    refused("no cpuset", "no control groups of version 2", "status 1\nsame\n");
+}
+
 /// Makes, lists, releases, kills and refuses grants.
 const SCRIPT: &str = include_str!("programs/reserve.sh");
 

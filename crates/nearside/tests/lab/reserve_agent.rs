@@ -1,5 +1,6 @@
 //! Grants that the agent makes for its callers, as root and other users of a virtual machine.
 
+use crate::library::compiled;
 use crate::support::{FAST, Lab, RunOutput};
 use test_tools::Checks;
 
@@ -10,11 +11,17 @@ const CALLS: &str = include_str!("programs/reserve_agent_calls.sh");
 
 const KILL: &str = include_str!("programs/reserve_agent_kill.sh");
 
+const STUDY: &str = include_str!("programs/reserve_agent_study.sh");
+
 const END: &str = include_str!("programs/reserve_agent_end.sh");
 
 fn run(part: &str) -> RunOutput {
+    run_in(&Lab::new(), part)
+}
+
+fn run_in(lab: &Lab, part: &str) -> RunOutput {
     let options = [&["--quiet", "--as-root"][..], &FAST].concat();
-    let ran = Lab::new().script("small-4x2", &options, &[BEGIN, part, END].concat()).succeeded();
+    let ran = lab.script("small-4x2", &options, &[BEGIN, part, END].concat()).succeeded();
     assert!(!ran.text().contains("never: "), "{}", ran.text());
     assert_eq!(ran.section("end"), "status 0\nsame\ngrants\nmachine.toml\n", "{}", ran.text());
     ran
@@ -94,12 +101,104 @@ fn the_agent_makes_grants_and_nothing_is_left_of_them() {
 }
 
 #[test]
-fn an_agent_that_is_killed_while_it_makes_grants_leaves_none() {
+fn an_agent_that_is_killed_leaves_grants_that_are_whole_or_none() {
     let ran = run(KILL);
+    let left = ran.section("left");
+    for said in [
+        " 2-3 1 yes N s db\n",
+        " 4 2-3 no N s outer\n",
+        " 6 3 no N s -\n",
+        "Cpus_allowed_list:\t2-3\nMems_allowed_list:\t1\nCpus_allowed_list:\t4\nMems_allowed_list:\t2-3\nCpus_allowed_list:\t6\n",
+        "\ntaskset 1\nlimited as before\nrefused: the name is taken by grant N (db)\n",
+        "info,name=\"db\",owner=\"0\",cpus=\"2-3\",idle_cpus=\"\",nodes=\"1\",guarded=\"yes\"} 1\n",
+        "cpus} 2\ncpus} 1\ncpus} 1\nmost_slowdown_ratio} 0.05\n3\n",
+    ] {
+        assert!(left.contains(said), "{said}: {left}");
+    }
+    assert!(
+        !left.contains("broken") && left.ends_with("Cpus_allowed_list:\t0-7\nMems_allowed_list:\t0-3\nsame\n"),
+        "{left}"
+    );
     let kills = ran.section("kills");
     let (each, left) = kills.split_once('\n').unwrap();
     assert_eq!(each.trim(), "12 same", "{}", ran.text());
     assert!(left.trim().parse::<u32>().unwrap() >= 1, "no kill hit a grant: {kills}");
+}
+
+/// The study's twelve calls by the library and as lines, its shell's form, parts of grants, and requests that wait.
+#[test]
+fn grants_are_given_by_the_studys_calls_in_part_and_in_order() {
+    let lab = Lab::new();
+    let program = compiled(&lab, "grants.c", false);
+    let ran = run_in(&lab, &STUDY.replace("PROGRAM", &program.display().to_string()));
+    let checks = Checks::new();
+    let part = |name: &'static str, check: &dyn Fn(&str)| checks.part(name, || check(ran.section(name)));
+    part("program", &by_the_library);
+    part("rcm", &|rcm| {
+        let (begun, refused) = rcm.split_once("status 7\nsame\n").unwrap();
+        assert!(begun.starts_with("Cpus_allowed_list:\t0\nMems_allowed_list:\t0\n0::/nearside-grant-"), "{rcm}");
+        assert!(refused.contains("may have 0 grants in all, has 0 and asks for 1\nstatus 3\n"), "{rcm}");
+        assert!(refused.contains("usage: rcm is_isolated(0/1)"), "{rcm}");
+    });
+    part("inherited", &|it| {
+        assert!(it.starts_with("error 61: cannot find the grant of this program: "), "{it}");
+        assert!(it.ends_with("\nreleased\nCpus_allowed_list:\t0-7\nMems_allowed_list:\t0-3\n0::/\nsame\n"), "{it}");
+    });
+    part("only", &|only| {
+        for said in [
+            "Cpus_allowed_list:\t4-5\nMems_allowed_list:\t2\ngrant ",
+            " (db): no CPUs of its own, memory of node 2 ",
+            "status 0\nCpus_allowed_list:\t0-7\nMems_allowed_list:\t2\n67108864\nothers 0\n/nearside-grant-N-shared\n",
+            "status 0\nCpus_allowed_list:\t0-7\nMems_allowed_list:\t0-3\nnearside: there is no grant \"db\"\nsame\n",
+            "\"granted\": true,\nCpus_allowed_list:\t4-5\nMems_allowed_list:\t0-3\n",
+            "is another user's\nstatus 1\nCpus_allowed_list:\t0-7\nMems_allowed_list:\t0-3\nsame\n",
+            "Cpus_allowed_list:\t2\nMems_allowed_list:\t1\ngrant ",
+            "\nCpus_allowed_list:\t0-7\nMems_allowed_list:\t1\nmember\nsame\n",
+        ] {
+            assert!(only.contains(said), "{said}: {only}");
+        }
+    });
+    part("wait", &|wait| {
+        let (over, granted) = wait.split_once("others meanwhile\n").unwrap();
+        let lines: Vec<&str> = over.lines().collect();
+        assert!(lines[0].contains("requests that have waited for longer are in the way"), "{wait}");
+        assert_eq!(lines[1], "status 3", "{wait}");
+        assert!(lines[2].contains("2 of the cores of CPUs 2-3 are free, 3 wanted"), "{wait}");
+        assert_eq!(
+            lines[3..],
+            ["refused: the user may have 0 grants in all, has 0 and asks for 1", "status 3"],
+            "{wait}"
+        );
+        assert_eq!(granted, "both\ntwo\nsame\n", "{wait}");
+    });
+    part("ends", &|it| assert_eq!(it, "status 0\nsame\n"));
+}
+
+/// The output of `grants.c`, by a user who may have two grants of three cores together.
+fn by_the_library(said: &str) {
+    let (calls, lists) = said.split_once("lists\n").unwrap();
+    let parts = [
+        "grant 1 (one): CPU 2, memory of node 1 ",
+        "entered\nCpus_allowed_list:\t2\nMems_allowed_list:\t1\n0::/nearside-grant-1\n",
+        // A core of its cache becomes a further grant's, and idles again when that has ended.
+        "grant 2 (two): CPU 3, memory of node 1 ",
+        "\n2-3\nrefused 16: cannot get a grant: the user may have 2 grants in all, has 2 and asks for 1\n2-3\n",
+        "more memory\nCpus_allowed_list:\t2\nMems_allowed_list:\t1,3\n",
+        "refused 22: cannot add memory to grant 1: no node 9: this machine has node 0-3\n",
+        " 10000\nmax 100000\nwithout cores\nCpus_allowed_list:\t0-7\nMems_allowed_list:\t1,3\n0::/nearside-grant-1-shared\n\n",
+        "without both\nCpus_allowed_list:\t0-7\nMems_allowed_list:\t0-3\n0::/",
+        "refused 1: cannot release the memory of grant 1 (agent: Operation not permitted (os error 1)): the descriptor is no handle",
+    ];
+    let mut rest = calls;
+    for part in parts {
+        rest = rest.split_once(part).unwrap_or_else(|| panic!("{part}: {said}")).1;
+    }
+    // A list that cannot be granted as a whole changes nothing; one that can gives what it releases to its own request.
+    let lines: Vec<&str> = lists.lines().collect();
+    assert_eq!(lines[0], "{\"granted\":{\"grants\":[3,4]: 2 handles", "{said}");
+    assert_eq!((lines[1], lines[2], lines[3]), ("4,6", "{\"not_admitted\":: 0 handles", "4,6"), "{said}");
+    assert_eq!((lines[4], lines[5]), ("{\"granted\":{\"grants\":[5]: 1 handles", "0,6"), "{said}");
+    assert_eq!(lines[6..], ["same"], "{said}");
 }
 
 /// What the agent answers users without the right to a grant, and which processes no grant takes.

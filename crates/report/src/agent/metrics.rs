@@ -2,17 +2,25 @@
 
 use super::status::MOST_PROCESSES;
 use crate::Family;
+use agent::broker::LiveGrant;
 use agent::{ManagedProcess, Status};
 use machine::Pid;
 use std::fmt::{self, Write};
 
 /// A status as `OpenMetrics`.
 #[derive(Clone, Copy, Debug)]
-pub struct StatusMetrics<'a>(pub &'a Status);
+pub struct StatusMetrics<'a> {
+    /// The status.
+    pub status: &'a Status,
+    /// The grants that the agent carries out.
+    pub grants: &'a [LiveGrant],
+    /// The time, seconds since 1970.
+    pub now_s: u64,
+}
 
 impl fmt::Display for StatusMetrics<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let status = self.0;
+        let status = self.status;
         let labels = [("policy", status.policy.as_str()), ("source", status.source.as_deref().unwrap_or("none"))];
         let mut family = Family::begin("nearside_agent", "info", "Policy and source of the agent.");
         family.sample(&labels, 1);
@@ -62,8 +70,58 @@ impl fmt::Display for StatusMetrics<'_> {
             family.end(f)?;
         }
         processes(status, f)?;
+        grants(self.grants, self.now_s, f)?;
         f.write_str("# EOF\n")
     }
+}
+
+/// A number of a grant at a time.
+type GrantValue = fn(&LiveGrant, u64) -> Option<f64>;
+
+/// What grants have, and what others may do to them.
+fn grants(grants: &[LiveGrant], now_s: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let mut family = Family::begin("nearside_grant", "info", "What a grant has: lists of CPUs and nodes.");
+    for LiveGrant { grant, .. } in grants {
+        let [id, owner, cpus, idle, nodes] = [
+            grant.id.to_string(),
+            grant.owner.to_string(),
+            grant.cpus.to_string(),
+            grant.idle_siblings.to_string(),
+            grant.memory.to_string(),
+        ];
+        let name = grant.request.name.as_deref().unwrap_or_default();
+        let guarded = if grant.request.isolate.controller { "yes" } else { "no" };
+        let labels = [("grant", id.as_str()), ("name", name), ("owner", &owner), ("cpus", &cpus), ("idle_cpus", &idle)];
+        family.sample(&[&labels[..], &[("nodes", nodes.as_str()), ("guarded", guarded)]].concat(), 1);
+    }
+    family.end(f)?;
+    let gauges: [(&str, &str, GrantValue); 5] = [
+        ("cpus", "CPUs of a grant, without those that idle for it.", |live, _| Some(live.grant.cpus.len() as f64)),
+        ("memory_limit_bytes", "The limit of a grant's memory.", |live, _| {
+            live.grant.request.bytes.map(|bytes| bytes as f64)
+        }),
+        (
+            "forecast_slowdown_ratio",
+            "By how much others slow a grant at worst, by forecast, as a part of its time.",
+            |live, _| live.forecast_slowdown,
+        ),
+        ("most_slowdown_ratio", "The bound of a guarded grant's slow-down.", |live, _| {
+            live.grant.request.isolate.controller.then_some(live.grant.request.most_slowdown)
+        }),
+        ("age_seconds", "Time since a grant was made.", |live, now_s| {
+            Some(now_s.saturating_sub(live.grant.since_s) as f64)
+        }),
+    ];
+    for (name, help, value) in gauges {
+        let mut family = Family::begin(&format!("nearside_grant_{name}"), "gauge", help);
+        for live in grants {
+            if let Some(value) = value(live, now_s) {
+                family.sample(&[("grant", &live.grant.id.to_string())], value);
+            }
+        }
+        family.end(f)?;
+    }
+    Ok(())
 }
 
 /// A number of a process.
@@ -126,10 +184,48 @@ pub fn prometheus(open_metrics: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use machine::presets;
+    use reserve::{Asker, Control, Facts, Isolation, Ledger, Request, Rules};
+    use std::sync::Arc;
+
+    fn metrics(status: &Status, grants: &[LiveGrant]) -> String {
+        StatusMetrics { status, grants, now_s: 1090 }.to_string()
+    }
+
+    #[test]
+    fn each_grant_has_a_row() {
+        let facts = Facts::new(presets::find("magny-cours-4p").unwrap(), Control::default());
+        let ledger = Ledger::new(Arc::new(facts), Rules::default());
+        let isolate = Isolation { core: true, controller: true, ..Isolation::default() };
+        let guarded = Request { name: Some("db".to_owned()), isolate, bytes: Some(1 << 20), ..Request::default() };
+        let asker = Asker { uid: 7, now_s: 1000, quota: None };
+        let admitted = ledger.admit(&[guarded, Request::default()], &asker).unwrap();
+        let slowdown = &admitted.forecast.slowdown;
+        let live = |grant: &reserve::Grant| LiveGrant {
+            grant: grant.clone(),
+            forecast_slowdown: slowdown.get(&grant.id).copied(),
+        };
+        let told = metrics(&Status::default(), &admitted.grants.iter().map(live).collect::<Vec<_>>());
+        for line in [
+            "nearside_grant_info{grant=\"1\",name=\"db\",owner=\"7\",cpus=\"0\",idle_cpus=\"\",nodes=\"0\",guarded=\"yes\"} 1\n",
+            "nearside_grant_cpus{grant=\"2\"} 1\n",
+            "nearside_grant_memory_limit_bytes{grant=\"1\"} 1048576\n",
+            "# UNIT nearside_grant_forecast_slowdown_ratio ratio\n",
+            "nearside_grant_forecast_slowdown_ratio{grant=\"1\"} 0.0",
+            "nearside_grant_most_slowdown_ratio{grant=\"1\"} 0.05\n",
+            "nearside_grant_age_seconds{grant=\"2\"} 90\n",
+        ] {
+            assert!(told.contains(line), "no {line} in {told}");
+        }
+        for none in ["most_slowdown_ratio{grant=\"2\"}", "memory_limit_bytes{grant=\"2\"}"] {
+            assert!(!told.contains(none), "{told}");
+        }
+        assert!(told.ends_with("# EOF\n"));
+    }
 
     #[test]
     fn an_agent_has_metrics() {
-        let told = StatusMetrics(&crate::agent::status::tests::status()).to_string();
+        let told = metrics(&crate::agent::status::tests::status(), &[]);
         for lines in [
             "# TYPE nearside_agent info\n# HELP nearside_agent Policy and source of the agent.\n\
              nearside_agent_info{policy=\"carrefour\",source=\"AMD IBS\"} 1\n",
@@ -145,14 +241,14 @@ mod tests {
             assert!(told.contains(lines), "no {lines} in {told}");
         }
         assert!(!told.contains("imbalance"), "{told}");
-        let idle = StatusMetrics(&Status::default()).to_string();
+        let idle = metrics(&Status::default(), &[]);
         assert!(idle.contains("nearside_agent_paused 0\n") && !idle.contains("access_ratio"), "{idle}");
         assert!(idle.ends_with("# EOF\n"));
     }
 
     #[test]
     fn prometheus_has_headings_by_the_names_of_samples() {
-        let open_metrics = StatusMetrics(&crate::agent::status::tests::status()).to_string();
+        let open_metrics = metrics(&crate::agent::status::tests::status(), &[]);
         let told = prometheus(&open_metrics);
         for lines in [
             "# TYPE nearside_agent_info gauge\n# HELP nearside_agent_info Policy and source of the agent.\n\

@@ -5,7 +5,7 @@ use super::service::note;
 use crate::options::usage_error::UsageError;
 use crate::verbs::reserve::{SYSTEM_FOLDER, records_folder, to_carry_out};
 use agent::ReserveSettings;
-use agent::broker::{Broker, Quotas, Settings};
+use agent::broker::{Broker, Left, LiveGrants, Quotas, Settings};
 use machine::Machine;
 use report::ReserveReport;
 use reserve::{Control, Facts, Ledger, Quota, Rules, Throttle, Zone};
@@ -14,8 +14,12 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::sync::Arc;
 
-/// Begins to serve, if the configuration says so.
-pub fn begin(settings: &ReserveSettings, machine: &Machine) -> Result<Option<Broker>, Box<dyn Error>> {
+/// How grants are made, if the configuration says that they are.
+pub fn settings(
+    settings: &ReserveSettings,
+    machine: &Machine,
+    live: &LiveGrants,
+) -> Result<Option<Settings>, Box<dyn Error>> {
     if !settings.enabled {
         return Ok(None);
     }
@@ -40,7 +44,7 @@ pub fn begin(settings: &ReserveSettings, machine: &Machine) -> Result<Option<Bro
     let keep_tenants = settings.keep_tenants;
     let mut ledger = to_carry_out(Ledger::new(Arc::new(facts), rules));
     ledger.rules.keep_tenants = keep_tenants;
-    let broker = Broker::start(Settings {
+    Ok(Some(Settings {
         folder: SYSTEM_FOLDER.into(),
         records: records_folder(),
         ledger,
@@ -54,9 +58,15 @@ pub fn begin(settings: &ReserveSettings, machine: &Machine) -> Result<Option<Bro
             (format!("{report}{more}"), serde_json::to_value(&report).unwrap_or_default())
         }),
         note: Box::new(note),
-    })?;
+        live: live.clone(),
+    }))
+}
+
+/// Begins to serve.
+pub fn begin(settings: Settings, left: Left) -> Result<Broker, Box<dyn Error>> {
+    let broker = Broker::start(settings, left)?;
     note(&format!("grants are made at {SYSTEM_FOLDER}/{}", agent::broker::SOCKET));
-    Ok(Some(broker))
+    Ok(broker)
 }
 
 /// The quotas by number. Unknown names are reported with the configuration.

@@ -7,6 +7,7 @@ use super::orders::{Order, Orders};
 use super::settings::{self, Settings};
 use super::sleep::{HangUp, Sleeper, Waker};
 use crate::verbs::place::time_scale as time_scale_of;
+use agent::broker::{Left, LiveGrants};
 use agent::control::{Listener, Request, Server, answer};
 use agent::journal::default_folder;
 use agent::{Agent, Configuration, Journal, KernelBalancing, ONE_NODE, Options, ProcessAttributes, Scope, Status};
@@ -20,7 +21,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 pub fn run(file: Option<&Path>, time_scale: Option<u32>) -> Result<ExitCode, Box<dyn Error>> {
     let settings = settings::read(file)?;
@@ -31,22 +32,26 @@ pub fn run(file: Option<&Path>, time_scale: Option<u32>) -> Result<ExitCode, Box
     let waker = sleeper.waker().map_err(no_signals)?;
     let time_scale = time_scale_of(time_scale)?;
     let folder = settings.configuration.folder.clone().unwrap_or_else(default_folder);
+    let live = LiveGrants::default();
+    let making = grants::settings(&settings.configuration.reserve, &settings.machine, &live)?;
+    // Opening a journal ends what killed agents have left, but not this.
+    let left = making.as_ref().map(Left::take).unwrap_or_default();
     let journal = open_journal(&folder)?;
     let socket = settings.configuration.socket.path.clone().unwrap_or_else(|| folder.join(SOCKET));
     let listener = Listener::bind(&socket, settings.access)?;
-    let broker = grants::begin(&settings.configuration.reserve, &settings.machine)?;
+    let broker = making.map(|making| grants::begin(making, left)).transpose()?;
     let job = Job::begin(&settings, journal, &sleeper, time_scale)?;
     let heartbeat = Heartbeat::begin(Duration::from_secs_f64(settings.configuration.round_s));
     let metrics = MetricsFile::new(&settings.configuration);
     let policy = settings.configuration.policy.clone();
     let orders = Arc::new(Orders::new(file.map(Path::to_owned), settings, job.status()));
-    let server = serve(listener, orders.clone(), waker)
+    let server = serve(listener, orders.clone(), waker, live.clone())
         .map_err(|error| format!("cannot serve {}: {error}", socket.display()))?;
     note(&format!("policy {policy}, control socket {}", socket.display()));
     locked(&job.status()).notes.iter().for_each(|text| note(text));
     // Without a service manager there is no socket to notify.
     let _ = sd_notify::notify(&[NotifyState::Ready]);
-    let service = Service { orders, sleeper, folder, time_scale, metrics, heartbeat };
+    let service = Service { orders, sleeper, folder, time_scale, metrics, heartbeat, live };
     let done = service.until_signalled(job);
     let _ = sd_notify::notify(&[NotifyState::Stopping]);
     drop((server, broker));
@@ -64,7 +69,7 @@ fn open_journal(folder: &Path) -> Result<Journal, Box<dyn Error>> {
 }
 
 /// Answers requests in a thread of its own.
-fn serve(listener: Listener, orders: Arc<Orders>, waker: Waker) -> io::Result<Server> {
+fn serve(listener: Listener, orders: Arc<Orders>, waker: Waker, live: LiveGrants) -> io::Result<Server> {
     let began = Instant::now();
     Server::start(listener, move |request| {
         let (status, scope) = {
@@ -86,7 +91,7 @@ fn serve(listener: Listener, orders: Arc<Orders>, waker: Waker) -> io::Result<Se
             waker.wake();
             ordered
         };
-        answer(&request, &status, |status| StatusMetrics(status).to_string(), not_managed, order)
+        answer(&request, &status, |status| metrics_of(status, &live), not_managed, order)
     })
 }
 
@@ -158,6 +163,7 @@ struct Service {
     time_scale: u32,
     metrics: Option<MetricsFile>,
     heartbeat: Heartbeat,
+    live: LiveGrants,
 }
 
 impl Service {
@@ -177,7 +183,7 @@ impl Service {
             let status = job.status();
             self.heartbeat.follow(&locked(&status));
             if let Some(metrics) = &mut self.metrics {
-                metrics.write_in_time(&status);
+                metrics.write_in_time(&status, &self.live);
             }
             let next = match &job {
                 Job::Place(agent) => Some(agent.until_next()),
@@ -252,12 +258,12 @@ impl MetricsFile {
         self.next.saturating_duration_since(Instant::now())
     }
 
-    fn write_in_time(&mut self, status: &Mutex<Status>) {
+    fn write_in_time(&mut self, status: &Mutex<Status>, live: &LiveGrants) {
         if !self.until_next().is_zero() {
             return;
         }
         self.next = Instant::now() + self.every;
-        let text = prometheus(&StatusMetrics(&locked(status)).to_string());
+        let text = prometheus(&metrics_of(&locked(status), live));
         let written = self.write(&text);
         // Reported once: a full disk stays full for a while.
         if let (Err(error), false) = (&written, self.has_failed) {
@@ -282,6 +288,12 @@ fn why_not(pid: Pid, scope: &Scope) -> String {
     }
     let Some(attributes) = ProcessAttributes::from_proc(pid) else { return "it has ended".to_owned() };
     scope.why_not(&attributes).unwrap_or_else(|| "it has not been busy since the agent started".to_owned())
+}
+
+fn metrics_of(status: &Status, live: &LiveGrants) -> String {
+    let grants = live.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    StatusMetrics { status, grants: &grants, now_s }.to_string()
 }
 
 fn own_cpu_time_s() -> f64 {

@@ -5,6 +5,7 @@ mod machine_options;
 mod request_options;
 mod run;
 mod through_agent;
+mod wait;
 
 pub use run::{SYSTEM_FOLDER, records_folder, to_carry_out};
 
@@ -18,10 +19,11 @@ use clap::{Args, Subcommand, ValueEnum};
 use machine_options::{MachineOptions, read_plan, refused};
 use report::{ReserveReport, facts_to_text};
 use request_options::RequestOptions;
-use reserve::{Admitted, Asker, Ledger, Refusal, Request, Resource, Table, prolog, read_calls};
+use reserve::{Action, Admitted, Asker, Call, Ledger, Performance, Refusal, Resource, Table, prolog, read_calls};
 use rustix::process::getuid;
 use serde_json::json;
 use std::error::Error;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -119,10 +121,10 @@ enum Format {
     Prolog,
 }
 
-/// Decide a request in the words of RCM, the resource manager of Razavi's study (ETH Zurich, 2011)
+/// Start a program by a request in the words of RCM, the resource manager of Razavi's study (ETH Zurich, 2011)
 ///
-/// docs/reserve.md says what nearside takes from it.
-/// Without arguments it prints this form. The application is not started.
+/// docs/reserve.md says what nearside takes from it. Without arguments it prints this form. With --machine or another option,
+/// the request is decided for that machine, and the application is not started.
 #[derive(Debug, Args)]
 struct Rcm {
     #[command(flatten)]
@@ -151,7 +153,7 @@ pub fn run(arguments: &Arguments, terminal: Terminal) -> ExitCode {
         Command::Adopt(arguments) => through_agent::adopt(arguments, terminal),
         Command::Enter(arguments) => through_agent::enter(arguments),
         Command::Upgrade(arguments) => through_agent::upgrade(arguments, terminal),
-        Command::Release(arguments) => through_agent::release(arguments),
+        Command::Release(arguments) => through_agent::release(arguments, terminal),
     };
     done.unwrap_or_else(|error| {
         crate::print_error(error.as_ref());
@@ -269,35 +271,40 @@ fn rcm(arguments: &Rcm, terminal: Terminal) -> Result<ExitCode, Box<dyn Error>> 
         terminal.print_lines(FORM)?;
         return Ok(ExitCode::SUCCESS);
     }
+    let call = rcm_call(&arguments.words).ok_or_else(|| UsageError::boxed(FORM.trim_end()))?;
+    let action = call.clone().action(1)?;
     let asker = asker();
-    let ledger = arguments.machine.ledger(&asker)?;
-    let request = rcm_request(&arguments.words).ok_or_else(|| UsageError::boxed(FORM.trim_end()))?;
-    answer(&ledger, &ledger.admit(&[request], &asker), Some(terminal))
+    if !arguments.machine.is_default() {
+        let ledger = arguments.machine.ledger(&asker)?;
+        return answer(&ledger, &ledger.apply(&[action], &asker), Some(terminal));
+    }
+    let application: Vec<OsString> = arguments.words[4..].iter().map(OsString::from).collect();
+    match (run::agent_of(true)?, action) {
+        (Some(connection), _) => through_agent::study_through_agent(&connection, call, &application),
+        (None, Action::Request(request)) => run::start(&request, &arguments.machine, &[], None, &application, &asker),
+        (None, _) => Err("a request of the shell's form is one of cores and memory".into()),
+    }
 }
 
-/// The request of the shell's form; none if the words have another.
-fn rcm_request(words: &[String]) -> Option<Request> {
+/// The call of the shell's form; none if the words have another.
+fn rcm_call(words: &[String]) -> Option<Call> {
     let flag = |word: &String| match word.as_str() {
         "0" => Some(false),
         "1" => Some(true),
         _ => None,
     };
     let performance = |word: &String| match word.as_str() {
-        "0" => Some("MEMORY_LATENCY_SENSITIVE"),
-        "1" => Some("MEMORY_READ_BANDWIDTH_SENSITIVE"),
-        "2" => Some("MEMORY_WRITE_BANDWIDTH_SENSITIVE"),
+        "0" => Some(Performance::MemoryLatencySensitive),
+        "1" => Some(Performance::MemoryReadBandwidthSensitive),
+        "2" => Some(Performance::MemoryWriteBandwidthSensitive),
         _ => None,
     };
     let [isolated, cache, controller, wish, _application, ..] = words else { return None };
-    let call = json!({
-        "call": "rcm_cored_memd_request",
-        "core_memory_isolated": flag(isolated)?,
-        "exclusive_cache": flag(cache)?,
-        "memory_controller_isolated": flag(controller)?,
-        "memory_performance": performance(wish)?,
-    });
-    match read_calls(&call.to_string()).ok()?.pop()? {
-        reserve::Action::Request(request) => Some(request),
-        _ => None,
-    }
+    Some(Call::CoredMemd {
+        core_memory_isolated: flag(isolated)?,
+        exclusive_cache: flag(cache)?,
+        memory_controller_isolated: flag(controller)?,
+        memory_performance: performance(wish)?,
+        with: None,
+    })
 }

@@ -3,7 +3,7 @@
 use crate::options::places::{Cpus, Nodes};
 use crate::options::usage_error::UsageError;
 use clap::{Args, ValueEnum};
-use machine::{CpuSet, Machine, NodeId, size};
+use machine::{CpuSet, Machine, NodeSet, size};
 use reserve::{Cores, Isolation, Memory, Part, Preference, ReadWrite, Request, parse_bandwidth};
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -19,8 +19,8 @@ pub struct RequestOptions {
     #[arg(long, value_name = "CPUS")]
     cpus: Option<Cpus>,
 
-    /// Memory of this node, such as 1 or package:1 [default: the best for --prefer]
-    #[arg(long, value_name = "NODE")]
+    /// Memory of this node, or of several, such as 1, 0-1 or package:1 [default: the best for --prefer]
+    #[arg(long, value_name = "NODES")]
     node: Option<Nodes>,
 
     /// Memory of the node of its cores
@@ -97,7 +97,12 @@ impl RequestOptions {
     /// holds on every machine.
     pub fn request(&self, machine: impl Fn() -> Result<Machine, Box<dyn Error>>) -> Result<Request, Box<dyn Error>> {
         let cpus = self.cpus.as_ref().map(|cpus| cpus_of(cpus, &machine)).transpose()?;
-        let node = self.node.as_ref().map(|node| node_of(node, &machine)).transpose()?;
+        let mut nodes = match &self.node {
+            Some(nodes) => nodes.of_machine(&machine()?).map_err(UsageError::boxed)?,
+            None => NodeSet::new(),
+        };
+        let node = nodes.first();
+        node.map(|first| nodes.remove(first));
         let part = |isolate: &Isolate| match isolate {
             Isolate::Core => Part::Core,
             Isolate::Cache => Part::Cache,
@@ -113,6 +118,7 @@ impl RequestOptions {
             name: self.name.clone(),
             cores: cpus.map_or(Cores::Any(self.cores), Cores::These),
             memory: memory.unwrap_or(if self.local { Memory::Local } else { Memory::Any }),
+            more_memory: nodes,
             bytes: self.bytes,
             isolate: Isolation::from_parts(&parts, self.cache_ways).map_err(UsageError::boxed)?,
             prefer: match self.prefer {
@@ -138,13 +144,4 @@ impl RequestOptions {
 /// The CPUs that an option names on this machine.
 pub fn cpus_of(cpus: &Cpus, machine: &impl Fn() -> Result<Machine, Box<dyn Error>>) -> Result<CpuSet, Box<dyn Error>> {
     cpus.of_machine(&machine()?).map_err(UsageError::boxed)
-}
-
-/// The one node that an option names on this machine.
-fn node_of(nodes: &Nodes, machine: &impl Fn() -> Result<Machine, Box<dyn Error>>) -> Result<NodeId, Box<dyn Error>> {
-    let named = nodes.of_machine(&machine()?).map_err(UsageError::boxed)?;
-    match (named.first(), named.len()) {
-        (Some(node), 1) => Ok(node),
-        _ => Err(UsageError::boxed(format!("--node takes one node, and `{nodes}` is {named}"))),
-    }
 }

@@ -4,16 +4,18 @@ use super::REFUSED;
 use super::machine_options::MachineOptions;
 use super::request_options::RequestOptions;
 use super::through_agent::through_agent;
+use super::wait::{Decision, WaitOption, decide};
 use crate::interrupt::asked_to_end;
 use crate::options::policy::note;
 use crate::options::usage_error::UsageError;
 use agent::broker::{CallError, Connection};
-use agent::grants::{Limit, Records, carry_out, has_record};
+use agent::grants::{Carrier, Limit, Records, carry_out, has_record};
 use agent::{Journal, journal};
 use clap::Args;
 use linux::ChildSetup;
 use report::ReserveReport;
-use reserve::{Admitted, Asker, Grant, Ledger, Throttle};
+use reserve::protocol::FOLDER;
+use reserve::{Admitted, Asker, Grant, Ledger, Request, Throttle};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use std::error::Error;
 use std::ffi::OsString;
@@ -59,13 +61,15 @@ pub struct Run {
     /// Limit the CPU time of this control group, named from the topmost one; may be repeated
     #[arg(long, value_name = "CGROUP")]
     limit: Vec<String>,
+    #[command(flatten)]
+    wait: WaitOption,
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
 
 /// The folder of root's journals, records and socket.
-pub const SYSTEM_FOLDER: &str = "/run/nearside";
+pub const SYSTEM_FOLDER: &str = FOLDER;
 
 /// The folder of records.
 pub fn records_folder() -> PathBuf {
@@ -77,19 +81,38 @@ pub fn run(arguments: &Run, asker: &Asker) -> Result<ExitCode, Box<dyn Error>> {
     if !arguments.limit.is_empty() && !request.isolate.controller {
         return Err(UsageError::boxed("--limit keeps a guarded controller: it goes with --isolate controller"));
     }
+    let wait_s = arguments.wait.most_s();
+    match agent_of(arguments.machine.is_default() && arguments.limit.is_empty())? {
+        Some(connection) => through_agent(&connection, request, wait_s, &arguments.command),
+        None => start(&request, &arguments.machine, &arguments.limit, wait_s, &arguments.command, asker),
+    }
+}
+
+/// The agent that makes grants; none where root does it without. `is_default` is whether the request has no options that are
+/// the agent's to say.
+pub fn agent_of(is_default: bool) -> Result<Option<Connection>, Box<dyn Error>> {
     match Connection::open(Path::new(SYSTEM_FOLDER)) {
-        Ok(connection) if arguments.machine.is_default() && arguments.limit.is_empty() => {
-            return through_agent(&connection, request, &arguments.command);
-        }
+        Ok(connection) if is_default => Ok(Some(connection)),
         Ok(_) => {
             let why = "an agent makes the grants of this machine: machine, rules and limits are in its configuration";
-            return Err(UsageError::boxed(why));
+            Err(UsageError::boxed(why))
         }
-        Err(CallError::NoBroker) if geteuid().is_root() => {}
-        Err(error) => return Err(error.into()),
+        Err(CallError::NoBroker) if geteuid().is_root() => Ok(None),
+        Err(error) => Err(error.into()),
     }
+}
+
+/// Starts a program with a grant that this process carries out.
+pub fn start(
+    request: &Request,
+    machine: &MachineOptions,
+    limit: &[String],
+    wait_s: Option<u64>,
+    command: &[OsString],
+    asker: &Asker,
+) -> Result<ExitCode, Box<dyn Error>> {
     linux::Cgroups::find()?.requires("cpuset")?;
-    let ledger = arguments.machine.ledger(asker)?;
+    let empty = machine.ledger(asker)?;
     let to_end = asked_to_end()?;
     let (mut journal, put_back) =
         Journal::open(&journal::default_folder(), &format!("reserve-{}", std::process::id()))?;
@@ -97,9 +120,10 @@ pub fn run(arguments: &Run, asker: &Asker) -> Result<ExitCode, Box<dyn Error>> {
         note(&format!("{}\n{put_back}", put_back.heading()));
     }
     let folder = records_folder();
-    let records = Records::lock(&folder)?;
-    let ledger = to_carry_out(with_grants(ledger));
-    let answer = ledger.admit(&[request], asker);
+    let Decision { records, ledger, answer } = match decide(&empty, request, asker, wait_s, &to_end)? {
+        Ok(decision) => decision,
+        Err(code) => return Ok(code),
+    };
     let report = ReserveReport::new(&ledger.facts, &answer);
     let admitted = match answer {
         Ok(admitted) => admitted,
@@ -112,19 +136,18 @@ pub fn run(arguments: &Run, asker: &Asker) -> Result<ExitCode, Box<dyn Error>> {
     let Admitted { grants, forecast, .. } = &admitted;
     let grant = &grants[0];
     note(report.to_string().trim_end());
-    if grant.request.isolate.controller && arguments.limit.is_empty() {
+    if grant.request.isolate.controller && limit.is_empty() {
         note("nothing limits the rest of the machine: name its control groups with --limit");
     }
-    let limits = Limit::of(&arguments.limit, &forecast.rest_limit, &ledger.facts);
+    let limits = Limit::of(limit, &forecast.rest_limit, &ledger.facts);
     let group = carry_out(&mut journal, grant, &ledger.facts, &limits)?;
-    let words: Vec<String> = arguments.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    records.add(grant, Some(&words.join(" ")))?;
+    let words: Vec<String> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    records.add(grant, Carrier::Process(&words.join(" ")))?;
     drop(records);
-    let mut command = Command::new(&arguments.command[0]);
-    command.args(&arguments.command[1..]).join(group.processes_file()?);
-    let started = command.spawn();
+    let [program, arguments @ ..] = command else { return Err(UsageError::boxed("no program is named")) };
+    let started = Command::new(program).args(arguments).join(group.processes_file()?).spawn();
     let failed = |error| {
-        let why = linux::why_not_started(&arguments.command[0], &error);
+        let why = linux::why_not_started(program, &error);
         format!("cannot start {}: {why}", words[0])
     };
     let ended = started.map_err(failed).map(|child| {

@@ -2,6 +2,7 @@
 
 use super::request_options::RequestOptions;
 use super::run::{SYSTEM_FOLDER, records_folder};
+use super::wait::WaitOption;
 use super::{REFUSED, as_text};
 use crate::options::machine_source;
 use crate::options::policy::note;
@@ -12,9 +13,10 @@ use agent::broker::{Answer, Call, CallError, Connection};
 use agent::grants::{GrantRecord, Records, read_records};
 use clap::{Args, ValueEnum};
 use machine::{Machine, NodeId};
-use reserve::{GrantId, Memory, Refusal, Request};
+use reserve::protocol::{GRANT, HANDLE};
+use reserve::{GrantId, Memory, Refusal, Request, Share};
 use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 use std::env;
 use std::error::Error;
 use std::ffi::OsString;
@@ -22,11 +24,6 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
-
-/// Tells a program the number of its grant.
-const GRANT: &str = "NEARSIDE_GRANT";
-/// Tells a program which of its descriptors is the handle of its grant.
-const HANDLE: &str = "NEARSIDE_GRANT_HANDLE";
 
 /// Make a grant that stays until it is released
 ///
@@ -43,6 +40,8 @@ Exit codes: 0 granted, 1 failed, 2 wrong command line, 3 not admitted, 4 no agen
 pub struct Create {
     #[command(flatten)]
     request: RequestOptions,
+    #[command(flatten)]
+    wait: WaitOption,
     /// Print the answer as JSON
     #[arg(long)]
     json: bool,
@@ -117,16 +116,31 @@ enum Guarded {
     Controller,
 }
 
-/// End a grant; its programs go on among the others
+/// End a grant, or give a part of it back; its programs go on among the others
+///
+/// Without its cores, a grant's programs run on the CPUs that no grant has, and its cache is no longer its own. Without
+/// its memory, their pages move to nodes that no grant has. A grant with neither has ended.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit codes: 0 released, 1 failed, 2 wrong command line.")]
+#[command(after_help = "Exit codes: 0 released, 1 failed, 2 wrong command line, 3 not admitted, 4 no agent.")]
 pub struct Release {
     /// Its number or name
     #[arg(value_name = "GRANT")]
     grant: String,
+    /// Give only this back
+    #[arg(long, value_enum, value_name = "RESOURCE")]
+    only: Option<Only>,
     /// Print the answer as JSON
     #[arg(long)]
     json: bool,
+}
+
+/// A part of a grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Only {
+    /// Its cores, with their cache and the isolation of links
+    Cores,
+    /// Its memory
+    Memory,
 }
 
 fn further_memory(text: &str) -> Result<Memory, String> {
@@ -148,7 +162,8 @@ pub fn create(arguments: &Create, terminal: Terminal) -> Result<ExitCode, Box<dy
     if request.name.is_none() {
         return Err(UsageError::boxed("a grant that stays needs a name: --name NAME"));
     }
-    let (answer, _) = call(&connect()?, &Call::Create { request: Box::new(request), stays: true }, &[])?;
+    let create = Call::Create { request: Box::new(request), stays: true, wait_s: arguments.wait.most_s() };
+    let (answer, _) = call(&connect()?, &create, &[])?;
     decided(answer, as_text(arguments.json, terminal))
 }
 
@@ -184,12 +199,22 @@ pub fn upgrade(arguments: &Upgrade, terminal: Terminal) -> Result<ExitCode, Box<
     decided(answer, as_text(arguments.json, terminal))
 }
 
-pub fn release(arguments: &Release) -> Result<ExitCode, Box<dyn Error>> {
+pub fn release(arguments: &Release, terminal: Terminal) -> Result<ExitCode, Box<dyn Error>> {
     let record = find(&arguments.grant)?;
     let id = record.grant.id;
+    let only = arguments.only.map(|only| if only == Only::Cores { Share::Cores } else { Share::Memory });
     if record.by_agent {
         let handle = own_handle(&arguments.grant);
-        call(&connect()?, &Call::Release { grant: Some(id.to_string()) }, &handle.iter().collect::<Vec<_>>())?;
+        let release = Call::Release { grant: Some(id.to_string()), only };
+        let (answer, _) = call(&connect()?, &release, &handle.iter().collect::<Vec<_>>())?;
+        if only.is_some() {
+            return decided(answer, as_text(arguments.json, terminal));
+        }
+    } else if only.is_some() {
+        let by = record.pid;
+        return Err(
+            format!("grant {id} cannot give a part back: process {by} carries it out, and not the agent").into()
+        );
     } else {
         let removed = Records::lock(&records_folder())?.remove(id);
         removed.map_err(|error| format!("cannot release grant {id}: {error}"))?;
@@ -217,13 +242,37 @@ pub fn find(grant: &str) -> Result<GrantRecord, Box<dyn Error>> {
 pub fn through_agent(
     connection: &Connection,
     request: Request,
+    wait_s: Option<u64>,
     command: &[OsString],
 ) -> Result<ExitCode, Box<dyn Error>> {
-    let (answer, handle) = call(connection, &Call::Create { request: Box::new(request), stays: false }, &[])?;
-    let Answer::Decided { grant, text, .. } = answer else { return Err(unexpected()) };
+    let create = Call::Create { request: Box::new(request), stays: false, wait_s };
+    start(connection, call(connection, &create, &[])?, command)
+}
+
+/// The same by a call of the study.
+pub fn study_through_agent(
+    connection: &Connection,
+    call: reserve::Call,
+    command: &[OsString],
+) -> Result<ExitCode, Box<dyn Error>> {
+    start(connection, connection.study(&[call], &[]).map_err(usage)?, command)
+}
+
+fn start(
+    connection: &Connection,
+    (answer, mut handles): (Answer, Vec<OwnedFd>),
+    command: &[OsString],
+) -> Result<ExitCode, Box<dyn Error>> {
+    let (id, text) = match answer {
+        Answer::Granted { grants, text, .. } => (grants.first().copied().ok_or_else(unexpected)?, text),
+        Answer::NotAdmitted { text, .. } => {
+            note(text.trim_end());
+            return Ok(ExitCode::from(REFUSED));
+        }
+        _ => return Err(unexpected()),
+    };
     note(text.trim_end());
-    let Some(id) = grant else { return Ok(ExitCode::from(REFUSED)) };
-    let handle = handle.ok_or_else(unexpected)?;
+    let handle = handles.pop().ok_or_else(unexpected)?;
     join(connection, Some(id.to_string()), getpid(), Some(&handle))?;
     // The program and its children hold the grant.
     fcntl_setfd(&handle, FdFlags::empty())?;
@@ -252,27 +301,33 @@ fn join(
 fn own_handle(grant: &str) -> Option<OwnedFd> {
     let own: u32 = env::var(GRANT).ok()?.parse().ok()?;
     find(grant).ok().filter(|record| record.grant.id == GrantId(own))?;
-    let number = env::var(HANDLE).ok()?.parse().ok()?;
-    let this = pidfd_open(getpid(), PidfdFlags::empty()).ok()?;
-    pidfd_getfd(this, number, PidfdGetfdFlags::empty()).ok()
+    linux::copy_own_file(env::var(HANDLE).ok()?.parse().ok()?).ok()
 }
 
-/// Calls. What names something that does not exist is wrong usage.
-fn call(connection: &Connection, call: &Call, files: &[&OwnedFd]) -> Result<(Answer, Option<OwnedFd>), Box<dyn Error>> {
+fn call(connection: &Connection, call: &Call, files: &[&OwnedFd]) -> Result<(Answer, Vec<OwnedFd>), Box<dyn Error>> {
     let files: Vec<_> = files.iter().map(|file| file.as_fd()).collect();
-    connection.call(call, &files).map_err(|error| match error {
+    connection.call(call, &files).map_err(usage)
+}
+
+/// What names something that does not exist is wrong usage.
+fn usage(error: CallError) -> Box<dyn Error> {
+    match error {
         CallError::Wrong(why) => UsageError::boxed(why),
         error => error.into(),
-    })
+    }
 }
 
 fn decided(answer: Answer, terminal: Option<Terminal>) -> Result<ExitCode, Box<dyn Error>> {
-    let Answer::Decided { grant, text, document } = answer else { return Err(unexpected()) };
+    let (code, text, document) = match answer {
+        Answer::Granted { text, document, .. } => (ExitCode::SUCCESS, text, document),
+        Answer::NotAdmitted { text, document, .. } => (ExitCode::from(REFUSED), text, document),
+        _ => return Err(unexpected()),
+    };
     match terminal {
         Some(terminal) => terminal.print_lines(&text)?,
         None => output::write(&json::document(&document)?, None)?,
     }
-    Ok(if grant.is_some() { ExitCode::SUCCESS } else { ExitCode::from(REFUSED) })
+    Ok(code)
 }
 
 /// Only returns if it fails.

@@ -15,6 +15,26 @@ for moment in $(awk -v seed=$seed 'BEGIN { srand(seed); for (i = 0; i < 12; i++)
     # Without its agent, what the loop has started ends.
     wait_for idle
     gone > /dev/null 2>&1 || echo left >> /tmp/left
-    start; same >> /tmp/kills
+    start
+    # What was whole goes on.
+    nearside reserve list | sed -n 's/^ *\([0-9][0-9]*\) .*/\1/p' | while read grant; do echo went on >> /tmp/went; nearside reserve release $grant; done
+    same >> /tmp/kills
 done
+# Grants that stay, that have processes, that have none any more, and that are no longer as they were.
+nearside reserve create --name db --cores 2 --isolate core,cache,controller --node 1 > /dev/null
+sleep 1000 & member=$!; nearside reserve enter db --pid $member
+mkdir $G/outer; sleep 1000 & outer=$!; echo $outer > $G/outer/cgroup.procs
+nearside reserve adopt --cgroup /outer --cpus 4 --node 2-3 --isolate core --name outer > /dev/null
+nearside reserve run --cpus 6 --isolate core -- sleep 1000 2> /dev/null & holder=$!; wait_for listed 6
+nearside reserve create --name broken --cpus 7 --isolate core > /dev/null
+broken=$(nearside reserve list | sed -n 's/^ *\([0-9][0-9]*\) .* broken$/\1/p')
+quota=$(cat $G/batch/cpu.max)
+kill -9 $service; wait $service 2> /dev/null; echo member > $G/nearside-grant-$broken/cpuset.cpus.partition
+start; echo "[left]"; nearside reserve list | sed 's/  */ /g; s/ [0-9]* s / N s /'
+allowed $member; allowed $outer; allowed $holder; taskset -c 2 true 2> /dev/null; echo "taskset $?"
+[ "$quota" = "$(cat $G/batch/cpu.max)" ] && echo "limited as before"
+nearside reserve create --name db 2>&1 | tail -1 | sed 's/grant [0-9]*/grant N/'
+nearside agent metrics --socket /run/nearside/agent.sock | sed -n 's/^nearside_grant_\(info\|cpus\|most_slowdown_ratio\){grant="[0-9]*"/\1/p'
+kill $holder; wait_for sh -c "! nearside reserve list | grep -q ' 6 '"; nearside reserve list | wc -l
+nearside reserve release db; nearside reserve release outer; allowed $member; allowed $outer; kill $member $outer; wait_for rmdir $G/outer; same
 echo "[kills]"; uniq -c /tmp/kills; grep -c left /tmp/left
