@@ -156,7 +156,10 @@ unsafe fn follow(request: &[u8; ADVICE_BYTES]) -> i32 {
     let Some(AdviceRequest { start, bytes, to }) = AdviceRequest::from_bytes(request) else { return libc::EINVAL };
     let advice = match to {
         AdvisedTo::Split => libc::MADV_COLD,
-        AdvisedTo::StaySmall => libc::MADV_NOHUGEPAGE,
+        AdvisedTo::StaySmall => {
+            crate::small_parts::note_marks();
+            libc::MADV_NOHUGEPAGE
+        }
     };
     // SAFETY: neither advice changes what memory holds; the kernel checks the range.
     if unsafe { libc::madvise(start as *mut c_void, bytes as usize, advice) } == 0 {

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 const MIB: u64 = 1 << 20;
 /// Commands that read a file, up to where it is named.
-const READERS: [&str; 36] = [
+const READERS: [&str; 37] = [
     "topology --from",
     "agent --config",
     "agent status --socket",
@@ -29,6 +29,7 @@ const READERS: [&str; 36] = [
     "compare --machine",
     "hugepages find",
     "hugepages find --machine",
+    "hugepages cure --from",
     "hugepages confirm --machine",
     "migrate 1 --trace",
     "bind 1 --trace",
@@ -69,12 +70,13 @@ const OTHERS: [&str; 19] = [
     "--into",
 ];
 /// Words that end the command lines of those that run a program.
-const RUNNERS: [&str; 8] = [
+const RUNNERS: [&str; 9] = [
     "lab run",
     "lab record",
     "place",
     "compare",
     "hugepages find --machine",
+    "hugepages cure",
     "hugepages confirm",
     "reserve rcm",
     "reserve run",

@@ -1,5 +1,6 @@
 //! `nearside hugepages cure`: splits or moves misplaced huge pages of a program while it runs.
 
+use super::prevent::Prevention;
 use crate::open_trace::Reading;
 use crate::options::process_name::process;
 use crate::options::usage_error::UsageError;
@@ -48,6 +49,7 @@ Examples:
   nearside hugepages cure -- ./program --its-options
   nearside hugepages cure --duration 20 --dry-run -- ./program
   sudo nearside hugepages cure --pid 4711
+  nearside record -o program.trace -- ./program && nearside hugepages cure --from program.trace -- ./program
 
 Exit codes: the program's own, or 0 with --pid; 125 the recording or the cure failed, 126 the program cannot be run, 127 there is \
 no such program, 2 the command line is wrong.")]
@@ -55,6 +57,12 @@ pub struct Arguments {
     /// Cure a running process
     #[arg(long, short, value_name = "PID", value_parser = process, conflicts_with = "command")]
     pid: Option<u32>,
+
+    /// Prevent instead: keep what this recording of the same program found on small pages from its allocation on. Nothing is
+    /// recorded, split or moved
+    #[arg(long, value_name = "TRACE", conflicts_with_all = ["pid", "split", "keep_small", "move_pages", "budget", "rounds",
+        "output", "duration", "period", "rate", "source"])]
+    from: Option<PathBuf>,
 
     /// Split huge pages
     #[arg(long, value_enum, default_value = "on")]
@@ -100,9 +108,10 @@ enum Switch {
 }
 
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let status = arguments.check().and_then(|()| match arguments.pid {
-        Some(pid) => arguments.cure_process(pid),
-        None => arguments.cure_program(),
+    let status = arguments.check().and_then(|()| match (arguments.pid, &arguments.from) {
+        (Some(pid), _) => arguments.cure_process(pid),
+        (None, Some(trace)) => arguments.prevention(trace).run(),
+        (None, None) => arguments.cure_program(),
     });
     ExitCode::from(status.unwrap_or_else(|error| record::failed(error.as_ref(), FAILED)))
 }
@@ -114,6 +123,11 @@ impl Arguments {
         }
         self.recording.check()?;
         Ok(self.json.as_deref().map_or(Ok(()), output::check)?)
+    }
+
+    fn prevention<'a>(&'a self, trace: &'a Path) -> Prevention<'a> {
+        let json = self.json.as_deref();
+        Prevention { trace, command: &self.command, dry_run: self.dry_run, quiet: self.recording.quiet, json }
     }
 
     fn duration(&self) -> Duration {
