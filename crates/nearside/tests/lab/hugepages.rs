@@ -152,6 +152,49 @@ fn what_a_recording_found_is_kept_small_from_its_allocation_on() {
     });
 }
 
+/// The service shows falsely shared huge pages, or splits them and moves their parts, and keeps small what it split where the
+/// library is in the program. Its socket goes with it.
+#[test]
+fn the_agent_finds_and_cures_falsely_shared_huge_pages() {
+    let lab = Lab::new();
+    compile(&lab);
+    let script = include_str!("programs/hugepages_agent.sh");
+    let ran = lab.script("small-4x2", &["--quiet", "--numa-balancing", "off"], script).succeeded();
+    let known = |section: &str| -> Value {
+        let status: Value = serde_json::from_str(ran.section(section)).unwrap();
+        status["huge_pages"].clone()
+    };
+    let checks = Checks::new();
+    checks.part("find", || {
+        let (said, told) = (ran.section("find"), known("find.json"));
+        assert!(misplaced(said) > 500 && said.ends_with("status 0\n"), "nothing is changed: {said}");
+        assert_eq!((&told["cures"], &told["split"]), (&false.into(), &0.into()), "{told:#}");
+        assert!((1..=3).contains(&told["falsely_shared"].as_u64().unwrap()), "{told:#}");
+    });
+    checks.part("cure", || {
+        let (said, told) = (ran.section("cure"), known("cure.json"));
+        assert!(misplaced(said) <= 24, "{said}\n{told:#}");
+        assert!(said.contains(" falsely shared huge pages, "), "{said}");
+        assert!(told["pages_moved"].as_u64() > Some(500), "{told:#}");
+        assert_eq!((&told["split"], &told["kept_small"], &told["taken_back"]), (&3.into(), &0.into(), &0.into()));
+    });
+    checks.part("text", || {
+        let text = ran.section("cure.text");
+        assert!(text.contains("huge pages shared falsely") && text.contains("  split, kept small"), "{text}");
+        assert!(text.contains("the kernel may join it again: "), "{text}");
+    });
+    checks.part("end", || {
+        let end = ran.section("end");
+        assert_eq!(end, "status 0\n");
+        assert_eq!(ran.section("last"), "status 0\n", "the journal and both sockets are gone");
+    });
+    checks.part("library", || {
+        let (said, told) = (ran.section("library"), known("library.json"));
+        assert!(misplaced(said) <= 24, "{said}\n{told:#}");
+        assert_eq!((&told["split"], &told["kept_small"]), (&3.into(), &3.into()), "{told:#}");
+    });
+}
+
 /// The program's misplaced small pages under each policy are not in the report; that the cure ran is, in its time: it
 /// records for a part of the run.
 #[test]
