@@ -195,6 +195,34 @@ fn the_agent_finds_and_cures_falsely_shared_huge_pages() {
     });
 }
 
+/// Split pages are joined when all their users are on one node for long enough, and pages that the kernel has joined are split
+/// again once; both have a switch.
+#[test]
+fn pages_are_joined_when_one_node_uses_them_and_split_again_when_the_kernel_joined_them() {
+    let lab = Lab::new();
+    compile(&lab);
+    let script = include_str!("programs/hugepages_join.sh");
+    let options = ["--quiet", "--numa-balancing", "off", "--time-scale", "1000"];
+    let ran = lab.script("small-4x2", &options, script).succeeded();
+    let json = |section: &str| -> Value { serde_json::from_str(ran.section(section)).unwrap() };
+    let checks = Checks::new();
+    checks.part("join", || {
+        let (said, told) = (ran.section("join"), json("join.json"));
+        assert_eq!((&told["split"], &told["joined"]), (&3.into(), &3.into()), "{said}\n{told:#}");
+        // The last half of a huge page is of small ones, which are left.
+        assert!(misplaced(said) <= 256 + 24, "{said}\n{told:#}");
+    });
+    checks.part("off", || {
+        let told = json("off.json");
+        assert_eq!((&told["split"], &told["joined"]), (&3.into(), &0.into()), "{told:#}");
+    });
+    checks.part("rearm", || {
+        let split = |section: &str| json(section)["split"].as_u64().unwrap();
+        assert!((4..=6).contains(&split("rearm-on")), "{}", ran.section("rearm-on"));
+        assert_eq!(split("rearm-off"), 3, "{}", ran.section("rearm-off"));
+    });
+}
+
 /// The program's misplaced small pages under each policy are not in the report; that the cure ran is, in its time: it
 /// records for a part of the run.
 #[test]
