@@ -11,8 +11,9 @@ const ROUNDS_APART: u32 = 2;
 const ROUNDS_TOGETHER: u32 = 8;
 /// Rounds in a row in which accesses take longer than before the split before it is taken back.
 const ROUNDS_SLOWER: u32 = 2;
-/// How much longer: 15 %, as for other moves that are taken back.
-const SLOWER: f64 = 1.15;
+/// How much longer, over the process's mean: by half. Queues change it by more than 15 % in the lab, and remote memory is at
+/// most 1.6 times as far there.
+const SLOWER: f64 = 1.5;
 /// Rounds for which a page that was joined is not split again; twice as many each time, up to 2^10 times.
 const ROUNDS_BARRED: u64 = 16;
 
@@ -252,8 +253,8 @@ mod tests {
             let block = SeenBlock { relative_latency: Some(latency), most: NodeId(3), ..seen(SMALL, BlockUse::Apart) };
             step(&mut history, block)
         };
-        assert_eq!([1.16, 1.14, 1.16].map(&mut next), [None; 3]);
-        assert_eq!(next(1.16), Some(BlockStep::TakeBack(NodeId(3))));
+        assert_eq!([1.6, 1.4, 1.6].map(&mut next), [None; 3]);
+        assert_eq!(next(1.6), Some(BlockStep::TakeBack(NodeId(3))));
     }
 
     #[test]

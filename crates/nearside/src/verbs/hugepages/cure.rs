@@ -80,8 +80,8 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value = "on")]
     rearm: Switch,
 
-    /// Join split pages again when one node has used all of them for 8 rounds, or when accesses to them have become 15 %
-    /// slower; they are then left alone for 16 rounds, and for twice as many each time
+    /// Join split pages again when one node has used all of them for 8 rounds, or when accesses to them have become slower
+    /// by half; they are then left alone for 16 rounds, and for twice as many each time
     #[arg(long, value_enum, default_value = "on")]
     join: Switch,
 
