@@ -44,6 +44,8 @@ pub struct Configuration {
     pub metrics: MetricsSettings,
     /// The decision log.
     pub log: LogSettings,
+    /// Huge pages that nodes share falsely.
+    pub hugepages: HugePageSettings,
     /// Grants: cores, caches, memory and bandwidth for single programs.
     pub reserve: ReserveSettings,
     /// The policies' thresholds; `docs/place.md` lists them.
@@ -71,6 +73,46 @@ pub struct SocketSettings {
     pub owner: Option<String>,
     /// The group whose members may use it, by name or number; default: the group that runs the service.
     pub group: Option<String>,
+}
+
+/// Huge pages of which different nodes use different parts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HugePageSettings {
+    /// What to do about them.
+    pub mode: HugePageMode,
+    /// Time between two judgements, s.
+    pub every_s: f64,
+    /// Most bytes to move per second to cure them.
+    #[serde(deserialize_with = "some_size")]
+    pub budget_bytes_per_s: Option<u64>,
+    /// Keep what is split small, where the library that reports objects is in the program and may ask for it.
+    pub keep_small: bool,
+    /// Split pages again that the kernel has joined, once.
+    pub rearm: bool,
+    /// Join split pages again when one node uses them for long enough, or when their split made accesses slower.
+    pub join: bool,
+}
+
+/// What to do about falsely shared huge pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HugePageMode {
+    /// They are left to the policy.
+    #[default]
+    Off,
+    /// They are found, and nothing is changed.
+    Find,
+    /// They are split, and their small pages move to their users.
+    Cure,
+}
+
+impl Default for HugePageSettings {
+    fn default() -> Self {
+        let budget_bytes_per_s = Some(100 << 20);
+        let mode = HugePageMode::default();
+        Self { mode, every_s: 10.0, budget_bytes_per_s, keep_small: true, rearm: true, join: true }
+    }
 }
 
 /// Grants, which the agent carries out for users of this machine. Needs root.
@@ -135,6 +177,7 @@ impl Default for Configuration {
             socket: SocketSettings::default(),
             metrics: MetricsSettings::default(),
             log: LogSettings::default(),
+            hugepages: HugePageSettings::default(),
             reserve: ReserveSettings::default(),
             thresholds: Thresholds::default(),
         }
@@ -228,6 +271,10 @@ impl Configuration {
         must("budget_bytes_per_s", self.budget_bytes_per_s != Some(0), "must be above 0; omit it for no limit");
         let limit = self.cpu_limit_percent;
         must("cpu_limit_percent", limit > 0.0 && limit <= 100.0, "must be above 0 and at most 100 % of one CPU");
+        let hugepages = &self.hugepages;
+        must("hugepages.every_s", (0.1..=3600.0).contains(&hugepages.every_s), "must be from 0.1 to 3600 s");
+        let budget = hugepages.budget_bytes_per_s;
+        must("hugepages.budget_bytes_per_s", budget != Some(0), "must be above 0");
         must("metrics.every_s", (1.0..=86400.0).contains(&self.metrics.every_s), "must be from 1 to 86400 s");
         must("log.most_bytes", self.log.most_bytes >= 1 << 20, "must be at least 1 MiB");
         // Relative paths would be ambiguous: a service has no obvious working directory.
@@ -349,6 +396,9 @@ mod tests {
         assert!(wrong("[reserve]\nlimit = [\"batch\"]\n").contains(":2: reserve.limit: must be a path"));
         assert!(wrong("[reserve]\nzone = \"4-\"\n").contains(":2: reserve.zone: "));
         assert!(wrong("[reserve.users.a]\ngrants = -1\ncores = 1\n").contains("reserve.users.a"));
+        assert!(wrong("[hugepages]\nmode = \"split\"\n").contains(":2: hugepages.mode: unknown variant `split`"));
+        assert!(wrong("[hugepages]\nevery_s = 0\n").contains(":2: hugepages.every_s: must be from 0.1 to 3600 s"));
+        assert!(wrong("[hugepages]\nbudget_bytes_per_s = 0\n").contains("must be above 0"));
         assert!(wrong("round_s = nan\n").contains("must be from"));
         assert!(wrong("= 7").starts_with("/etc/nearside.toml:1: "));
         assert_eq!(wrong("round_s = 1.0\nround_s = 2.0\n"), "/etc/nearside.toml:2: round_s: duplicate key");

@@ -13,6 +13,7 @@ use rings::{ADVICE_BYTES, AdviceRequest, AdvisedTo};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use std::collections::BTreeMap;
+use std::fs;
 use std::io::{self, Read, Write};
 use std::ops::Range;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -42,6 +43,10 @@ pub struct Cured {
     pub kept_small: u64,
     /// Huge pages that were moved as a whole.
     pub moved_whole: u64,
+    /// Where those that were split are.
+    pub split_at: Vec<u64>,
+    /// Blocks whose small pages were joined again.
+    pub joined: u64,
     /// Small pages that are where they belong now and were not before.
     pub moved: u64,
     /// Those that stayed.
@@ -59,9 +64,13 @@ pub struct Advisers {
 }
 
 impl Advisers {
-    /// Listens on a socket in a folder that only its user can enter.
+    /// Listens on a socket in a folder that only its user can change. One that was left there is replaced.
     pub fn listen(folder: &Path) -> io::Result<Self> {
         let path = folder.join("advice");
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
         let listener = UnixListener::bind(&path)?;
         listener.set_nonblocking(true)?;
         Ok(Self { listener, path, programs: BTreeMap::new() })
@@ -87,6 +96,13 @@ impl Advisers {
     }
 }
 
+impl Drop for Advisers {
+    fn drop(&mut self) {
+        // Without its listener it is of no use; one that stays is replaced by the next.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
 /// Whether the program has not closed its end: thousands of short programs may have connected and ended.
 fn is_open(stream: &UnixStream) -> bool {
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
@@ -108,6 +124,17 @@ impl Route<'_> {
                 let range = page.start as usize..page.end as usize;
                 let cold = process.advise(&[range], Advice::Cold).map(drop);
                 cold.or_else(|error| split_huge_pages(pid, block).map_err(|_| error))
+            }
+        }
+    }
+
+    /// Makes one huge page of a block's small ones, on the node that has most of them.
+    fn join(&mut self, block: &Range<u64>) -> io::Result<()> {
+        match self {
+            Self::Inside(stream) => ask(stream, block, AdvisedTo::Join),
+            Self::Outside(process) => {
+                let range = block.start as usize..block.end as usize;
+                process.advise(&[range], Advice::Collapse).map(drop)
             }
         }
     }
@@ -154,6 +181,42 @@ pub fn cure(
         }
     }
     Ok(cured)
+}
+
+/// Joins the small pages of blocks of a process again, each on a node. What fails is noted. Returns the blocks that are
+/// huge pages now.
+pub fn join(pid: Pid, blocks: &[(u64, NodeId)], advisers: Option<&mut Advisers>) -> io::Result<(Cured, Vec<u64>)> {
+    let mut route = match advisers.and_then(|advisers| advisers.connection(pid)) {
+        Some(stream) => Route::Inside(stream),
+        None => Route::Outside(AdvisedProcess::open(pid)?),
+    };
+    let (mut cured, mut joined) = (Cured::default(), Vec::new());
+    let process = Process::open(pid).map_err(io::Error::other)?;
+    let mut present = PresentPages::new(&process).map_err(io::Error::other)?;
+    for (address, node) in blocks {
+        let block = *address..address + HUGE_PAGE;
+        // The kernel joins them where most are.
+        let whole = MisplacedHugePage {
+            pid,
+            address: *address,
+            owners: vec![(block.clone(), *node)],
+            misplaced_pages: 0,
+            saved_ns_per_s: None,
+        };
+        if is_huge(&mut present, &block)? == Some(false) {
+            cured.move_pages(pid, &whole)?;
+            match route.join(&block) {
+                Ok(()) => {}
+                Err(error) if is_silent(&error) => return Err(silent(&error)),
+                Err(error) => cured.note(format!("it cannot be joined again: {error}")),
+            }
+        }
+        if is_huge(&mut present, &block)? == Some(true) {
+            cured.joined += 1;
+            joined.push(*address);
+        }
+    }
+    Ok((cured, joined))
 }
 
 /// Whether a block is a huge page; none if none of it is in memory.
@@ -210,7 +273,10 @@ impl Cured {
         if steps.split && was_huge == Some(true) {
             match route.split(pid, &block) {
                 Ok(()) if is_huge(present, &block)? == Some(true) => self.note("the kernel did not split it"),
-                Ok(()) => self.split += 1,
+                Ok(()) => {
+                    self.split += 1;
+                    self.split_at.push(page.address);
+                }
                 Err(error) if is_silent(&error) => return Err(silent(&error)),
                 Err(error) => self.note(why_not_split(&error)),
             }
@@ -239,6 +305,8 @@ impl Cured {
     /// Adds another process's.
     pub fn add(&mut self, other: Self) {
         self.split += other.split;
+        self.split_at.extend(other.split_at);
+        self.joined += other.joined;
         self.kept_small += other.kept_small;
         self.moved_whole += other.moved_whole;
         self.moved += other.moved;

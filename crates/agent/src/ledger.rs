@@ -2,6 +2,7 @@
 
 use crate::decision_log::{DecisionLog, Log, LogError, OptionalLog};
 use crate::done::Done;
+use crate::huge_page_service::HugePageStatus;
 use crate::managed_process::ManagedProcess;
 use crate::managed_processes::Managed;
 use crate::options::Options;
@@ -174,6 +175,17 @@ impl Ledger {
         process.name.clone_from(&managed.name);
         process.threads = managed.threads.len() as u64;
         process.decided(round, decided);
+    }
+
+    /// Adds what is done about huge pages of a process.
+    pub fn add_huge_pages(&mut self, round: u64, pid: Pid, what: String) {
+        self.explain(|| format!("round {round}: process {pid}: {what}"));
+        self.lock_status().processes.entry(pid).or_default().decided(round, what);
+    }
+
+    /// Updates what is known of huge pages.
+    pub fn update_huge_pages(&self, known: &HugePageStatus) {
+        self.lock_status().huge_pages = Some(known.clone());
     }
 
     /// Updates the status at the end of a round.

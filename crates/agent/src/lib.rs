@@ -45,8 +45,10 @@ mod error;
 pub mod grants;
 mod hints;
 mod huge;
+mod huge_page_service;
 mod huge_pages;
 pub mod journal;
+mod judged_blocks;
 mod ledger;
 mod lifecycle;
 mod managed_process;
@@ -65,6 +67,7 @@ mod replicable;
 mod run_summary;
 mod samples;
 mod scope;
+mod small_parts;
 mod status;
 mod summary;
 mod thread_counts;
@@ -72,14 +75,19 @@ mod work_time;
 
 pub use agent::{Agent, ONE_NODE, ProgramStart};
 pub use configuration::{
-    Configuration, ConfigurationError, KernelBalancing, LogSettings, MetricsSettings, ReserveSettings, SocketSettings,
+    Configuration, ConfigurationError, HugePageMode, HugePageSettings, KernelBalancing, LogSettings, MetricsSettings,
+    ReserveSettings, SocketSettings,
 };
 pub use decision_log::LogError;
 pub use error::AgentError;
-pub use huge_pages::{Advisers, CureSteps, Cured, cure};
+pub use huge_page_service::{HugePageOptions, HugePageStatus};
+pub use huge_pages::{Advisers, CureSteps, Cured, cure, join};
 pub use journal::{Journal, JournalError, PutBack};
+pub use judged_blocks::{JudgedBlock, judged_blocks};
 pub use options::Options;
 pub use regions::{RegionOrders, RegionPlace};
+pub use rings::CountedFrom;
 pub use scope::{NoSuchUser, ProcessAttributes, ProcessSelection, Scope};
+pub use small_parts::{KnownBy, SmallPartCounts, SmallParts, SmallPartsFile};
 pub use status::{ManagedProcess, Status};
 pub use summary::{PlaceMetrics, PlaceRefusal, PlaceReport, PlaceRule, WorkShares};

@@ -2,6 +2,7 @@
 
 use crate::counters::{Counters, RoundCounts};
 use crate::error::AgentError;
+use crate::huge_page_service::HugePageService;
 use crate::lifecycle::{LifecycleEvent, LifecycleSource};
 use crate::managed_processes::Managed;
 use crate::node_memory::KnownMemory;
@@ -12,7 +13,7 @@ use crate::samples::{RoundSamples, SampleTally};
 use crate::thread_counts::{ThreadCounts, of_task};
 use crate::work_time::since;
 use linux::{PageBatch, Pid, monotonic_ns};
-use machine::{CpuId, Machine, NodeId, Tid};
+use machine::{CpuId, HUGE_PAGE, Machine, NodeId, Tid};
 use observe::{
     AccessOptions, AccessSource, Accesses, HostCounters, LiveError, SideBand, Target, ThreadCount, ThreadCounters,
     TickClock, Told,
@@ -141,7 +142,7 @@ impl Observer {
     }
 
     /// Reads what the sources have recorded. The virtual PMU's rings hold a whole round and are drained at its end.
-    pub fn drain(&mut self, is_over: bool, managed: &mut Managed) {
+    pub fn drain(&mut self, is_over: bool, managed: &mut Managed, mut huge_pages: Option<&mut HugePageService>) {
         let Some(accesses) = &mut self.accesses else { return };
         if !is_over && matches!(accesses, Accesses::Lab(_)) {
             return;
@@ -151,6 +152,10 @@ impl Observer {
             *came += 1;
             if let Some(process) = managed.get_mut(sample.pid) {
                 let (sizes, held) = (&mut process.sizes, &process.process);
+                if let Some(huge_pages) = &mut huge_pages {
+                    let home = sample.physical.and_then(|address| nodes.of_physical(address));
+                    huge_pages.add(sample, home, || sizes.at(held, sample.address) == HUGE_PAGE);
+                }
                 sample_tally.add(sample, nodes, || sizes.at(held, sample.address));
             }
         };
@@ -207,7 +212,7 @@ impl Observer {
 
     /// The first round begins with the program.
     pub fn begin(&mut self, page_cap: u64, managed: &mut Managed, machine: &Machine) {
-        self.drain(true, managed);
+        self.drain(true, managed, None);
         // Counters continue from here.
         self.counters.take(&mut self.counts, 1.0, machine);
         self.discard(page_cap);
@@ -271,7 +276,8 @@ fn wants_samples(policy: &Policy, target: &Target) -> bool {
 }
 
 fn open_source(policy: &Policy, options: &Options, notes: &mut Vec<String>) -> Result<Option<Accesses>, AgentError> {
-    if !wants_samples(policy, &options.target) || options.source == AccessSource::None {
+    let wants_samples = wants_samples(policy, &options.target) || options.huge_pages.is_some();
+    if !wants_samples || policy.has_nothing_to_place() || options.source == AccessSource::None {
         return Ok(None);
     }
     let wanted = AccessOptions { target: &options.target, period: None, rate: None, stacks: false };

@@ -1,5 +1,6 @@
 //! Options of an agent.
 
+use crate::huge_page_service::HugePageOptions;
 use crate::regions::RegionOrders;
 use crate::scope::Scope;
 use observe::{AccessSource, Target};
@@ -43,6 +44,10 @@ pub struct Options {
     pub log_most_bytes: Option<u64>,
     /// Report decisions and their reasons, line by line: [`Agent::explained`](crate::Agent::explained).
     pub explain: bool,
+    /// What to do about huge pages that nodes share falsely; none leaves them to the policy.
+    pub huge_pages: Option<HugePageOptions>,
+    /// A folder that only the agent's user can change, with a socket for programs that keep their memory on small pages.
+    pub advice_folder: Option<PathBuf>,
     /// Once set, nothing more is moved and the caller should finish.
     pub stop: Arc<AtomicBool>,
 }
@@ -66,6 +71,8 @@ impl Options {
             log: None,
             log_most_bytes: None,
             explain: false,
+            huge_pages: None,
+            advice_folder: None,
             stop: Arc::default(),
         }
     }

@@ -1,5 +1,6 @@
 //! The agent's live status: updated every round, read by clients.
 
+use crate::huge_page_service::HugePageStatus;
 use machine::Pid;
 use placement::{Metrics, Rule};
 use serde::{Deserialize, Serialize};
@@ -49,6 +50,9 @@ pub struct Status {
     pub threads_moved: u64,
     /// Pages that were moved, by rule.
     pub pages_moved_by_rule: BTreeMap<Rule, u64>,
+    /// Huge pages that nodes share falsely, if they are looked for.
+    #[serde(default)]
+    pub huge_pages: Option<HugePageStatus>,
     /// The managed processes.
     pub processes: BTreeMap<Pid, ManagedProcess>,
 }

@@ -119,7 +119,7 @@ mod trial;
 pub use action::{Action, AddressRange, Decision, PageTarget, Sampling, Step};
 pub use costs::Costs;
 pub use decision_log::{Again, LogLine, Replay};
-pub use huge_pages::{Cure, CureLimits, MisplacedHugePage, cures};
+pub use huge_pages::{BlockHistory, BlockStep, BlockUse, Cure, CureLimits, MisplacedHugePage, SeenBlock, cures};
 pub use metrics::Metrics;
 pub use name::{MemoryPlacement, NameError, POLICIES, PolicyName, ThreadPolicy, list as policy_list};
 pub use observation::{

@@ -12,6 +12,8 @@ use rings::{ADVICE_BYTES, ADVICE_VARIABLE, AdviceRequest, AdvisedTo};
 const PATH_BYTES: usize = 108;
 /// The thread needs no more: it calls nothing of the program's.
 const STACK_BYTES: usize = 64 << 10;
+/// linux/mman.h (6.1); missing from libc.
+const MADV_COLLAPSE: i32 = 25;
 
 /// Starts the thread, if the variable names a socket. Called once, by the constructor.
 pub fn serve_if_asked() {
@@ -135,7 +137,7 @@ extern "C-unwind" fn serve(socket: *mut c_void) -> *mut c_void {
     if !has_own {
         return null_mut();
     }
-    // SAFETY: the buffers have these lengths, and the socket is this thread's. Neither advice changes what memory
+    // SAFETY: the buffers have these lengths, and the socket is this thread's. No advice changes what memory
     // holds; the kernel checks the range.
     unsafe {
         let all = libc::MSG_WAITALL;
@@ -154,12 +156,18 @@ extern "C-unwind" fn serve(socket: *mut c_void) -> *mut c_void {
 /// Gives the advice, and returns the error number or 0.
 unsafe fn follow(request: &[u8; ADVICE_BYTES]) -> i32 {
     let Some(AdviceRequest { start, bytes, to }) = AdviceRequest::from_bytes(request) else { return libc::EINVAL };
-    let advice = match to {
-        AdvisedTo::Split => libc::MADV_COLD,
-        AdvisedTo::StaySmall => libc::MADV_NOHUGEPAGE,
+    let all: &[i32] = match to {
+        AdvisedTo::Split => &[libc::MADV_COLD],
+        AdvisedTo::StaySmall => &[libc::MADV_NOHUGEPAGE],
+        // The first clears the mark of the one above; there is no advice that only does that.
+        AdvisedTo::Join => &[libc::MADV_HUGEPAGE, MADV_COLLAPSE],
     };
-    // SAFETY: neither advice changes what memory holds; the kernel checks the range.
-    if unsafe { libc::madvise(start as *mut c_void, bytes as usize, advice) } == 0 {
+    if to != AdvisedTo::Split {
+        crate::small_parts::note_marks();
+    }
+    // SAFETY: no advice here changes what memory holds; the kernel checks the range.
+    let fails = |&advice: &i32| unsafe { libc::madvise(start as *mut c_void, bytes as usize, advice) } != 0;
+    if !all.iter().any(fails) {
         return 0;
     }
     // SAFETY: this thread's error number.

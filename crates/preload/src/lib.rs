@@ -6,6 +6,7 @@
 //! socket of `advice`, where the program's starter asks for it), and
 //! uses only a few hundred bytes of the program's stack, or some 4 KiB for the first event after a fork and for a file
 //! mapping. Events go to memory shared with the recorder (crate `rings`). Events that cannot be recorded are counted.
+//! It also advises the kernel about the program's memory, on request (`advice`) and at allocations (`small_parts`).
 
 mod advice;
 mod clock;
@@ -17,6 +18,7 @@ mod path_buffer;
 mod process;
 mod ring;
 mod rule;
+mod small_parts;
 mod stack;
 mod thread;
 mod walk;

@@ -137,6 +137,26 @@ impl Module {
         Some(unsafe { slice::from_raw_parts(address as *const u8, end - address) })
     }
 
+    /// Offset of an address in the module's file.
+    pub fn file_offset(&self, address: usize) -> Option<u64> {
+        let offset = |segment: &libc::Elf64_Phdr| {
+            let within = address.wrapping_sub(self.base.wrapping_add(segment.p_vaddr as usize)) as u64;
+            (within < segment.p_memsz).then(|| segment.p_offset + within)
+        };
+        self.loaded().find_map(offset)
+    }
+
+    /// The build ID that its linker wrote; empty without one.
+    pub fn build_id(&self) -> &'static [u8] {
+        let mut notes = self.segments().iter().filter(|segment| segment.p_type == libc::PT_NOTE);
+        let in_segment = |segment: &libc::Elf64_Phdr| {
+            let notes =
+                self.rest(self.base.wrapping_add(segment.p_vaddr as usize))?.get(..segment.p_filesz as usize)?;
+            build_id(notes, if segment.p_align == 8 { 8 } else { 4 })
+        };
+        notes.find_map(in_segment).unwrap_or_default()
+    }
+
     /// Whether the recorder does not know it yet.
     pub fn is_new(&self) -> bool {
         self.place().is_some_and(|place| place.load(Relaxed) != self.start)
@@ -166,6 +186,21 @@ impl Module {
         if told && let Some(place) = self.place() {
             place.store(self.start, Relaxed);
         }
+    }
+}
+
+/// The build ID among the notes of a segment: each has the lengths of its name and contents, and its type.
+fn build_id(mut notes: &[u8], alignment: usize) -> Option<&[u8]> {
+    const NT_GNU_BUILD_ID: usize = 3;
+    loop {
+        let word = |at: usize| Some(u32::from_le_bytes(*notes.get(at..)?.first_chunk()?) as usize);
+        let (name, contents, kind) = (word(0)?, word(4)?, word(8)?);
+        let begin = 12_usize.checked_add(name)?.checked_next_multiple_of(alignment)?;
+        let end = begin.checked_add(contents)?;
+        if kind == NT_GNU_BUILD_ID && notes.get(12..16)? == b"GNU\0" {
+            return notes.get(begin..end);
+        }
+        notes = notes.get(end.checked_next_multiple_of(alignment)?..)?;
     }
 }
 

@@ -162,6 +162,7 @@ fn look() -> bool {
 
 fn decide() {
     if PHASE.compare_exchange(KNOWN, STARTING, AcqRel, Acquire).is_ok() {
+        crate::small_parts::open();
         let recording = start().is_some();
         PHASE.store(if recording { RECORDING } else { PASSING }, Release);
     }

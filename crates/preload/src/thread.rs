@@ -223,7 +223,7 @@ fn leave(state: &ThreadState) {
 }
 
 /// Bounds of this thread's stack; (0, 0) if unknown.
-fn bounds() -> (usize, usize) {
+pub fn bounds() -> (usize, usize) {
     const MOST: usize = 64 << 20;
     let is_main = rustix::thread::gettid() == rustix::process::getpid();
     if is_main {

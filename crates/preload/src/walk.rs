@@ -129,16 +129,12 @@ impl Walk {
     #[cold]
     #[inline(never)]
     pub fn walk(&mut self, ring: &mut Ring, frame: Frame, own: (usize, usize)) -> Option<u16> {
-        let generation = module::generation();
-        if self.generation != generation {
-            self.generation = generation;
-            self.rules.iter_mut().for_each(|cached| cached.address = 0);
-        }
+        let generation = self.forget_unloaded();
         let is_own = (own.0..own.1).contains(&frame.stack);
         if !is_own {
             self.window.copy(frame.stack);
         }
-        self.follow(ring, frame, own, is_own);
+        self.follow(Some(ring), frame, own, is_own, settings().frames);
         if is_own && self.loads.used <= MOST_LOADS {
             self.keep(ring, frame, generation)
         } else {
@@ -146,8 +142,29 @@ impl Walk {
         }
     }
 
-    /// Walks from caller to caller.
-    fn follow(&mut self, ring: &mut Ring, frame: Frame, own: (usize, usize), is_own: bool) {
+    /// The call chain of a function's caller, which is not recorded.
+    pub fn chain(&mut self, frame: Frame, own: (usize, usize)) -> &[u64] {
+        self.forget_unloaded();
+        let is_own = (own.0..own.1).contains(&frame.stack);
+        if !is_own {
+            self.window.copy(frame.stack);
+        }
+        self.follow(None, frame, own, is_own, MOST_FRAMES);
+        self.chain.get(..self.frames).unwrap_or_default()
+    }
+
+    /// Forgets rules of code that may have been unloaded.
+    fn forget_unloaded(&mut self) -> u32 {
+        let generation = module::generation();
+        if self.generation != generation {
+            self.generation = generation;
+            self.rules.iter_mut().for_each(|cached| cached.address = 0);
+        }
+        generation
+    }
+
+    /// Walks from caller to caller, over at most this number of frames. With a ring, new modules are recorded.
+    fn follow(&mut self, mut ring: Option<&mut Ring>, frame: Frame, own: (usize, usize), is_own: bool, most: usize) {
         self.frames = 0;
         self.loads.used = 0;
         self.loads.base = false;
@@ -158,7 +175,7 @@ impl Walk {
         let Some(mut address) = self.word(own, is_own, stack) else { return };
         self.loads.add(frame, (stack, address));
         stack = stack.wrapping_add(8);
-        while self.frames < settings().frames && address != 0 {
+        while self.frames < most && address != 0 {
             if !module::is_own(address)
                 && let Some(place) = self.chain.get_mut(self.frames)
             {
@@ -166,7 +183,7 @@ impl Walk {
                 self.frames += 1;
             }
             // A call may be the last instruction of a function.
-            let mut rule = self.rule(ring, address - 1);
+            let mut rule = self.rule(ring.as_deref_mut(), address - 1);
             if matches!(rule.from, From::Nothing | From::Base | From::WordAtBase) {
                 if let Some(load) = base_from.take() {
                     self.loads.add(frame, load);
@@ -225,7 +242,7 @@ impl Walk {
         Reach { own, window: (!is_own).then_some(&self.window) }.word(address)
     }
 
-    fn rule(&mut self, ring: &mut Ring, address: usize) -> Rule {
+    fn rule(&mut self, ring: Option<&mut Ring>, address: usize) -> Rule {
         let place = address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - RULES.ilog2());
         match self.rules.get(place) {
             Some(cached) if cached.address == address => return cached.rule,
@@ -238,7 +255,7 @@ impl Walk {
         rule
     }
 
-    fn find_rule(&mut self, ring: &mut Ring, address: usize) -> Rule {
+    fn find_rule(&mut self, ring: Option<&mut Ring>, address: usize) -> Rule {
         let top = (&raw mut self.stack).wrapping_add(1) as usize;
         let mut work = Work { walk: self, ring, address, rule: Rule { from: From::Nothing, base: 0, offset: 0 } };
         // A signal handler on this stack would have less room than the program provided for it.
@@ -290,7 +307,7 @@ impl Walk {
 /// The work for the separate stack.
 struct Work<'a> {
     walk: &'a mut Walk,
-    ring: &'a mut Ring,
+    ring: Option<&'a mut Ring>,
     address: usize,
     rule: Rule,
 }
@@ -300,8 +317,10 @@ extern "C" fn work_out(work: *mut Work<'_>) {
     let work = unsafe { &mut *work };
     let Some(module) = Module::at(work.address) else { return };
     work.rule = Rule::find(&module, work.address, &mut Context::new_in());
-    if module.is_new() {
-        module.tell(work.ring, &mut work.walk.path);
+    if let Some(ring) = work.ring.as_deref_mut()
+        && module.is_new()
+    {
+        module.tell(ring, &mut work.walk.path);
     }
 }
 

@@ -132,7 +132,8 @@ pub use flow::Flow;
 pub use gain::Gain;
 pub use home::{MemoryHome, ThreadHome};
 pub use huge_pages::{
-    ENOUGH_OF_BLOCK, FEWEST_OF_BLOCK, HugePage, ObjectHugePages, Owner, Saving, Sharing, SharingCounts,
+    Anchor, ENOUGH_OF_BLOCK, FEWEST_OF_BLOCK, HugePage, ObjectBorders, ObjectHugePages, Owner, Saving, Sharing,
+    SharingCounts, SiteFrames, borders,
 };
 pub use ids::{ChainId, CodeId, FileId, ObjectId, ProcessId, SiteId, ThreadId};
 pub use latency::{LatencyPart, Saturation, saturations};

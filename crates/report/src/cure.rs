@@ -32,6 +32,8 @@ pub struct CureReport {
     pub split: u64,
     /// Huge pages that the kernel does not join again.
     pub kept_small: u64,
+    /// Blocks whose small pages were joined again.
+    pub joined: u64,
     /// Huge pages that were moved as a whole.
     pub moved_whole: u64,
     /// Small pages that were moved.
@@ -43,6 +45,11 @@ pub struct CureReport {
 }
 
 impl CureReport {
+    /// Number of things that were changed.
+    pub fn changes(&self) -> u64 {
+        self.split + self.kept_small + self.joined + self.moved_whole + self.pages_moved
+    }
+
     /// Adds the next round.
     pub fn add(&mut self, next: Self) {
         self.verdict = next.verdict;
@@ -57,6 +64,7 @@ impl CureReport {
         self.misplaced_pages += next.misplaced_pages;
         self.split += next.split;
         self.kept_small += next.kept_small;
+        self.joined += next.joined;
         self.moved_whole += next.moved_whole;
         self.pages_moved += next.pages_moved;
         self.pages_stayed += next.pages_stayed;
@@ -91,6 +99,9 @@ impl fmt::Display for CureReport {
                     writeln!(f, "  {stayed} small pages could not be moved")?;
                 }
             }
+        }
+        if self.joined > 0 {
+            writeln!(f, "  joined {} again", self.joined)?;
         }
         if self.not_worth_it > 0 {
             writeln!(

@@ -15,6 +15,8 @@ pub enum AdvisedTo {
     Split = 1,
     /// `MADV_NOHUGEPAGE`: the kernel does not join these pages.
     StaySmall = 2,
+    /// `MADV_HUGEPAGE` and `MADV_COLLAPSE` on a whole huge page: its small pages are joined now.
+    Join = 3,
 }
 
 /// A request to advise a range of memory.
@@ -47,6 +49,7 @@ impl AdviceRequest {
         let to = match word(2) {
             1 => AdvisedTo::Split,
             2 => AdvisedTo::StaySmall,
+            3 => AdvisedTo::Join,
             _ => return None,
         };
         Some(Self { start: word(0), bytes: word(1), to })
@@ -59,7 +62,7 @@ mod tests {
 
     #[test]
     fn requests_arrive_as_they_were_sent_and_others_are_refused() {
-        for to in [AdvisedTo::Split, AdvisedTo::StaySmall] {
+        for to in [AdvisedTo::Split, AdvisedTo::StaySmall, AdvisedTo::Join] {
             let request = AdviceRequest { start: 0x7f00_0020_0000, bytes: 4096, to };
             assert_eq!(AdviceRequest::from_bytes(&request.to_bytes()), Some(request));
         }

@@ -9,10 +9,15 @@
 mod advice;
 mod record;
 mod settings;
+mod small_parts;
 
 pub use advice::{ADVICE_BYTES, ADVICE_VARIABLE, AdviceRequest, AdvisedTo};
 pub use record::{Head, Kind, NO_CPU, RECORD_BYTES, RECORD_WORDS, mapped_flags, payload_records};
 pub use settings::{Clock, MalformedSettings, Settings};
+pub use small_parts::{
+    CountedFrom, HEADER_WORDS, ObjectKey, RULE_WORDS, SMALL_PARTS_MAGIC, SMALL_PARTS_VARIABLE, SmallPart,
+    around_border, is_aligned_as, small_part, small_parts_file,
+};
 
 /// The environment variable with the folder.
 pub const FOLDER_VARIABLE: &str = "NEARSIDE_RINGS";

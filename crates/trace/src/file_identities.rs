@@ -30,7 +30,8 @@ impl FileIdentities {
         }
     }
 
-    fn of(&mut self, name: &Arc<str>) -> Option<FileIdentity> {
+    /// The identity of the file at an absolute path, as it is now; none if it is not a regular file or cannot be read.
+    pub fn of(&mut self, name: &Arc<str>) -> Option<FileIdentity> {
         let path = Path::new(&**name);
         let metadata = path.metadata().ok().filter(|metadata| path.is_absolute() && metadata.is_file())?;
         let key = (name.clone(), metadata.ino(), metadata.mtime());

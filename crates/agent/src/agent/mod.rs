@@ -10,6 +10,8 @@ mod start;
 
 use crate::actor::Actor;
 use crate::error::AgentError;
+use crate::huge_page_service::HugePageService;
+use crate::huge_pages::Advisers;
 use crate::journal::{Journal, OwnSwitch, PutBack};
 use crate::ledger::Ledger;
 use crate::managed_processes::Managed;
@@ -47,6 +49,8 @@ pub struct Agent {
     placing: BTreeMap<Pid, NodeId>,
     /// Whether the program spreads what it touches before it makes threads.
     spreads_start: bool,
+    /// Finds and cures huge pages, if it is to.
+    huge_pages: Option<HugePageService>,
 }
 
 impl Agent {
@@ -72,15 +76,28 @@ impl Agent {
             round: 0,
             placing: BTreeMap::new(),
             spreads_start: false,
+            huge_pages: None,
             policy,
             options,
         };
+        agent.begin_huge_pages();
         agent.quiet_the_kernel()?;
         agent.ledger.write(|| first_line(&agent.machine, &agent.policy, &agent.options))?;
         agent.begin_managing()?;
         agent.ledger.begin_status(agent.policy.name().to_string(), agent.observer.source(), agent.options.round);
         agent.begin_round();
         Ok(agent)
+    }
+
+    fn begin_huge_pages(&mut self) {
+        let Some(mut wanted) = self.options.huge_pages.filter(|_| !self.policy.has_nothing_to_place()) else { return };
+        wanted.cures &= !self.options.dry_run;
+        let folder = self.options.advice_folder.as_deref().filter(|_| wanted.cures && wanted.keep_small);
+        let advisers = folder.map(Advisers::listen).transpose().unwrap_or_else(|error| {
+            self.ledger.note(format!("split huge pages are not kept small, as no program can be asked to: {error}"));
+            None
+        });
+        self.huge_pages = Some(HugePageService::new(wanted, &self.machine, advisers));
     }
 
     /// The kernel's NUMA balancing would undo our moves. Another process may switch it on again, for example another
@@ -149,8 +166,9 @@ impl Agent {
         let is_over = self.until_round_ends().is_zero();
         let began_ns = monotonic_ns();
         let is_paused = self.ledger.is_paused();
-        self.observer.drain(is_over, &mut self.managed);
+        self.observer.drain(is_over, &mut self.managed, self.huge_pages.as_mut().filter(|_| !is_paused));
         if is_paused {
+            self.huge_pages.iter_mut().for_each(HugePageService::restart);
             self.observer.drain_paused(self.policy.sampling().page_cap);
         } else {
             self.observer.resume();

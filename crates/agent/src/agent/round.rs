@@ -25,12 +25,13 @@ impl Agent {
         };
         self.ledger.work_time().add_deciding(observed_ns);
         self.ledger.work_time().add_observing(began_ns);
-        let (cost, divisor) = (self.ledger.work_time().take_observing(), self.policy.sampling().divisor);
+        let (cost, divisor) = (self.ledger.work_time().take_observing(), self.sampling_divisor());
         // Moving pages may have taken longer than a round.
         self.observer.adjust_rate(cost, divisor, observation.length_s, &self.machine);
         self.ledger.add_round(&observation, &decision);
         let decided_ns = monotonic_ns();
         let outcome = self.act(&decision)?;
+        self.judge_huge_pages();
         self.move_requested()?;
         self.move_regions()?;
         let helped = self.actor.take_helped();
@@ -44,6 +45,21 @@ impl Agent {
         self.ledger.rotate_log(|| first_line(&self.machine, &self.policy, &self.options));
         rotate_cpu();
         Ok(())
+    }
+
+    /// Verdicts on huge pages need as many samples as may be taken, also where the policy has settled.
+    fn sampling_divisor(&self) -> u64 {
+        if self.huge_pages.is_some() { 1 } else { self.policy.sampling().divisor }
+    }
+
+    fn judge_huge_pages(&mut self) {
+        let Some(huge_pages) = &mut self.huge_pages else { return };
+        let judged = huge_pages.judge(&mut self.managed, self.options.settings.respect_owner);
+        for (pid, what) in judged.decided {
+            self.ledger.add_huge_pages(self.round, pid, what);
+        }
+        judged.failed.into_iter().for_each(|why| self.ledger.note_failure(Some(why)));
+        self.ledger.update_huge_pages(huge_pages.status());
     }
 
     fn observe(&mut self) -> Result<Observation, AgentError> {

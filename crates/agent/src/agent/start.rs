@@ -252,6 +252,7 @@ impl Agent {
                 if !self.managed.exec(pid, &name) {
                     return Ok(());
                 }
+                self.huge_pages.iter_mut().for_each(|huge_pages| huge_pages.forget(pid));
                 self.policy.executed(pid);
                 Ok(self.ledger.write(|| LogLine::Executed { pid })?)
             }
@@ -280,6 +281,7 @@ impl Agent {
 
     /// A process has ended.
     pub(super) fn forget(&mut self, pid: Pid) -> Result<(), AgentError> {
+        self.huge_pages.iter_mut().for_each(|huge_pages| huge_pages.forget(pid));
         self.policy.forget(pid);
         Ok(self.ledger.write(|| LogLine::Ended { pid })?)
     }

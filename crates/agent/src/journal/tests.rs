@@ -7,13 +7,18 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 const SWITCH: &str = "/proc/sys/kernel/numa_balancing";
 
+/// Restoring looks at all threads of this process: those that another test has bound would be in the way.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
 /// A system with one switch, and a folder for its journals.
 struct Fixture {
     root: tempfile::TempDir,
+    _turn: MutexGuard<'static, ()>,
 }
 
 impl Fixture {
@@ -21,7 +26,7 @@ impl Fixture {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir_all(root.path().join("proc/sys/kernel")).unwrap();
         fs::write(root.path().join(&SWITCH[1..]), "1\n").unwrap();
-        Self { root }
+        Self { root, _turn: ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner) }
     }
 
     fn folder(&self) -> PathBuf {

@@ -100,9 +100,18 @@ fn a_compressed_file_that_expands_too_far_is_refused_unless_it_is_allowed() {
     for verb in ["migrate", "bind"] {
         let words = [verb, &own, "--trace", path];
         let refused = nearside(&words);
-        assert!(refused.error.contains("exceed 128 MiB") && refused.error.contains("--max-memory 1G"), "{}", refused.error);
+        assert!(
+            refused.error.contains("exceed 128 MiB") && refused.error.contains("--max-memory 1G"),
+            "{}",
+            refused.error
+        );
         // It is read then, and is not of this process.
         let allowed = nearside(&[&words[..], &["--max-memory", "1G"]].concat());
-        assert!(allowed.status == 2 && allowed.error.contains("cannot be used"), "{} {}", allowed.status, allowed.error);
+        assert!(
+            allowed.status == 2 && allowed.error.contains("cannot be used"),
+            "{} {}",
+            allowed.status,
+            allowed.error
+        );
     }
 }

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 const MIB: u64 = 1 << 20;
 /// Commands that read a file, up to where it is named.
-const READERS: [&str; 41] = [
+const READERS: [&str; 42] = [
     "topology --from",
     "agent --config",
     "agent status --socket",
@@ -29,6 +29,7 @@ const READERS: [&str; 41] = [
     "compare --machine",
     "hugepages find",
     "hugepages find --machine",
+    "hugepages cure --from",
     "hugepages confirm --machine",
     "record --source none --regions",
     "top --once --regions",
@@ -74,12 +75,13 @@ const OTHERS: [&str; 19] = [
     "--into",
 ];
 /// Words that end the command lines of those that run a program.
-const RUNNERS: [&str; 8] = [
+const RUNNERS: [&str; 9] = [
     "lab run",
     "lab record",
     "place",
     "compare",
     "hugepages find --machine",
+    "hugepages cure",
     "hugepages confirm",
     "reserve rcm",
     "reserve run",

@@ -12,9 +12,13 @@ const CPUS: [&str; 4] = ["0", "2", "1", "3"];
 
 /// Compiles the program into the folder that the guest works in.
 fn compile(lab: &Lab) {
+    compile_as(lab, "work/parts", "-O1");
+}
+
+fn compile_as(lab: &Lab, name: &str, flag: &str) {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lab/programs/parts.c");
     let mut compiler = Command::new("cc");
-    compiler.args(["-O1", "-pthread", "-o"]).arg(lab.path("work/parts")).arg(source);
+    compiler.args([flag, "-pthread", "-Wl,--build-id", "-o"]).arg(lab.path(name)).arg(source);
     assert!(compiler.status().unwrap().success());
 }
 
@@ -105,6 +109,118 @@ fn falsely_shared_huge_pages_are_split_by_their_own_program_and_stay_small() {
     });
     checks.part("killed", || assert_eq!(ran.section("killed"), "status 137\nthe program ended as always\n"));
     checks.part("switches", || assert_eq!(ran.section("switches"), "same\n"));
+}
+
+/// What a recording found is on small pages from the first touch on when the same program runs again, without any right and
+/// without a split or a move. Another build of it, and other sizes, run as they are.
+#[test]
+fn what_a_recording_found_is_kept_small_from_its_allocation_on() {
+    let lab = Lab::new();
+    compile(&lab);
+    std::fs::create_dir(lab.path("work/other")).unwrap();
+    compile_as(&lab, "work/other/parts", "-O2");
+    let script = include_str!("programs/hugepages_prevent.sh");
+    let ran = lab.script("small-4x2", &["--quiet", "--numa-balancing", "off"], script).succeeded();
+    let json = |section: &str| -> Value { serde_json::from_str(ran.section(section)).unwrap() };
+    let checks = Checks::new();
+    checks.part("record", || assert_eq!(ran.section("record"), "status 0\n"));
+    checks.part("same", || {
+        let (said, told) = (ran.section("same"), json("same.json"));
+        assert!(said.ends_with("status 0\n") && misplaced(said) <= 16, "{said}\n{told:#}");
+        assert_eq!((&told["applied"], &told["met"], &told["unmet"]), (&true.into(), &1.into(), &0.into()), "{told:#}");
+        // Of seven: the three with borders, although the mapping begins at another place in a huge page.
+        let kept = told["kept_small"].as_u64().unwrap();
+        assert!((3..=4).contains(&kept) && told["failed"] == serde_json::json!({}), "{told:#}");
+        assert!(said.contains(" huge pages of 1 objects small from their allocation on"), "{said}");
+    });
+    checks.part("started", || {
+        let said = ran.section("started");
+        assert!(said.ends_with("status 7\n") && misplaced(said) <= 16, "programs of a script as well: {said}");
+    });
+    checks.part("dry", || {
+        let said = ran.section("dry");
+        assert!(misplaced(said) > 500 && said.contains("  would keep 3 huge pages of 1 objects small"), "{said}");
+    });
+    checks.part("other", || {
+        let (said, told) = (ran.section("other"), json("other.json"));
+        assert!(misplaced(said) > 500 && said.contains("is another build than the recorded "), "{said}");
+        assert_eq!((&told["applied"], &told["kept_small"]), (&false.into(), &0.into()), "{told:#}");
+    });
+    checks.part("size", || {
+        let told = json("size");
+        assert_eq!((&told["applied"], &told["unmet"], &told["kept_small"]), (&true.into(), &1.into(), &0.into()));
+    });
+}
+
+/// The service shows falsely shared huge pages, or splits them and moves their parts, and keeps small what it split where the
+/// library is in the program. Its socket goes with it.
+#[test]
+fn the_agent_finds_and_cures_falsely_shared_huge_pages() {
+    let lab = Lab::new();
+    compile(&lab);
+    let script = include_str!("programs/hugepages_agent.sh");
+    let ran = lab.script("small-4x2", &["--quiet", "--numa-balancing", "off"], script).succeeded();
+    let known = |section: &str| -> Value {
+        let status: Value = serde_json::from_str(ran.section(section)).unwrap();
+        status["huge_pages"].clone()
+    };
+    let checks = Checks::new();
+    checks.part("find", || {
+        let (said, told) = (ran.section("find"), known("find.json"));
+        assert!(misplaced(said) > 500 && said.ends_with("status 0\n"), "nothing is changed: {said}");
+        assert_eq!((&told["cures"], &told["split"]), (&false.into(), &0.into()), "{told:#}");
+        assert!((1..=3).contains(&told["falsely_shared"].as_u64().unwrap()), "{told:#}");
+    });
+    checks.part("cure", || {
+        let (said, told) = (ran.section("cure"), known("cure.json"));
+        assert!(misplaced(said) <= 24, "{said}\n{told:#}");
+        assert!(said.contains(" falsely shared huge pages, "), "{said}");
+        assert!(told["pages_moved"].as_u64() > Some(500), "{told:#}");
+        assert_eq!((&told["split"], &told["kept_small"], &told["taken_back"]), (&3.into(), &0.into(), &0.into()));
+    });
+    checks.part("text", || {
+        let text = ran.section("cure.text");
+        assert!(text.contains("huge pages shared falsely") && text.contains("  split, kept small"), "{text}");
+        assert!(text.contains("the kernel may join it again: "), "{text}");
+    });
+    checks.part("end", || {
+        let end = ran.section("end");
+        assert_eq!(end, "status 0\n");
+        assert_eq!(ran.section("last"), "status 0\n", "the journal and both sockets are gone");
+    });
+    checks.part("library", || {
+        let (said, told) = (ran.section("library"), known("library.json"));
+        assert!(misplaced(said) <= 24, "{said}\n{told:#}");
+        assert_eq!((&told["split"], &told["kept_small"]), (&3.into(), &3.into()), "{told:#}");
+    });
+}
+
+/// Split pages are joined when all their users are on one node for long enough, and pages that the kernel has joined are split
+/// again once; both have a switch.
+#[test]
+fn pages_are_joined_when_one_node_uses_them_and_split_again_when_the_kernel_joined_them() {
+    let lab = Lab::new();
+    compile(&lab);
+    let script = include_str!("programs/hugepages_join.sh");
+    let options = ["--quiet", "--numa-balancing", "off", "--time-scale", "1000"];
+    let ran = lab.script("small-4x2", &options, script).succeeded();
+    let json = |section: &str| -> Value { serde_json::from_str(ran.section(section)).unwrap() };
+    let checks = Checks::new();
+    checks.part("join", || {
+        let (said, told) = (ran.section("join"), json("join.json"));
+        assert_eq!((&told["split"], &told["joined"]), (&3.into(), &3.into()), "{said}\n{told:#}");
+        // The last half of a huge page is of small ones, which are left.
+        assert!(misplaced(said) <= 256 + 24, "{said}\n{told:#}");
+    });
+    checks.part("off", || {
+        let told = json("off.json");
+        assert_eq!((&told["split"], &told["joined"]), (&3.into(), &0.into()), "{told:#}");
+    });
+    checks.part("rearm", || {
+        let split = |section: &str| json(section)["split"].as_u64().unwrap();
+        assert!((4..=6).contains(&split("rearm-on")), "{}", ran.section("rearm-on"));
+        assert_eq!(split("rearm-off"), 3, "{}", ran.section("rearm-off"));
+    });
 }
 
 /// The program's misplaced small pages under each policy are not in the report; that the cure ran is, in its time: it

@@ -5,7 +5,7 @@ use super::heap::tell_begun;
 use crate::process::Writer;
 use crate::thread::{Errno, enter};
 use crate::walk::Frame;
-use crate::{clock, ring};
+use crate::{clock, ring, small_parts};
 use core::ffi::{CStr, c_char, c_void};
 use rings::{Head, Kind, MOST_NAME, PAGE, payload_records};
 
@@ -18,6 +18,7 @@ called_from! {
 }
 
 extern "C" fn nearside_allocated_from(address: *mut c_void, bytes: usize, stack: usize, base: usize) {
+    small_parts::allocated(address, bytes, Frame { stack, base });
     if !address.is_null()
         && let Some(mut entered) = enter((address as usize, bytes))
     {
@@ -54,6 +55,7 @@ unsafe extern "C" fn nearside_name_region_from(
     if address.is_null() || bytes == 0 {
         return;
     }
+    small_parts::named(address, bytes, name.get(..MOST_NAME).unwrap_or(name));
     let Some(entered) = enter(about) else { return };
     let mut words = [0; MOST_NAME.div_ceil(8)];
     for (at, &byte) in name.iter().take(MOST_NAME).enumerate() {

@@ -6,7 +6,7 @@ use crate::loss::NOTHING;
 use crate::process::{Writer, settings, symbols};
 use crate::thread::{Entered, enter};
 use crate::walk::Frame;
-use crate::{clock, ring};
+use crate::{clock, ring, small_parts};
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use rings::{Head, Kind};
@@ -174,6 +174,7 @@ fn is_small(address: *mut c_void) -> bool {
 
 #[inline]
 fn allocated(address: *mut c_void, bytes: usize, frame: Frame) {
+    small_parts::allocated(address, bytes, frame);
     if !address.is_null()
         && let Some(mut entered) = enter((address as usize, bytes))
     {
@@ -246,6 +247,9 @@ fn reallocated(old: *mut c_void, bytes: usize, frame: Frame, call: impl FnOnce()
     let new = call();
     if new.is_null() && (bytes != 0 || old.is_null()) {
         return new; // It failed: nothing has changed.
+    }
+    if new != old {
+        small_parts::allocated(new, bytes, frame);
     }
     let Some(mut entered) = enter((new as usize, bytes)) else { return new };
     let is_small = !new.is_null() && is_small(new);

@@ -6,7 +6,7 @@ use crate::process::symbols;
 use crate::ring;
 use crate::thread::{Errno, enter};
 use crate::walk::Frame;
-use crate::{clock, process::Writer};
+use crate::{clock, process::Writer, small_parts};
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_void};
 use rings::{Head, Kind, PAGE, mapped_flags};
@@ -61,6 +61,7 @@ unsafe extern "C" fn mmap_from(
     }
     let _errno = Errno::keep();
     let about = (start as usize, bytes);
+    small_parts::mapped(start, bytes, Frame { stack, base }, file_of(file, flags));
     let Some(entered) = enter(about) else { return start };
     let own = entered.stack();
     let Writer { ring, walk, .. } = &mut *entered.writer;
@@ -69,14 +70,11 @@ unsafe extern "C" fn mmap_from(
         return start;
     };
     let mut path = [0; 64];
-    let named = match u32::try_from(file) {
-        Ok(number) if flags & libc::MAP_ANONYMOUS == 0 => {
-            let mut words = 0;
-            descriptor_path(number, |link| words = link_target(link, &mut path));
-            words
-        }
-        _ => 0,
-    };
+    let named = file_of(file, flags).map_or(0, |number| {
+        let mut words = 0;
+        descriptor_path(number, |link| words = link_target(link, &mut path));
+        words
+    });
     let executable = if protection & libc::PROT_EXEC == 0 { 0 } else { mapped_flags::EXECUTABLE };
     let object = mapped_flags::OBJECT;
     Mapped {
@@ -89,6 +87,11 @@ unsafe extern "C" fn mmap_from(
     }
     .tell(ring, path.get(..named).unwrap_or_default());
     start
+}
+
+/// The file that is mapped, if one is.
+fn file_of(file: c_int, flags: c_int) -> Option<u32> {
+    u32::try_from(file).ok().filter(|_| flags & libc::MAP_ANONYMOUS == 0)
 }
 
 unsafe fn early_mmap(
@@ -160,7 +163,9 @@ unsafe extern "C" fn mremap_from(
     let before = clock::now();
     let new = if let Some(symbols) = symbols() {
         // SAFETY: the caller's own call.
-        unsafe { (symbols.mremap)(old, old_bytes, bytes, flags, wanted) }
+        let new = unsafe { (symbols.mremap)(old, old_bytes, bytes, flags, wanted) };
+        let parts = if new == libc::MAP_FAILED { small_parts::remapped(old, old_bytes, bytes, flags) } else { new };
+        if parts.is_null() { new } else { parts }
     } else {
         let flags = MremapFlags::from_bits_retain(flags.cast_unsigned());
         // SAFETY: as above; no caller requests a fixed address this early.
@@ -169,6 +174,7 @@ unsafe extern "C" fn mremap_from(
     if new == libc::MAP_FAILED {
         return new;
     }
+    small_parts::mapped(new, bytes, Frame { stack, base }, None);
     // With old size 0, or `MREMAP_DONTUNMAP`, the old mapping stays.
     let old_bytes = if flags & libc::MREMAP_DONTUNMAP == 0 { old_bytes.next_multiple_of(PAGE) } else { 0 };
     let bytes = bytes.next_multiple_of(PAGE);

@@ -3,5 +3,6 @@
 mod hard_cases;
 mod objects;
 mod real_programs;
+mod small_parts;
 #[path = "../support/mod.rs"]
 mod support;

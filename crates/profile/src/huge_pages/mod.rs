@@ -5,6 +5,7 @@
 //! pages would save against what they cost. Successive accesses are no evidence: threads sweep their parts in bursts,
 //! so that most successions within a falsely shared page are of one node.
 
+mod borders;
 mod by_object;
 mod fine_grain;
 mod layout;
@@ -13,6 +14,7 @@ mod segments;
 mod significance;
 mod verdict;
 
+pub use borders::{Anchor, ObjectBorders, SiteFrames, borders};
 pub(crate) use by_object::owned;
 pub use by_object::{ObjectHugePages, SharingCounts};
 pub(crate) use layout::may_have_huge_pages;

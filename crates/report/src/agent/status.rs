@@ -46,6 +46,16 @@ impl fmt::Display for StatusText<'_> {
         }
         row("pages not moved", count(status.pages_refused));
         row("threads moved", count(status.threads_moved));
+        if let Some(known) = &status.huge_pages {
+            let found = format!("{} of {}", count(known.falsely_shared), count(known.huge_pages));
+            row("huge pages shared falsely", format!("{found}, {} not known", count(known.unknown)));
+            if known.cures {
+                row("  split, kept small", format!("{}, {}", count(known.split), count(known.kept_small)));
+                row("  small pages moved", count(known.pages_moved));
+                let joined = format!("{}, {}", count(known.joined), count(known.taken_back));
+                row("  joined again, as slower", joined);
+            }
+        }
         let metrics = &status.metrics;
         let told =
             |value: Option<f64>, as_text: fn(f64) -> String| value.map_or_else(|| "not known".to_owned(), as_text);

@@ -10,7 +10,10 @@ use crate::verbs::place::time_scale as time_scale_of;
 use agent::broker::{Left, LiveGrants};
 use agent::control::{Listener, Request, Server, answer};
 use agent::journal::default_folder;
-use agent::{Agent, Configuration, Journal, KernelBalancing, ONE_NODE, Options, ProcessAttributes, Scope, Status};
+use agent::{
+    Agent, Configuration, HugePageMode, HugePageOptions, HugePageSettings, Journal, KernelBalancing, ONE_NODE, Options,
+    ProcessAttributes, Scope, Status,
+};
 use linux::{Pid, PrivateFolder, PrivateFolderError, Process, Trust, process_cpu_time};
 use machine::chain;
 use observe::Target;
@@ -131,6 +134,8 @@ impl Job {
         options.keep_kernel_balancing = configuration.kernel_balancing == KernelBalancing::Keep;
         options.log.clone_from(&configuration.log.file);
         options.log_most_bytes = Some(configuration.log.most_bytes);
+        options.huge_pages = huge_pages(&configuration.hugepages, time_scale);
+        options.advice_folder = Some(configuration.folder.clone().unwrap_or_else(default_folder));
         options.stop = sleeper.stop();
         Ok(Self::Place(Box::new(Agent::open(machine, journal, options)?)))
     }
@@ -153,6 +158,13 @@ impl Job {
         }
         Ok(())
     }
+}
+
+fn huge_pages(settings: &HugePageSettings, time_scale: u32) -> Option<HugePageOptions> {
+    let &HugePageSettings { mode, every_s, budget_bytes_per_s, keep_small, rearm, join } = settings;
+    let every = Duration::from_secs_f64(every_s) / time_scale;
+    let cures = mode == HugePageMode::Cure;
+    (mode != HugePageMode::Off).then_some(HugePageOptions { cures, every, budget_bytes_per_s, keep_small, rearm, join })
 }
 
 /// The loop, with all that outlives a job.

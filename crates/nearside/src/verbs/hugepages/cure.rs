@@ -1,18 +1,19 @@
 //! `nearside hugepages cure`: splits or moves misplaced huge pages of a program while it runs.
 
+use super::prevent::Prevention;
 use crate::open_trace::Reading;
 use crate::options::process_name::process;
 use crate::options::usage_error::UsageError;
 use crate::output;
 use crate::output::json;
 use crate::verbs::record::{self, RecordOptions, program::Program};
-use agent::{Advisers, CureSteps, Cured, cure};
+use agent::{Advisers, CureSteps, Cured, JudgedBlock, cure, join, judged_blocks};
 use clap::{Args, ValueEnum};
 use linux::Pid;
-use machine::{HUGE_PAGE, SMALL_PAGE, size};
+use machine::{NodeId, size};
 use observe::{Followed, Target};
-use placement::{Cure, CureLimits, MisplacedHugePage, cures};
-use profile::{Confidence, Filter, HugePage, Profile};
+use placement::{BlockHistory, BlockStep, Cure, CureLimits, MisplacedHugePage, SeenBlock, cures};
+use profile::Filter;
 use report::{CureReport, HugePagesReport};
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -48,6 +49,7 @@ Examples:
   nearside hugepages cure -- ./program --its-options
   nearside hugepages cure --duration 20 --dry-run -- ./program
   sudo nearside hugepages cure --pid 4711
+  nearside record -o program.trace -- ./program && nearside hugepages cure --from program.trace -- ./program
 
 Exit codes: the program's own, or 0 with --pid; 125 the recording or the cure failed, 126 the program cannot be run, 127 there is \
 no such program, 2 the command line is wrong.")]
@@ -55,6 +57,12 @@ pub struct Arguments {
     /// Cure a running process
     #[arg(long, short, value_name = "PID", value_parser = process, conflicts_with = "command")]
     pid: Option<u32>,
+
+    /// Prevent instead: keep what this recording of the same program found on small pages from its allocation on. Nothing is
+    /// recorded, split or moved
+    #[arg(long, value_name = "TRACE", conflicts_with_all = ["pid", "split", "keep_small", "move_pages", "rearm", "join", "budget", "rounds",
+        "output", "duration", "period", "rate", "source"])]
+    from: Option<PathBuf>,
 
     /// Split huge pages
     #[arg(long, value_enum, default_value = "on")]
@@ -67,6 +75,15 @@ pub struct Arguments {
     /// Move small pages to the nodes that use them
     #[arg(long = "move", value_enum, default_value = "on")]
     move_pages: Switch,
+
+    /// Split pages again, once, that the kernel has joined since an earlier round
+    #[arg(long, value_enum, default_value = "on")]
+    rearm: Switch,
+
+    /// Join split pages again when one node has used all of them for 8 rounds, or when accesses to them have become slower
+    /// by half; they are then left alone for 16 rounds, and for twice as many each time
+    #[arg(long, value_enum, default_value = "on")]
+    join: Switch,
 
     /// Only show what would be done
     #[arg(long)]
@@ -93,6 +110,9 @@ pub struct Arguments {
     command: Vec<OsString>,
 }
 
+/// Programs that follow advice, and what was learned of their blocks in earlier rounds.
+type State<'a> = (Option<&'a mut Advisers>, &'a mut BlockHistory);
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Switch {
     On,
@@ -100,9 +120,10 @@ enum Switch {
 }
 
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let status = arguments.check().and_then(|()| match arguments.pid {
-        Some(pid) => arguments.cure_process(pid),
-        None => arguments.cure_program(),
+    let status = arguments.check().and_then(|()| match (arguments.pid, &arguments.from) {
+        (Some(pid), _) => arguments.cure_process(pid),
+        (None, Some(trace)) => arguments.prevention(trace).run(),
+        (None, None) => arguments.cure_program(),
     });
     ExitCode::from(status.unwrap_or_else(|error| record::failed(error.as_ref(), FAILED)))
 }
@@ -114,6 +135,11 @@ impl Arguments {
         }
         self.recording.check()?;
         Ok(self.json.as_deref().map_or(Ok(()), output::check)?)
+    }
+
+    fn prevention<'a>(&'a self, trace: &'a Path) -> Prevention<'a> {
+        let json = self.json.as_deref();
+        Prevention { trace, command: &self.command, dry_run: self.dry_run, quiet: self.recording.quiet, json }
     }
 
     fn duration(&self) -> Duration {
@@ -148,7 +174,8 @@ impl Arguments {
         recorder.add_process(program.pid());
         let followed = recorder.follow(&mut program, options.duration).map_err(Box::<dyn Error>::from);
         let done = followed.and_then(|trace| {
-            let mut all = self.cure(&trace.folder, began, Some(&mut advisers), program.is_over())?;
+            let mut history = BlockHistory::default();
+            let mut all = self.cure(&trace.folder, began, (Some(&mut advisers), &mut history), program.is_over())?;
             while all.rounds < self.rounds && !program.is_over() {
                 let folder = scratch.path().join(all.rounds.to_string());
                 let outcome = self.record_running(program.pid().0, &folder);
@@ -156,10 +183,10 @@ impl Arguments {
                     break;
                 }
                 outcome?;
-                all.add(self.cure(&folder, began, Some(&mut advisers), program.is_over())?);
+                all.add(self.cure(&folder, began, (Some(&mut advisers), &mut history), program.is_over())?);
             }
             // A program that ends meanwhile is no failure.
-            all.ended |= program.is_over() && all.split + all.kept_small + all.moved_whole + all.pages_moved == 0;
+            all.ended |= program.is_over() && all.changes() == 0;
             self.tell(&all)
         });
         // Without the connection, the library's thread ends in the program, and its last own thread can end it.
@@ -177,12 +204,12 @@ impl Arguments {
 
     fn cure_process(&self, pid: u32) -> Result<u8, Box<dyn Error>> {
         let scratch = tempfile::tempdir()?;
-        let (mut all, began) = (CureReport::default(), Instant::now());
+        let (mut all, began, mut history) = (CureReport::default(), Instant::now(), BlockHistory::default());
         while all.rounds < self.rounds {
             let folder = self.recording.output.clone().filter(|_| all.rounds == 0);
             let folder = folder.unwrap_or_else(|| scratch.path().join(all.rounds.to_string()));
             self.record_running(pid, &folder)?;
-            all.add(self.cure(&folder, began, None, false)?);
+            all.add(self.cure(&folder, began, (None, &mut history), false)?);
         }
         self.tell(&all)?;
         Ok(0)
@@ -201,7 +228,7 @@ impl Arguments {
         if let Some(json) = &self.json {
             output::write_to(&json::document(all)?, json)?;
         }
-        if !all.ended && all.split + all.kept_small + all.moved_whole + all.pages_moved == 0 && !all.failed.is_empty() {
+        if !all.ended && all.changes() == 0 && !all.failed.is_empty() {
             let why: Vec<&str> = all.failed.keys().map(String::as_str).collect();
             return Err(format!("no huge page was cured: {}", why.join("; ")).into());
         }
@@ -209,15 +236,45 @@ impl Arguments {
     }
 
     /// Cures these processes. One that has ended meanwhile is no failure of the others.
-    fn act(&self, chosen: &BTreeMap<Pid, Vec<&MisplacedHugePage>>, mut advisers: Option<&mut Advisers>) -> Cured {
+    fn act(
+        &self,
+        chosen: &BTreeMap<Pid, Vec<&MisplacedHugePage>>,
+        (advisers, history): State<'_>,
+        judged: &[JudgedBlock],
+    ) -> Cured {
+        let mut advisers = advisers;
         let on = |switch| switch == Switch::On;
         let steps =
             CureSteps { split: on(self.split), keep_small: on(self.keep_small), move_pages: on(self.move_pages) };
         let mut all = Cured::default();
         for (pid, pages) in chosen {
             match cure(*pid, pages, steps, advisers.as_deref_mut()) {
-                Ok(cured) => all.add(cured),
+                Ok(cured) => {
+                    let is_split =
+                        |block: &&JudgedBlock| block.seen.pid == *pid && cured.split_at.contains(&block.seen.address);
+                    for JudgedBlock { seen, .. } in judged.iter().filter(is_split) {
+                        history.was_split(*pid, seen.address, seen.relative_latency);
+                    }
+                    all.add(cured);
+                }
                 Err(error) => all.note(format!("process {pid} cannot be cured: {error}")),
+            }
+        }
+        all
+    }
+
+    /// Joins these blocks again.
+    fn join_again(&self, blocks: &[(Pid, u64, NodeId)], (advisers, history): State<'_>) -> Cured {
+        let (mut advisers, mut all) = (advisers, Cured::default());
+        for of_process in blocks.chunk_by(|a, b| a.0 == b.0) {
+            let Some((pid, ..)) = of_process.first() else { continue };
+            let wanted: Vec<(u64, NodeId)> = of_process.iter().map(|(_, address, node)| (*address, *node)).collect();
+            match join(*pid, &wanted, advisers.as_deref_mut()) {
+                Ok((cured, joined)) => {
+                    joined.iter().for_each(|address| history.was_joined(*pid, *address));
+                    all.add(cured);
+                }
+                Err(error) => all.note(format!("pages of process {pid} cannot be joined again: {error}")),
             }
         }
         all
@@ -228,25 +285,24 @@ impl Arguments {
         &self,
         trace: &Path,
         began: Instant,
-        advisers: Option<&mut Advisers>,
+        state: State<'_>,
         is_over: bool,
     ) -> Result<CureReport, Box<dyn Error>> {
+        let (mut advisers, history) = state;
         let recorded = Reading::default().read(trace)?;
         let view = recorded.profile.view(&Filter::default());
         let found = HugePagesReport::new(&view, recorded.facts, 0);
-        let pages: Vec<MisplacedHugePage> = found
-            .blocks
-            .iter()
-            .filter(|page| page.is_huge && page.confidence >= Confidence::Medium)
-            .filter_map(|page| {
-                let process = recorded.profile.processes().get(page.process.0 as usize)?;
-                // Its number may be another's by now.
-                if process.until_ns.is_some() {
-                    return None;
-                }
-                misplaced(process.pid, page, &recorded.profile)
-            })
-            .collect();
+        let seconds = recorded.profile.span_ns().map_or(0.0, |(first, last)| (last - first).max(1) as f64 / 1e9);
+        let judged = judged_blocks(&recorded.profile, &found.blocks, seconds);
+        let seen: Vec<_> = judged.iter().map(|block| block.seen).collect();
+        let again = self.join_steps(&seen, history);
+        // What was joined is left alone for a while, and what the kernel joined is split again if that is wanted.
+        let is_free = |block: &&JudgedBlock| {
+            let (pid, address) = (block.seen.pid, block.seen.address);
+            !history.is_barred(pid, address) && (self.rearm == Switch::On || !history.is_split(pid, address))
+        };
+        let pages: Vec<MisplacedHugePage> =
+            judged.iter().filter(is_free).filter_map(|block| block.cure.clone()).collect();
         // Without marks, no mapping is added.
         let runs = if self.keep_small == Switch::On { CureLimits::RUNS } else { u64::MAX };
         // What has run for some time is expected to run as long again.
@@ -258,7 +314,11 @@ impl Arguments {
         for (page, _) in pages.iter().zip(&chosen).filter(|(_, cure)| is_chosen(cure)) {
             cured.entry(page.pid).or_default().push(page);
         }
-        let done = if self.dry_run || is_over { Cured::default() } else { self.act(&cured, advisers) };
+        let mut done = Cured::default();
+        if !self.dry_run && !is_over {
+            done = self.act(&cured, (advisers.as_deref_mut(), history), &judged);
+            done.add(self.join_again(&again, (advisers, history)));
+        }
         let split = cured.values().flatten().filter(|page| page.whole().is_none());
         let count = |what: Cure| chosen.iter().filter(|cure| **cure == what).count() as u64;
         let report = CureReport {
@@ -274,6 +334,7 @@ impl Arguments {
             misplaced_pages: split.map(|page| page.misplaced_pages).sum(),
             split: done.split,
             kept_small: done.kept_small,
+            joined: done.joined,
             moved_whole: done.moved_whole,
             pages_moved: done.moved,
             pages_stayed: done.stayed,
@@ -285,26 +346,19 @@ impl Arguments {
         }
         Ok(report)
     }
-}
 
-/// What the cure needs to know of a page; none if it is to stay as it is.
-fn misplaced(pid: Pid, page: &HugePage, profile: &Profile) -> Option<MisplacedHugePage> {
-    let owner = |owner: &profile::Owner| {
-        let start = page.address + owner.first_page * SMALL_PAGE;
-        (start..start + owner.pages * SMALL_PAGE, owner.node)
-    };
-    let owners = match page.remote_owner() {
-        Some(node) => vec![(page.address..page.address + HUGE_PAGE, node)],
-        None if page.is_falsely_shared() => page.owners.iter().map(owner).collect(),
-        None => return None,
-    };
-    let seconds = profile.span_ns().map_or(0.0, |(first, last)| (last - first).max(1) as f64 / 1e9);
-    let saved_ns_per_s = page.saving.map(|saving| saving.low_ns / seconds);
-    Some(MisplacedHugePage {
-        pid,
-        address: page.address,
-        owners,
-        misplaced_pages: page.misplaced_pages,
-        saved_ns_per_s,
-    })
+    /// The blocks to join again, by process.
+    fn join_steps(&self, seen: &[SeenBlock], history: &mut BlockHistory) -> Vec<(Pid, u64, NodeId)> {
+        let steps = history.decide(seen);
+        let step = |(at, step): (usize, BlockStep)| {
+            let block = seen.get(at)?;
+            match step {
+                BlockStep::Join(node) | BlockStep::TakeBack(node) => Some((block.pid, block.address, node)),
+                BlockStep::Split | BlockStep::SplitAgain => None,
+            }
+        };
+        let mut again: Vec<_> = steps.into_iter().filter(|_| self.join == Switch::On).filter_map(step).collect();
+        again.sort_unstable();
+        again
+    }
 }

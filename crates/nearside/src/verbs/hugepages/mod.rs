@@ -2,6 +2,7 @@
 
 mod cure;
 mod find;
+mod prevent;
 mod watch;
 
 use crate::output::terminal::Terminal;

@@ -1,6 +1,6 @@
 // Four threads, each on the CPU that its argument names, fill a part of their own of one mapping and then access all its
 // lines again and again, in a scattered order: latency is what counts then, and not the bandwidth of a node.
-// Usage: parts MIB_OF_A_PART SWEEPS CPU CPU CPU CPU. Prints the pages that lie on another node than the majority of
+// Usage: parts MIB_OF_A_PART SWEEPS CPU CPU CPU CPU [CPU CPU CPU CPU], the last for the second half of the sweeps. Prints the pages that lie on another node than the majority of
 // their part, and the time of the second half of the sweeps, ns.
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -15,7 +15,7 @@
 enum { THREADS = 4, PAGE = 4096, LINE = 64 };
 static char *memory;
 static size_t part, mask;
-static int sweeps, cpus[THREADS];
+static int sweeps, cpus[THREADS], later[THREADS];
 static unsigned nodes[THREADS];
 static long long halfway, end;
 static pthread_barrier_t barrier;
@@ -26,13 +26,17 @@ static long long now(void) {
     return time.tv_sec * 1000000000LL + time.tv_nsec;
 }
 
-static void *work(void *argument) {
-    long number = (long)argument;
+static void run_on(int cpu, long number) {
     cpu_set_t set;
     CPU_ZERO(&set);
-    CPU_SET(cpus[number], &set);
+    CPU_SET(cpu, &set);
     sched_setaffinity(0, sizeof set, &set);
     getcpu(NULL, &nodes[number]);
+}
+
+static void *work(void *argument) {
+    long number = (long)argument;
+    run_on(cpus[number], number);
     // Each part begins and ends within a huge page.
     volatile char *mine = memory + number * part;
     for (int turn = 0; turn < THREADS; turn++) {
@@ -43,6 +47,7 @@ static void *work(void *argument) {
     for (int sweep = 0; sweep < sweeps; sweep++) {
         pthread_barrier_wait(&barrier);
         if (number == 0 && sweep == sweeps / 2) halfway = now();
+        if (sweep == sweeps / 2) run_on(later[number], number);
         // A linear congruential generator that returns each number up to the mask once.
         for (size_t turn = 0, line = 0; turn <= mask; turn++) {
             line = (line * 1664525 + 1013904223) & mask;
@@ -55,7 +60,7 @@ static void *work(void *argument) {
 }
 
 int main(int count, char **arguments) {
-    if (count != 3 + THREADS) return 2;
+    if (count != 3 + THREADS && count != 3 + 2 * THREADS) return 2;
     part = (size_t)(atof(arguments[1]) * (1 << 20)) & ~(size_t)(PAGE - 1);
     for (mask = 1; mask < part / LINE; mask = 2 * mask + 1) {}
     sweeps = atoi(arguments[2]);
@@ -67,6 +72,7 @@ int main(int count, char **arguments) {
     pthread_t threads[THREADS];
     for (long number = 0; number < THREADS; number++) {
         cpus[number] = atoi(arguments[3 + number]);
+        later[number] = atoi(arguments[count - THREADS + number]);
         pthread_create(&threads[number], NULL, work, (void *)number);
     }
     for (int number = 0; number < THREADS; number++) pthread_join(threads[number], NULL);

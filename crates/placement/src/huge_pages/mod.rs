@@ -2,6 +2,10 @@
 //! budget. A page that nodes share falsely is split, marked so that the kernel does not join it again, and each small page
 //! moves to the node that uses it. A page that one node uses, and that lies elsewhere, moves there as a whole.
 
+mod history;
+
+pub use history::{BlockHistory, BlockStep, BlockUse, SeenBlock};
+
 use machine::{HUGE_PAGE, NodeId, Pid, SMALL_PAGE};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

@@ -1,0 +1,315 @@
+//! Finds, and cures, huge pages of the managed processes that nodes share falsely. Samples in huge pages are kept for some
+//! seconds, judged by the detector of `profile`, and `placement` decides which pages are split or joined.
+
+use crate::huge_pages::{Advisers, CureSteps, Cured, cure, join};
+use crate::judged_blocks::{JudgedBlock, judged_blocks};
+use crate::managed_process::ManagedProcess;
+use crate::managed_processes::Managed;
+use machine::{HUGE_PAGE, Machine, NodeId, Pid, is_kernel_address};
+use placement::{BlockHistory, BlockStep, Cure, CureLimits, MisplacedHugePage, cures};
+use profile::{Filter, HugePage, NoSymbols, Recording, Sharing, leaves_caches};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::time::{Duration, Instant};
+use trace::{Event, Sample, Served, Stacks, What};
+
+/// Most samples that are judged at a time: 50 ms of work.
+const MOST_SAMPLES: usize = 1 << 16;
+
+/// What to do about huge pages.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HugePageOptions {
+    /// Whether they are cured, and not only found.
+    pub cures: bool,
+    /// Time between two judgements.
+    pub every: Duration,
+    /// Most bytes to move per second for cures.
+    pub budget_bytes_per_s: Option<u64>,
+    /// Whether split pages are kept small where the library is in the program.
+    pub keep_small: bool,
+    /// Whether pages are split again that the kernel has joined.
+    pub rearm: bool,
+    /// Whether split pages are joined again when one node uses them, and when their split made accesses slower.
+    pub join: bool,
+}
+
+/// What was found and done about huge pages since the agent began.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HugePageStatus {
+    /// Whether they are cured, and not only found.
+    pub cures: bool,
+    /// Judgements; times without samples in huge pages are left out.
+    pub judgements: u64,
+    /// Huge pages in the last judgement.
+    pub huge_pages: u64,
+    /// Of these, the falsely shared ones.
+    pub falsely_shared: u64,
+    /// Of these, those without a verdict: fewer than 16 samples.
+    pub unknown: u64,
+    /// Huge pages that were split.
+    pub split: u64,
+    /// Of these, those that the kernel does not join again.
+    pub kept_small: u64,
+    /// Small pages that were moved to their users.
+    pub pages_moved: u64,
+    /// Pages that were split again, because the kernel had joined them.
+    pub split_again: u64,
+    /// Split pages that were joined again, because one node used them.
+    pub joined: u64,
+    /// Those that were joined again, because accesses had become slower.
+    pub taken_back: u64,
+}
+
+/// Samples in huge pages, and what was learned from earlier ones.
+pub(crate) struct HugePageService {
+    options: HugePageOptions,
+    machine: Machine,
+    samples: Vec<Sample>,
+    history: BlockHistory,
+    advisers: Option<Advisers>,
+    /// When the samples of each process began.
+    known_since: BTreeMap<Pid, Instant>,
+    began: Instant,
+    status: HugePageStatus,
+}
+
+/// What a judgement led to.
+#[derive(Debug, Default)]
+pub(crate) struct Judgement {
+    /// Decisions in words, by process.
+    pub decided: Vec<(Pid, String)>,
+    /// Failures, with their causes.
+    pub failed: Vec<String>,
+}
+
+impl HugePageService {
+    /// With the programs that have the library, if they can be asked.
+    pub fn new(options: HugePageOptions, machine: &Machine, advisers: Option<Advisers>) -> Self {
+        Self {
+            options,
+            machine: machine.clone(),
+            samples: Vec::new(),
+            history: BlockHistory::default(),
+            advisers,
+            known_since: BTreeMap::new(),
+            began: Instant::now(),
+            status: HugePageStatus { cures: options.cures, ..HugePageStatus::default() },
+        }
+    }
+
+    pub fn status(&self) -> &HugePageStatus {
+        &self.status
+    }
+
+    /// Keeps a sample, if it is of memory in a huge page, or in one that was split.
+    pub fn add(&mut self, sample: &Sample, home: Option<NodeId>, is_huge: impl FnOnce() -> bool) {
+        let is_of_user = !sample.kernel && sample.address != 0 && !is_kernel_address(sample.address);
+        if self.samples.len() >= MOST_SAMPLES || !is_of_user || !leaves_caches(sample.served) {
+            return;
+        }
+        if self.history.is_split(sample.pid, sample.address / HUGE_PAGE * HUGE_PAGE) || is_huge() {
+            // The node of another cache is not the page's.
+            let lies = if sample.served == Some(Served::Peer) { sample.node } else { home.or(sample.node) };
+            self.samples.push(Sample { node: lies, stack: None, ..*sample });
+        }
+    }
+
+    /// Discards what was seen: a pause has no samples.
+    pub fn restart(&mut self) {
+        self.samples.clear();
+        self.began = Instant::now();
+    }
+
+    /// A process has ended, or executes another program.
+    pub fn forget(&mut self, pid: Pid) {
+        self.history.forget(pid);
+        self.known_since.remove(&pid);
+        self.samples.retain(|sample| sample.pid != pid);
+    }
+
+    /// Judges and acts, if that is due. `respects_owner` leaves memory whose node its owner chose.
+    pub fn judge(&mut self, managed: &mut Managed, respects_owner: bool) -> Judgement {
+        let seconds = self.began.elapsed();
+        if seconds < self.options.every {
+            return Judgement::default();
+        }
+        let samples = std::mem::take(&mut self.samples);
+        if samples.is_empty() {
+            self.began = Instant::now();
+            return Judgement::default();
+        }
+        let judged = self.judged(&samples, seconds.as_secs_f64(), managed, respects_owner);
+        self.began = Instant::now();
+        let seen: Vec<_> = judged.iter().map(|block| block.seen).collect();
+        let steps = self.history.decide(&seen);
+        let mut done = Judgement::default();
+        self.split(&judged, &steps, seconds, managed, &mut done);
+        self.join(&judged, &steps, managed, &mut done);
+        done
+    }
+
+    /// The verdicts on the huge pages of these samples.
+    fn judged(
+        &mut self,
+        samples: &[Sample],
+        seconds: f64,
+        managed: &mut Managed,
+        respects_owner: bool,
+    ) -> Vec<JudgedBlock> {
+        let mut huge: BTreeSet<(Pid, u64)> = BTreeSet::new();
+        let mut placed = Vec::new();
+        let blocks: BTreeMap<(Pid, u64), Option<NodeId>> =
+            samples.iter().map(|sample| ((sample.pid, sample.address / HUGE_PAGE * HUGE_PAGE), sample.node)).collect();
+        let pids: BTreeSet<Pid> = blocks.keys().map(|(pid, _)| *pid).collect();
+        for pid in pids {
+            self.known_since.entry(pid).or_insert(self.began);
+            if let Some(process) = managed.get_mut(pid) {
+                // The kernel may have split and joined pages meanwhile.
+                process.sizes.forget();
+            }
+        }
+        for ((pid, address), node) in blocks {
+            let Some(process) = managed.get_mut(pid) else { continue };
+            if !may_be_changed(process, address, respects_owner) {
+                continue;
+            }
+            if process.sizes.at(&process.process, address) == HUGE_PAGE {
+                huge.insert((pid, address));
+                let what = What::PagePlaced { address, bytes: HUGE_PAGE, node: node.unwrap_or(NodeId(0)), from: None };
+                placed.push(Event { time_ns: 0, pid, tid: machine::Tid(pid.0), cpu: None, what });
+            }
+        }
+        let mut recording = Recording::new(self.machine.clone());
+        recording.add_events(placed);
+        recording.add_samples(samples.iter().copied());
+        let profile = recording.into_profile(&Stacks::new(), &NoSymbols);
+        let pages = profile.view(&Filter::default()).flow().huge_pages();
+        let is_known_huge = |page: &&HugePage| {
+            let process = profile.processes().get(page.process.0 as usize);
+            process.is_some_and(|process| huge.contains(&(process.pid, page.address)))
+        };
+        let count = |sharing: Option<Sharing>| {
+            let is_one = |page: &&HugePage| sharing.is_none_or(|wanted| page.sharing == wanted);
+            pages.iter().filter(is_known_huge).filter(is_one).count() as u64
+        };
+        self.status.judgements += 1;
+        self.status.huge_pages = count(None);
+        self.status.falsely_shared = count(Some(Sharing::FalselyShared));
+        self.status.unknown = count(Some(Sharing::Unknown));
+        let mut judged = judged_blocks(&profile, &pages, seconds);
+        // Split pages may still lie as if they were huge.
+        for block in &mut judged {
+            block.seen.is_huge = huge.contains(&(block.seen.pid, block.seen.address));
+        }
+        judged
+    }
+
+    fn split(
+        &mut self,
+        judged: &[JudgedBlock],
+        steps: &[(usize, BlockStep)],
+        seconds: Duration,
+        managed: &Managed,
+        done: &mut Judgement,
+    ) {
+        let mut by_process: BTreeMap<Pid, Vec<(&JudgedBlock, BlockStep)>> = BTreeMap::new();
+        for (at, step) in steps {
+            let is_wanted = match step {
+                BlockStep::Split => true,
+                BlockStep::SplitAgain => self.options.rearm,
+                BlockStep::Join(_) | BlockStep::TakeBack(_) => false,
+            };
+            if let Some(block) = judged.get(*at).filter(|block| is_wanted && block.cure.is_some()) {
+                by_process.entry(block.seen.pid).or_default().push((block, *step));
+            }
+        }
+        let mut left = self.options.budget_bytes_per_s.map(|budget| (budget as f64 * seconds.as_secs_f64()) as u64);
+        for (pid, blocks) in by_process {
+            let pages: Vec<MisplacedHugePage> = blocks.iter().filter_map(|(block, _)| block.cure.clone()).collect();
+            // What has run for some time is expected to run as long again.
+            let horizon_s = self.known_since.get(&pid).map_or(0.0, |since| since.elapsed().as_secs_f64());
+            let runs = CureLimits::RUNS.saturating_sub(self.history.split_of(pid).count() as u64);
+            let chosen = cures(&pages, &CureLimits { horizon_s, budget_bytes: left, runs });
+            let chosen: Vec<&MisplacedHugePage> =
+                pages.iter().zip(chosen).filter(|(_, cure)| *cure == Cure::Split).map(|(page, _)| page).collect();
+            if chosen.is_empty() || managed.get(pid).is_none() {
+                continue;
+            }
+            let misplaced: u64 = chosen.iter().map(|page| page.misplaced_pages).sum();
+            left = left.map(|left| left.saturating_sub(misplaced * machine::SMALL_PAGE));
+            let would = if self.options.cures { "" } else { "would " };
+            let what =
+                format!("{would}split {} falsely shared huge pages, {misplaced} misplaced small ones", chosen.len());
+            done.decided.push((pid, what));
+            let Cured { split_at, kept_small, moved, failed, .. } = self.cure(pid, &chosen, done);
+            done.failed.extend(failed.into_keys().map(|why| format!("huge pages of process {pid}: {why}")));
+            for (block, step) in blocks.iter().filter(|(block, _)| split_at.contains(&block.seen.address)) {
+                self.history.was_split(pid, block.seen.address, block.seen.relative_latency);
+                self.status.split_again += u64::from(*step == BlockStep::SplitAgain);
+            }
+            self.status.split += split_at.len() as u64;
+            self.status.kept_small += kept_small;
+            self.status.pages_moved += moved;
+        }
+    }
+
+    /// Nothing, if they are only to be found.
+    fn cure(&mut self, pid: Pid, pages: &[&MisplacedHugePage], done: &mut Judgement) -> Cured {
+        if !self.options.cures {
+            return Cured::default();
+        }
+        let advisers = self.advisers.as_mut();
+        let steps = CureSteps { split: true, keep_small: self.options.keep_small, move_pages: true };
+        cure(pid, pages, steps, advisers).unwrap_or_else(|error| {
+            done.failed.extend(because(pid, &error));
+            Cured::default()
+        })
+    }
+
+    fn join(&mut self, judged: &[JudgedBlock], steps: &[(usize, BlockStep)], managed: &Managed, done: &mut Judgement) {
+        let mut by_process: BTreeMap<Pid, Vec<(u64, NodeId, bool)>> = BTreeMap::new();
+        for (at, step) in steps.iter().filter(|_| self.options.join && self.options.cures) {
+            let (node, is_slower) = match step {
+                BlockStep::Join(node) => (*node, false),
+                BlockStep::TakeBack(node) => (*node, true),
+                BlockStep::Split | BlockStep::SplitAgain => continue,
+            };
+            if let Some(block) = judged.get(*at).filter(|block| managed.get(block.seen.pid).is_some()) {
+                by_process.entry(block.seen.pid).or_default().push((block.seen.address, node, is_slower));
+            }
+        }
+        for (pid, blocks) in by_process {
+            done.decided.push((pid, format!("join {} huge pages again", blocks.len())));
+            let wanted: Vec<(u64, NodeId)> = blocks.iter().map(|(address, node, _)| (*address, *node)).collect();
+            match join(pid, &wanted, self.advisers.as_mut()) {
+                Ok((cured, joined)) => {
+                    for (address, _, is_slower) in blocks.iter().filter(|(address, ..)| joined.contains(address)) {
+                        self.history.was_joined(pid, *address);
+                        let count = if *is_slower { &mut self.status.taken_back } else { &mut self.status.joined };
+                        *count += 1;
+                    }
+                    done.failed
+                        .extend(cured.failed.into_keys().map(|why| format!("huge pages of process {pid}: {why}")));
+                }
+                Err(error) => done.failed.extend(because(pid, &error)),
+            }
+        }
+    }
+}
+
+/// None for a process that has ended: that is no failure.
+fn because(pid: Pid, error: &io::Error) -> Option<String> {
+    let has_ended = error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error());
+    (!has_ended).then(|| format!("huge pages of process {pid}: {error}"))
+}
+
+/// Whether a block's node is not its owner's choice.
+fn may_be_changed(process: &mut ManagedProcess, address: u64, respects_owner: bool) -> bool {
+    if !respects_owner {
+        return true;
+    }
+    process.owners.refresh(&process.process);
+    process.record.memory_policy.is_none() && !process.owners.contain(address)
+}
