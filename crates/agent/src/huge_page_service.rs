@@ -67,6 +67,8 @@ pub(crate) struct HugePageService {
     options: HugePageOptions,
     machine: Machine,
     samples: Vec<Sample>,
+    /// The time that the samples are of, if there were more than are kept.
+    full_after: Option<Duration>,
     history: BlockHistory,
     advisers: Option<Advisers>,
     /// When the samples of each process began.
@@ -91,6 +93,7 @@ impl HugePageService {
             options,
             machine: machine.clone(),
             samples: Vec::new(),
+            full_after: None,
             history: BlockHistory::default(),
             advisers,
             known_since: BTreeMap::new(),
@@ -106,7 +109,11 @@ impl HugePageService {
     /// Keeps a sample, if it is of memory in a huge page, or in one that was split.
     pub fn add(&mut self, sample: &Sample, home: Option<NodeId>, is_huge: impl FnOnce() -> bool) {
         let is_of_user = !sample.kernel && sample.address != 0 && !is_kernel_address(sample.address);
-        if self.samples.len() >= MOST_SAMPLES || !is_of_user || !leaves_caches(sample.served) {
+        if !is_of_user || !leaves_caches(sample.served) {
+            return;
+        }
+        if self.samples.len() >= MOST_SAMPLES {
+            self.full_after.get_or_insert_with(|| self.began.elapsed());
             return;
         }
         if self.history.is_split(sample.pid, sample.address / HUGE_PAGE * HUGE_PAGE) || is_huge() {
@@ -119,6 +126,7 @@ impl HugePageService {
     /// Discards what was seen: a pause has no samples.
     pub fn restart(&mut self) {
         self.samples.clear();
+        self.full_after = None;
         self.began = Instant::now();
     }
 
@@ -131,16 +139,18 @@ impl HugePageService {
 
     /// Judges and acts, if that is due. `respects_owner` leaves memory whose node its owner chose.
     pub fn judge(&mut self, managed: &mut Managed, respects_owner: bool) -> Judgement {
+        self.advisers.iter_mut().for_each(Advisers::look);
         let seconds = self.began.elapsed();
         if seconds < self.options.every {
             return Judgement::default();
         }
         let samples = std::mem::take(&mut self.samples);
+        let sampled = self.full_after.take().unwrap_or(seconds);
         if samples.is_empty() {
             self.began = Instant::now();
             return Judgement::default();
         }
-        let judged = self.judged(&samples, seconds.as_secs_f64(), managed, respects_owner);
+        let judged = self.judged(&samples, sampled.as_secs_f64(), managed, respects_owner);
         self.began = Instant::now();
         let seen: Vec<_> = judged.iter().map(|block| block.seen).collect();
         let steps = self.history.decide(&seen);
@@ -230,7 +240,9 @@ impl HugePageService {
             let pages: Vec<MisplacedHugePage> = blocks.iter().filter_map(|(block, _)| block.cure.clone()).collect();
             // What has run for some time is expected to run as long again.
             let horizon_s = self.known_since.get(&pid).map_or(0.0, |since| since.elapsed().as_secs_f64());
-            let runs = CureLimits::RUNS.saturating_sub(self.history.split_of(pid).count() as u64);
+            // Only marks of the library take mappings.
+            let marked = if self.options.keep_small { self.history.split_of(pid).count() as u64 } else { 0 };
+            let runs = CureLimits::RUNS.saturating_sub(marked);
             let chosen = cures(&pages, &CureLimits { horizon_s, budget_bytes: left, runs });
             let chosen: Vec<&MisplacedHugePage> =
                 pages.iter().zip(chosen).filter(|(_, cure)| *cure == Cure::Split).map(|(page, _)| page).collect();
@@ -239,12 +251,15 @@ impl HugePageService {
             }
             let misplaced: u64 = chosen.iter().map(|page| page.misplaced_pages).sum();
             left = left.map(|left| left.saturating_sub(misplaced * machine::SMALL_PAGE));
-            let would = if self.options.cures { "" } else { "would " };
-            let what =
-                format!("{would}split {} falsely shared huge pages, {misplaced} misplaced small ones", chosen.len());
-            done.decided.push((pid, what));
             let Cured { split_at, kept_small, moved, failed, .. } = self.cure(pid, &chosen, done);
-            done.failed.extend(failed.into_keys().map(|why| format!("huge pages of process {pid}: {why}")));
+            // Programs without the library are cured as well: that their pages may be joined again is known beforehand.
+            done.failed.extend(failed.into_keys().map(|why| format!("huge pages: {why}")));
+            let what = if self.options.cures {
+                format!("split {} falsely shared huge pages, and moved {moved} small ones", split_at.len())
+            } else {
+                format!("would split {} falsely shared huge pages, {misplaced} misplaced small ones", chosen.len())
+            };
+            done.decided.push((pid, what));
             for (block, step) in blocks.iter().filter(|(block, _)| split_at.contains(&block.seen.address)) {
                 self.history.was_split(pid, block.seen.address, block.seen.relative_latency);
                 self.status.split_again += u64::from(*step == BlockStep::SplitAgain);
@@ -263,7 +278,7 @@ impl HugePageService {
         let advisers = self.advisers.as_mut();
         let steps = CureSteps { split: true, keep_small: self.options.keep_small, move_pages: true };
         cure(pid, pages, steps, advisers).unwrap_or_else(|error| {
-            done.failed.extend(because(pid, &error));
+            done.failed.extend(because(&error));
             Cured::default()
         })
     }
@@ -281,28 +296,27 @@ impl HugePageService {
             }
         }
         for (pid, blocks) in by_process {
-            done.decided.push((pid, format!("join {} huge pages again", blocks.len())));
             let wanted: Vec<(u64, NodeId)> = blocks.iter().map(|(address, node, _)| (*address, *node)).collect();
             match join(pid, &wanted, self.advisers.as_mut()) {
                 Ok((cured, joined)) => {
+                    done.decided.push((pid, format!("joined {} huge pages again", joined.len())));
                     for (address, _, is_slower) in blocks.iter().filter(|(address, ..)| joined.contains(address)) {
                         self.history.was_joined(pid, *address);
                         let count = if *is_slower { &mut self.status.taken_back } else { &mut self.status.joined };
                         *count += 1;
                     }
-                    done.failed
-                        .extend(cured.failed.into_keys().map(|why| format!("huge pages of process {pid}: {why}")));
+                    done.failed.extend(cured.failed.into_keys().map(|why| format!("huge pages: {why}")));
                 }
-                Err(error) => done.failed.extend(because(pid, &error)),
+                Err(error) => done.failed.extend(because(&error)),
             }
         }
     }
 }
 
 /// None for a process that has ended: that is no failure.
-fn because(pid: Pid, error: &io::Error) -> Option<String> {
+fn because(error: &io::Error) -> Option<String> {
     let has_ended = error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error());
-    (!has_ended).then(|| format!("huge pages of process {pid}: {error}"))
+    (!has_ended).then(|| format!("huge pages: {error}"))
 }
 
 /// Whether a block's node is not its owner's choice.

@@ -15,6 +15,7 @@ use rustix::net::{RecvFlags, recv};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read, Write};
+use std::net::Shutdown;
 use std::ops::Range;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -81,8 +82,10 @@ impl Advisers {
         (rings::ADVICE_VARIABLE, &self.path)
     }
 
-    /// The connection of a process, if it has the library.
-    fn connection(&mut self, pid: Pid) -> Option<&mut UnixStream> {
+    /// Takes the programs that have connected, and forgets those that have ended or do not answer. Programs do not wait to
+    /// be taken: call it often.
+    pub fn look(&mut self) {
+        self.programs.retain(|_, stream| is_open(stream));
         while let Ok((stream, _)) = self.listener.accept() {
             let prepared = stream
                 .set_nonblocking(false)
@@ -92,6 +95,11 @@ impl Advisers {
                 self.programs.insert(peer.pid, stream);
             }
         }
+    }
+
+    /// The connection of a process, if it has the library.
+    fn connection(&mut self, pid: Pid) -> Option<&mut UnixStream> {
+        self.look();
         self.programs.get_mut(&pid)
     }
 }
@@ -150,9 +158,13 @@ impl Route<'_> {
 /// Asks a program to advise its memory.
 fn ask(stream: &mut UnixStream, range: &Range<u64>, to: AdvisedTo) -> io::Result<()> {
     let request = AdviceRequest { start: range.start, bytes: range.end - range.start, to };
-    stream.write_all(&request.to_bytes())?;
     let mut answer = [0; ADVICE_BYTES];
-    stream.read_exact(&mut answer)?;
+    let exchanged = stream.write_all(&request.to_bytes()).and_then(|()| stream.read_exact(&mut answer));
+    if exchanged.is_err() {
+        // A late answer would be taken for that to the next request.
+        let _ = stream.shutdown(Shutdown::Both);
+    }
+    exchanged?;
     match i32::from_ne_bytes([answer[0], answer[1], answer[2], answer[3]]) {
         0 => Ok(()),
         errno => Err(io::Error::from_raw_os_error(errno)),

@@ -1,6 +1,6 @@
 //! Named ranges of programs that have a place of their own, whatever the policy decides.
 
-use linux::{Mapping, mapped_parts};
+use linux::{Mapping, NamedRange, mapped_parts};
 use machine::NodeSet;
 use observe::Regions;
 use std::collections::{BTreeMap, BTreeSet};
@@ -57,8 +57,8 @@ impl RegionOrders {
         })
     }
 
-    /// The ranges of a process with these mappings, ascending, without overlaps: of two that overlap, the first one
-    /// counts.
+    /// The ranges of a process with these mappings, ascending, without overlaps: what two have in common, as the page at
+    /// their border, is the first one's.
     pub(crate) fn ranges(&mut self, mappings: &[Mapping]) -> Vec<OrderedRange> {
         if self.is_empty() {
             return Vec::new();
@@ -67,14 +67,16 @@ impl RegionOrders {
         for one in &named {
             self.unseen.remove(&one.name);
         }
-        let ordered = |name: &String| self.places.get(name).cloned();
-        let mut found: Vec<OrderedRange> = Vec::new();
-        for (pages, place) in named.iter().filter_map(|named| Some((named.pages(), ordered(&named.name)?))) {
-            let parts = mapped_parts(mappings, &pages);
+        let ordered = |named: &NamedRange| Some((named.pages(), self.places.get(&named.name)?.clone()));
+        let mut wanted: Vec<(Range<u64>, RegionPlace)> = named.iter().filter_map(ordered).collect();
+        wanted.sort_by_key(|(pages, _)| pages.start);
+        let (mut found, mut end) = (Vec::new(), 0);
+        for (pages, place) in wanted {
+            let rest = pages.start.max(end)..pages.end;
+            end = end.max(pages.end);
+            let parts = mapped_parts(mappings, &rest);
             found.extend(parts.map(|range| OrderedRange { range, place: place.clone() }));
         }
-        found.sort_by_key(|ordered| ordered.range.start);
-        found.dedup_by(|next, before| next.range.start < before.range.end);
         found
     }
 }
@@ -83,6 +85,18 @@ impl RegionOrders {
 mod tests {
     use super::*;
     use linux::parse_maps;
+
+    #[test]
+    fn neighbours_share_no_page() {
+        let maps = "1000-90000 rw-p 0 0:0 0\n\
+                    a0000-a1000 rw-s 0 0:0 9 /memfd:nearside-region 1000-2800 weights (deleted)\n\
+                    b0000-b1000 rw-s 0 0:0 9 /memfd:nearside-region 2800-80000 mesh (deleted)\n";
+        let mut orders = RegionOrders::new(Regions::default());
+        orders.add("weights", RegionPlace::Here);
+        orders.add("mesh", RegionPlace::Here);
+        let ranges: Vec<_> = orders.ranges(&parse_maps(maps).unwrap()).into_iter().map(|one| one.range).collect();
+        assert_eq!(ranges, [0x1000..0x3000, 0x3000..0x80000]);
+    }
 
     #[test]
     fn ranges_are_whole_pages_of_mapped_memory() {
@@ -98,7 +112,7 @@ mod tests {
         let found = orders.ranges(&mappings);
         let first = OrderedRange { range: 0x11000..0x14000, place: RegionPlace::On(on) };
         assert_eq!(found.first(), Some(&first));
-        // `weights` is within the table, which comes first.
+        // `weights` is within the table, which comes first; the mapping after both is the table's too.
         assert!(found.iter().all(|ordered| ordered.place != RegionPlace::Here), "{found:x?}");
         assert!(found.windows(2).all(|pair| pair[0].range.end <= pair[1].range.start));
         assert!(orders.unseen().unwrap().contains("named none:"));

@@ -7,7 +7,7 @@ use rings::{
 };
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -124,17 +124,21 @@ impl SmallPartsFile {
 
     /// What programs did so far.
     pub fn counts(&self) -> io::Result<SmallPartCounts> {
-        let bytes = fs::read(&self.path)?;
+        // The programs may write to it: only what it began with is read.
+        let most = (HEADER_WORDS + self.rules * RULE_WORDS) * size_of::<u64>();
+        let mut bytes = Vec::new();
+        fs::File::open(&self.path)?.take(most as u64).read_to_end(&mut bytes)?;
         let words: Vec<u64> = bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
         let mut counts = SmallPartCounts::default();
         let rules = words.get(HEADER_WORDS..).unwrap_or_default().chunks_exact(RULE_WORDS).take(self.rules);
         for rule in rules {
             counts.unmet += u64::from(rule[small_part::MET] == 0);
-            counts.met += rule[small_part::MET];
-            counts.kept += rule[small_part::KEPT];
+            counts.met = counts.met.saturating_add(rule[small_part::MET]);
+            counts.kept = counts.kept.saturating_add(rule[small_part::KEPT]);
             if rule[small_part::REFUSED] > 0 {
                 let why = io::Error::from_raw_os_error(rule[small_part::ERRNO] as i32).to_string();
-                *counts.refused.entry(why).or_default() += rule[small_part::REFUSED];
+                let refused: &mut u64 = counts.refused.entry(why).or_default();
+                *refused = refused.saturating_add(rule[small_part::REFUSED]);
             }
         }
         Ok(counts)

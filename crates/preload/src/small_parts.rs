@@ -243,7 +243,9 @@ pub fn note_marks() {
 pub fn remapped(old: *mut c_void, old_bytes: usize, bytes: usize, flags: i32) -> *mut c_void {
     // SAFETY: this thread's error number.
     let is_several = unsafe { *libc::__errno_location() } == libc::EFAULT && MARKED.load(Relaxed);
-    let (Some(symbols), true) = (symbols(), is_several && flags == libc::MREMAP_MAYMOVE) else { return null_mut() };
+    let (Some(symbols), true) = (symbols(), is_several && old_bytes > 0 && flags == libc::MREMAP_MAYMOVE) else {
+        return null_mut();
+    };
     let [old_bytes, bytes] = [old_bytes, bytes].map(|bytes| bytes.next_multiple_of(PAGE));
     let (protection, kind) = (libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE);
     // SAFETY: a new mapping touches no existing memory.
@@ -281,5 +283,10 @@ pub fn remapped(old: *mut c_void, old_bytes: usize, bytes: usize, flags: i32) ->
         // SAFETY: this is what the caller gives up, or what was reserved here.
         unsafe { (symbols.munmap)(rest, length) };
     }
-    if has_moved { new } else { null_mut() }
+    if !has_moved {
+        // SAFETY: this thread's error number, which the calls above have changed.
+        unsafe { *libc::__errno_location() = libc::EFAULT };
+        return null_mut();
+    }
+    new
 }

@@ -10,6 +10,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
+/// Maximum size of a file that is searched, in bytes: its symbols are read into memory.
+const MOST_BYTES: u64 = 512 << 20;
+/// Maximum number of symbols that are compared.
+const MOST_SYMBOLS: usize = 1 << 22;
+
 /// A variable of a file, with what is needed to find it in processes that map the file.
 #[derive(Clone, Debug)]
 pub struct FileVariable {
@@ -20,10 +25,11 @@ pub struct FileVariable {
 
 impl FileVariable {
     /// Finds a variable by its name, demangled for C++ and Rust, in a file with this inode; `None` if the file has none of
-    /// that name, is another file, or cannot be read.
+    /// that name, is another file, has more than 512 MiB, or cannot be read.
     pub fn find(path: &Path, inode: u64, name: &str) -> Option<Self> {
         let file = open_elf(path).ok()?;
-        if file.metadata().ok()?.ino() != inode {
+        let metadata = file.metadata().ok()?;
+        if metadata.ino() != inode || metadata.len() > MOST_BYTES {
             return None;
         }
         let shown: Arc<str> = path.to_string_lossy().into();
@@ -34,9 +40,14 @@ impl FileVariable {
     fn read(file: &File, image: Image, name: &str) -> Option<Self> {
         let parts = ReadCache::new(file);
         let elf: Parsed<'_> = object::File::parse(&parts).ok()?;
-        let all = elf.symbols().chain(elf.dynamic_symbols());
+        let all = elf.symbols().chain(elf.dynamic_symbols()).take(MOST_SYMBOLS);
         let mut variables = all.filter(|symbol| symbol.kind() == SymbolKind::Data && symbol.size() > 0);
-        let variable = variables.find_map(|symbol| of_symbol(&symbol).filter(|named| *named.name == *name))?;
+        // Names of C are as they are written: most need not be demangled.
+        let may_be = |symbol: &str| symbol == name || symbol.starts_with('_') || symbol.contains('$');
+        let variable = variables.find_map(|symbol| {
+            let named = symbol.name().is_ok_and(may_be).then(|| of_symbol(&symbol)).flatten()?;
+            (*named.name == *name).then_some(named)
+        })?;
         let segments = elf.segments().map(|segment| of_segment(&segment)).collect();
         Some(Self { image: Image { segments, ..image }, variable })
     }

@@ -25,45 +25,64 @@ impl Agent {
 
     /// Moves what is not at its place, of the processes that were just looked at.
     pub(super) fn move_regions(&mut self) -> Result<(), AgentError> {
-        let most_bytes = self.options.budget_bytes_per_s.map(|budget| budget as f64 * self.options.round.as_secs_f64());
+        let budget = self.options.budget_bytes_per_s.map(|budget| budget as f64 * self.options.round.as_secs_f64());
+        let mut left = budget.map(|bytes| bytes as u64);
         for pid in self.managed.iter().map(|(pid, _)| pid).collect::<Vec<_>>() {
             let Some(process) = self.managed.get_mut(pid) else { continue };
             let Some(is_new) = process.owners.take_ordered() else { continue };
             let began = Instant::now();
-            for action in actions(pid, process.owners.ordered(), most_bytes.map(|bytes| bytes as u64)) {
-                self.place_region(action, is_new)?;
+            for action in actions(pid, process.owners.ordered()) {
+                let action = at_most(action, left);
+                let moved = if left == Some(0) { 0 } else { self.place_region(action, is_new)? };
+                left = left.map(|left| left.saturating_sub(moved));
             }
-            if let Some(process) = self.managed.get_mut(pid) {
+            // What the budget cut goes on in the next round.
+            if let (Some(process), true) = (self.managed.get_mut(pid), left != Some(0)) {
                 process.owners.look_again_after(began.elapsed() * PATIENCE);
             }
         }
         Ok(())
     }
 
-    /// Reports what was moved; where nothing is, only the first time.
-    fn place_region(&mut self, action: Action, is_new: bool) -> Result<(), AgentError> {
+    /// Reports what was moved; where nothing is, only the first time. Returns the bytes.
+    fn place_region(&mut self, action: Action, is_new: bool) -> Result<u64, AgentError> {
         let step = Step { action, reason: Reason::new(Rule::Region) };
         if self.options.dry_run {
             if is_new {
                 self.ledger.add_step(self.round, &step, None);
             }
-            return Ok(());
+            return Ok(0);
         }
         let mut outcome = Outcome { round: self.round, ..Outcome::default() };
         let done = self.actor.carry_out(std::slice::from_ref(&step), &mut self.managed, &mut outcome)?;
-        let has_moved = done.first().is_some_and(|done| done.pages_moved > 0);
+        let bytes_moved = done.first().map_or(0, |done| done.bytes_moved);
+        let has_moved = bytes_moved > 0;
         if has_moved || is_new {
             self.ledger.add_step(self.round, &step, done.first());
         }
         if has_moved {
             self.observer.memory_changed(self.round, &step.action.fills());
         }
-        Ok(())
+        Ok(bytes_moved)
+    }
+}
+
+/// An action that moves no more than what is left of the budget.
+fn at_most(action: Action, left: Option<u64>) -> Action {
+    let least = |bytes: u64| left.map_or(bytes, |left| left.min(bytes));
+    match action {
+        Action::MoveRanges { pid, node, ranges, bytes } => {
+            Action::MoveRanges { pid, node, ranges, bytes: least(bytes) }
+        }
+        Action::DealRanges { pid, weights, ranges, bytes } => {
+            Action::DealRanges { pid, weights, ranges, bytes: least(bytes) }
+        }
+        other => other,
     }
 }
 
 /// One action a place.
-fn actions(pid: Pid, ordered: &[OrderedRange], most_bytes: Option<u64>) -> Vec<Action> {
+fn actions(pid: Pid, ordered: &[OrderedRange]) -> Vec<Action> {
     let mut by_place: Vec<(&NodeSet, Vec<AddressRange>)> = Vec::new();
     for OrderedRange { range, place } in ordered {
         let RegionPlace::On(nodes) = place else { continue };
@@ -74,8 +93,7 @@ fn actions(pid: Pid, ordered: &[OrderedRange], most_bytes: Option<u64>) -> Vec<A
         }
     }
     let action = |(nodes, ranges): (&NodeSet, Vec<AddressRange>)| {
-        let size: u64 = ranges.iter().map(|range| range.end - range.start).sum();
-        let bytes = most_bytes.map_or(size, |most| most.min(size));
+        let bytes = ranges.iter().map(|range| range.end - range.start).sum();
         if let (Some(node), 1) = (nodes.first(), nodes.len()) {
             return Action::MoveRanges { pid, node, ranges, bytes };
         }
@@ -96,7 +114,8 @@ mod tests {
             place: nodes.parse().map_or(RegionPlace::Here, RegionPlace::On),
         };
         let all = [ordered(0x1000, "1"), ordered(0x2000, "0-1"), ordered(0x3000, "here"), ordered(0x4000, "1")];
-        let found = actions(Pid(7), &all, Some(0x1800));
+        let found: Vec<Action> =
+            actions(Pid(7), &all).into_iter().map(|action| at_most(action, Some(0x1800))).collect();
         let [
             Action::MoveRanges { node, ranges, bytes, .. },
             Action::DealRanges { weights, ranges: dealt, bytes: few, .. },

@@ -227,7 +227,11 @@ impl Book {
     fn whose(&self, name: Option<&str>, files: &[OwnedFd], peer: &Peer) -> Result<(GrantId, u32), BrokerError> {
         let presented = match files {
             [] => None,
-            [file] => Some(self.of_handle(file).ok_or(BrokerError::NoHandle)?),
+            // A handle of an agent that was killed gives no right, and takes none from who names a grant.
+            [file] => match (self.of_handle(file), name) {
+                (None, None) => return Err(BrokerError::NoHandle),
+                (presented, _) => presented,
+            },
             _ => return Err(BrokerError::Wrong("too many descriptors: a call has one handle at most".to_owned())),
         };
         let named = match name {

@@ -14,9 +14,15 @@ impl Left {
     /// Takes their journals, before another process opens a journal in their folder and so ends them. What is not as its
     /// record says is left to that.
     pub fn take(settings: &Settings) -> Self {
-        let cores = settings.ledger.facts.cores.len();
+        let facts = &settings.ledger.facts;
         let mut records = left_records(&settings.records);
-        records.retain(|record| record.grant.cores.iter().all(|&core| core < cores));
+        // The machine's description may have changed meanwhile.
+        let is_of_machine = |grant: &Grant| {
+            grant.cores.iter().all(|&core| core < facts.cores.len())
+                && grant.cache.is_none_or(|cache| cache < facts.caches.len())
+                && grant.memory.iter().all(|node| facts.machine.node(node).is_some())
+        };
+        records.retain(|record| is_of_machine(&record.grant));
         let mut ledger = settings.ledger.clone();
         for record in &records {
             ledger.adopt(record.grant.clone());

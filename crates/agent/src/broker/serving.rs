@@ -11,6 +11,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
+/// Most requests that wait, of a user and in all.
+const MOST_WAITS_OF_A_USER: usize = 8;
+const MOST_WAITS: usize = 128;
 /// How long a connection may be silent.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Longest time between two tries of what waits: grants that other processes carry out end without a word.
@@ -77,8 +80,12 @@ impl Serving {
                 self.let_in(now);
             }
             let waited = self.waits;
-            let (book, waits) = (&mut self.book, &mut self.waits);
-            self.clients.retain_mut(|client| client.go_on(now, book, waits));
+            let is_waiting = |client: &&Client| client.waiting.is_some();
+            let users = self.clients.iter().filter(is_waiting).map(|client| client.peer.uid).collect();
+            let mut queue = Queue { number: waited, users };
+            let book = &mut self.book;
+            self.clients.retain_mut(|client| client.go_on(now, book, &mut queue));
+            self.waits = queue.number;
             self.try_waiting(self.waits != waited);
         }
         self.book.end_all();
@@ -154,7 +161,9 @@ impl Serving {
     fn let_in(&mut self, now: Instant) {
         for stream in accept(&self.listener, &mut self.closed_until, now) {
             let Ok(peer) = stream.set_nonblocking(true).and_then(|()| peer(&stream)) else { continue };
-            if let Some(why) = no_slot(self.clients.iter().map(|client| client.peer.uid), peer.uid) {
+            // Those that wait for a grant have places of their own: the calls that they wait for must get in.
+            let busy = self.clients.iter().filter(|client| client.waiting.is_none());
+            if let Some(why) = no_slot(busy.map(|client| client.peer.uid), peer.uid) {
                 let _ = send(&stream, &message(&Answer::Refused(format!("{why}: try again later"))), &[]);
             } else {
                 self.clients.push(Client { stream, peer, deadline: now + PATIENCE, waiting: None });
@@ -163,9 +172,31 @@ impl Serving {
     }
 }
 
+/// The requests that wait.
+struct Queue {
+    /// The number of the last one.
+    number: u64,
+    /// Whose they are.
+    users: Vec<u32>,
+}
+
+impl Queue {
+    /// Why another request of a user may not wait.
+    fn is_full(&self, uid: u32) -> Option<String> {
+        let of_user = self.users.iter().filter(|&&other| other == uid).count();
+        if of_user >= MOST_WAITS_OF_A_USER {
+            Some(format!("{of_user} requests of user {uid} wait already"))
+        } else if self.users.len() >= MOST_WAITS {
+            Some(format!("{MOST_WAITS} requests wait already"))
+        } else {
+            None
+        }
+    }
+}
+
 impl Client {
     /// Answers at most one call, as other clients wait for theirs. Returns whether the connection stays open.
-    fn go_on(&mut self, now: Instant, book: &mut Book, waits: &mut u64) -> bool {
+    fn go_on(&mut self, now: Instant, book: &mut Book, queue: &mut Queue) -> bool {
         let received = match receive(&self.stream, MOST_CALL_BYTES) {
             Ok(received) => received,
             Err(error) => {
@@ -193,8 +224,12 @@ impl Client {
                 if let Some(answer) = book.never(&call, &self.peer) {
                     return self.tell(&answer, &[]);
                 }
-                *waits += 1;
-                self.waiting = Some(Waiting { call, number: *waits });
+                if let Some(why) = queue.is_full(self.peer.uid) {
+                    return self.tell(&Answer::Refused(why), &[]);
+                }
+                queue.number += 1;
+                queue.users.push(self.peer.uid);
+                self.waiting = Some(Waiting { call, number: queue.number });
                 self.deadline = now + Duration::from_secs(wait_s.min(MOST_WAIT_S));
                 true
             }

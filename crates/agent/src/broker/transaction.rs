@@ -140,7 +140,10 @@ impl Book {
             let to = after.grant(*id).map_or_else(|| from.without_cores(), |has| Shape::of(has, after));
             Some((*id, from, to))
         };
-        self.held.keys().filter_map(reshaping).filter(|(_, from, to)| from != to).collect()
+        let mut all: Vec<_> = self.held.keys().filter_map(reshaping).filter(|(_, from, to)| from != to).collect();
+        // The kernel ends a partition whose CPUs another one takes: those that give CPUs come first.
+        all.sort_by_key(|(_, from, to)| !to.all_cpus().is_subset(&from.all_cpus()));
+        all
     }
 
     /// Ends a grant: its programs go on among the others.

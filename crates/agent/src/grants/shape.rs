@@ -30,6 +30,11 @@ impl Shape {
         shape
     }
 
+    /// The CPUs that are its programs' or idle.
+    pub fn all_cpus(&self) -> CpuSet {
+        self.cpus.iter().flat_map(CpuSet::iter).chain(self.idle.iter()).collect()
+    }
+
     fn of_memory(grant: &Grant, ledger: &Ledger) -> Self {
         if !grant.memory.is_empty() {
             return Self::new(grant, &ledger.facts);

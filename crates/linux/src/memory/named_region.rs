@@ -14,12 +14,14 @@ use std::sync::OnceLock;
 const NAME: &str = "nearside-region ";
 /// Maximum length of a region's name in bytes. With the range it must be within the 249 bytes of a memory file's name.
 pub const MOST_REGION_NAME_BYTES: usize = 190;
+/// Maximum number of names that a process is believed: it may have one for each of 65,530 mappings.
+const MOST_NAMES: usize = 4096;
 
 /// `void nearside_name_region(const void *address, size_t bytes, const char *name)` of the recorder's library.
 type NameRegion = unsafe extern "C" fn(*const c_void, usize, *const c_char);
 
 /// A range of a process with a name.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NamedRange {
     /// First address and the one after the last; not necessarily whole pages.
     pub range: Range<u64>,
@@ -102,7 +104,7 @@ fn tell_recorder(range: &Range<usize>, name: Option<&CStr>) {
 }
 
 /// The ranges that a process has named itself, ascending: with [`GivenRegion`], or as whole mappings with
-/// `PR_SET_VMA_ANON_NAME`. Both are what the process says; no such memory need exist.
+/// `PR_SET_VMA_ANON_NAME`; at most 4,096. Both are what the process says; no such memory need exist.
 pub fn named_ranges(mappings: &[Mapping]) -> Vec<NamedRange> {
     let of_kernel = |mapping: &Mapping| {
         let name =
@@ -110,7 +112,8 @@ pub fn named_ranges(mappings: &[Mapping]) -> Vec<NamedRange> {
         name.map(|name| NamedRange { range: mapping.range.clone(), name: name.to_owned() })
     };
     let given = page_names(mappings, NAME).filter_map(|name| name.parse().ok());
-    let mut named: Vec<NamedRange> = mappings.iter().filter_map(of_kernel).chain(given).collect();
+    let all = mappings.iter().filter_map(of_kernel).chain(given);
+    let mut named: Vec<NamedRange> = all.take(MOST_NAMES).collect();
     named.sort_unstable_by(|a, b| (a.range.start, a.range.end, &a.name).cmp(&(b.range.start, b.range.end, &b.name)));
     named.dedup();
     named

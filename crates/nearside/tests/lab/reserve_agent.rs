@@ -110,7 +110,7 @@ fn an_agent_that_is_killed_leaves_grants_that_are_whole_or_none() {
         " 6 3 no N s -\n",
         "Cpus_allowed_list:\t2-3\nMems_allowed_list:\t1\nCpus_allowed_list:\t4\nMems_allowed_list:\t2-3\nCpus_allowed_list:\t6\n",
         "\ntaskset 1\nlimited as before\nrefused: the name is taken by grant N (db)\n",
-        "info,name=\"db\",owner=\"0\",cpus=\"2-3\",idle_cpus=\"\",nodes=\"1\",guarded=\"yes\"} 1\n",
+        "info,name=\"db\",owner=\"0\",cpus=\"2-3\",idle_siblings=\"\",nodes=\"1\",guarded=\"yes\"} 1\n",
         "cpus} 2\ncpus} 1\ncpus} 1\nmost_slowdown_ratio} 0.05\n3\n",
     ] {
         assert!(left.contains(said), "{said}: {left}");

@@ -15,6 +15,9 @@ use std::path::Path;
 use std::sync::Arc;
 use trace::{FileVariable, MappedFile};
 
+/// Number of variables of files that are remembered: processes map ever new files.
+const MOST_KNOWN: usize = 4096;
+
 /// Finds the named ranges of processes.
 #[derive(Clone, Debug, Default)]
 pub struct Regions {
@@ -107,6 +110,9 @@ fn variables(
         if before.replace(mapping).is_some_and(|before| (before.inode, &before.name) == (mapping.inode, &mapping.name))
         {
             continue;
+        }
+        if known.len() >= MOST_KNOWN {
+            known.clear();
         }
         let key = (mapping.name.clone(), mapping.inode, name.to_owned());
         let variable =

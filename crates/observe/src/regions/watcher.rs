@@ -1,7 +1,8 @@
 //! Reports the named ranges of recorded processes as they come and go.
 
 use super::Regions;
-use linux::{NamedRange, Pid, Process, Tid, monotonic_ns};
+use linux::{NamedRange, Pid, Process, ProcessError, Tid, monotonic_ns};
+use rustc_hash::FxHashSet;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,7 +25,7 @@ pub struct RegionWatcher {
 
 #[derive(Debug)]
 struct Seen {
-    named: Vec<NamedRange>,
+    named: FxHashSet<NamedRange>,
     next: Instant,
 }
 
@@ -46,18 +47,27 @@ impl RegionWatcher {
             if self.seen.get(&pid).is_some_and(|seen| began < seen.next) {
                 continue;
             }
-            let read = Process::open(pid).and_then(|process| process.mappings());
-            let patience = if read.is_ok() { INTERVAL.max(began.elapsed() * PATIENCE) } else { ENDED };
-            let mappings = read.unwrap_or_default();
+            let seen = self.seen.entry(pid).or_insert(Seen { named: FxHashSet::default(), next: began });
+            let mappings = match Process::open(pid).and_then(|process| process.mappings()) {
+                Ok(mappings) => mappings,
+                Err(ProcessError::Gone(_)) => {
+                    seen.next = began + ENDED;
+                    continue;
+                }
+                // What was there is still there, as far as is known.
+                Err(_) => {
+                    seen.next = began + INTERVAL;
+                    continue;
+                }
+            };
             let now = if self.rules_only { self.regions.by_rules(&mappings) } else { self.regions.named(&mappings) };
-            let seen = self.seen.entry(pid).or_insert(Seen { named: Vec::new(), next: began });
-            seen.next = began + patience;
-            let before = std::mem::replace(&mut seen.named, now);
+            let before = std::mem::replace(&mut seen.named, now.into_iter().collect());
             let event = |what| Event { time_ns: monotonic_ns(), pid, tid: Tid(pid.0), cpu: None, what };
-            let ended = before.iter().filter(|old| !seen.named.contains(old));
+            let ended = before.difference(&seen.named);
             events.extend(ended.map(|old| event(What::Withdrawn { address: old.range.start })));
-            let begun = seen.named.iter().filter(|new| !before.contains(new));
+            let begun = seen.named.difference(&before);
             events.extend(begun.map(|new| event(announced(new, no_stack))));
+            seen.next = Instant::now() + INTERVAL.max(began.elapsed() * PATIENCE);
         }
     }
 }

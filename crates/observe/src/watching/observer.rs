@@ -202,8 +202,9 @@ impl Observer {
         let mut events = Vec::new();
         for pid in pids {
             let mappings = Process::open(pid).and_then(|process| process.mappings()).unwrap_or_default();
+            let own: Vec<&Event> = self.events.iter().filter(|event| event.pid == pid).collect();
             for named in self.regions.named(&mappings) {
-                let begins = self.events.iter().filter(|event| event.pid == pid && begins(&event.what, &named.range));
+                let begins = own.iter().filter(|event| begins(&event.what, &named.range));
                 let time_ns = begins.map(|event| event.time_ns).max().unwrap_or(0).max(began_ns);
                 let what = announced(&named, no_stack);
                 events.push(Event { time_ns, pid, tid: Tid(pid.0), cpu: None, what });

@@ -14,6 +14,8 @@ const ROUNDS_SLOWER: u32 = 2;
 /// How much longer, over the process's mean: by half. Queues change it by more than 15 % in the lab, and remote memory is at
 /// most 1.6 times as far there.
 const SLOWER: f64 = 1.5;
+/// Rounds without samples after which a block is forgotten: its memory may have been freed, and be used for other data.
+const ROUNDS_KEPT: u64 = 64;
 /// Rounds for which a page that was joined is not split again; twice as many each time, up to 2^10 times.
 const ROUNDS_BARRED: u64 = 16;
 
@@ -66,6 +68,8 @@ struct Known {
     joins: u32,
     /// The round from which on it may be split.
     free_from: u64,
+    /// The last round with samples of it.
+    seen: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -98,16 +102,24 @@ impl BlockHistory {
         let mut steps = Vec::new();
         for (at, block) in seen.iter().enumerate() {
             let known = self.blocks.entry((block.pid, block.address)).or_default();
+            known.seen = round;
             steps.extend(known.step(block, round).map(|step| (at, step)));
         }
-        // What says nothing is not kept.
-        self.blocks.retain(|_, known| *known != Known::default());
+        for known in self.blocks.values_mut().filter(|known| known.seen != round) {
+            known.was_not_seen();
+        }
+        // What says nothing is not kept, nor are blocks that may be other memory by now.
+        self.blocks.retain(|_, known| {
+            let is_new = known.state == State::default() && known.joins == 0 && known.free_from == 0;
+            !is_new && round - known.seen <= ROUNDS_KEPT
+        });
         steps
     }
 
     /// A block was split, whose accesses had this relative latency before.
     pub fn was_split(&mut self, pid: Pid, address: u64, before: Option<f64>) {
         let known = self.blocks.entry((pid, address)).or_default();
+        known.seen = self.round;
         let (before, again) = match known.state {
             State::Split { before, again, .. } => (before, again + 1),
             State::Whole { .. } => (before, 0),
@@ -119,6 +131,7 @@ impl BlockHistory {
     pub fn was_joined(&mut self, pid: Pid, address: u64) {
         let round = self.round;
         let known = self.blocks.entry((pid, address)).or_default();
+        known.seen = round;
         known.bar(round);
     }
 
@@ -175,6 +188,14 @@ impl Known {
                     _ => None,
                 }
             }
+        }
+    }
+
+    /// A round without samples ends what counts rounds in a row.
+    fn was_not_seen(&mut self) {
+        match &mut self.state {
+            State::Whole { apart } => *apart = 0,
+            State::Split { together, slower, .. } => (*together, *slower) = (0, 0),
         }
     }
 

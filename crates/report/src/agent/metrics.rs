@@ -91,7 +91,8 @@ fn grants(grants: &[LiveGrant], now_s: u64, f: &mut fmt::Formatter<'_>) -> fmt::
         ];
         let name = grant.request.name.as_deref().unwrap_or_default();
         let guarded = if grant.request.isolate.controller { "yes" } else { "no" };
-        let labels = [("grant", id.as_str()), ("name", name), ("owner", &owner), ("cpus", &cpus), ("idle_cpus", &idle)];
+        let labels =
+            [("grant", id.as_str()), ("name", name), ("owner", &owner), ("cpus", &cpus), ("idle_siblings", &idle)];
         family.sample(&[&labels[..], &[("nodes", nodes.as_str()), ("guarded", guarded)]].concat(), 1);
     }
     family.end(f)?;
@@ -207,7 +208,7 @@ mod tests {
         };
         let told = metrics(&Status::default(), &admitted.grants.iter().map(live).collect::<Vec<_>>());
         for line in [
-            "nearside_grant_info{grant=\"1\",name=\"db\",owner=\"7\",cpus=\"0\",idle_cpus=\"\",nodes=\"0\",guarded=\"yes\"} 1\n",
+            "nearside_grant_info{grant=\"1\",name=\"db\",owner=\"7\",cpus=\"0\",idle_siblings=\"\",nodes=\"0\",guarded=\"yes\"} 1\n",
             "nearside_grant_cpus{grant=\"2\"} 1\n",
             "nearside_grant_memory_limit_bytes{grant=\"1\"} 1048576\n",
             "# UNIT nearside_grant_forecast_slowdown_ratio ratio\n",

@@ -55,7 +55,9 @@ pub fn decide(
     loop {
         let records = Records::lock(&folder)?;
         let ledger = to_carry_out(with_grants(empty.clone()));
-        let answer = ledger.admit(&requests, asker);
+        // The grant begins now: so does its lease.
+        let asker = Asker { now_s: super::asker().now_s, ..asker.clone() };
+        let answer = ledger.admit(&requests, &asker);
         let is_over = wait_s.is_none_or(|most| began.elapsed() >= Duration::from_secs(most));
         let is_its_turn = match &ticket {
             Some(ticket) => ticket.is_first(&records)?,
