@@ -46,7 +46,8 @@ pub struct RegionPlaces {
 
 /// `weights=0-3`; without nodes, where it is.
 fn place(text: &str) -> Result<(String, Option<Nodes>), String> {
-    let (name, nodes) = text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or("NAME=NODES, or NAME=here")?;
+    let parts = text.split_once('=').filter(|(name, nodes)| !name.is_empty() && !nodes.is_empty());
+    let (name, nodes) = parts.ok_or("NAME=NODES, or NAME=here")?;
     let nodes = (nodes != "here").then(|| nodes.parse::<Nodes>().map_err(|error| chain(&error))).transpose()?;
     Ok((name.to_owned(), nodes))
 }

@@ -70,6 +70,10 @@ pub fn with_hints(mut error: clap::Error, cli: &mut Command, words: &[String]) -
         Some(ContextValue::StyledStrs(tips)) => tips,
         _ => Vec::new(),
     };
+    if matches!(error.get(ContextKind::InvalidArg), Some(ContextValue::String(word)) if is_version(word)) {
+        // No other option is meant, however similar.
+        error.remove(ContextKind::SuggestedArg);
+    }
     let kept = kept.into_iter().filter(|tip| !tip.to_string().starts_with("to pass "));
     let tips: Vec<StyledStr> = mistake.hint(&error).map(StyledStr::from).into_iter().chain(kept).collect();
     if !tips.is_empty() {
@@ -90,6 +94,10 @@ fn command_of<'a>(cli: &'a Command, words: &[String]) -> (&'a Command, usize) {
         Some((command.find_subcommand(word)?, depth + 1))
     };
     successors(Some((cli, 0)), next).last().unwrap_or((cli, 0))
+}
+
+fn is_version(word: &str) -> bool {
+    ["--version", "-V"].contains(&word)
 }
 
 impl Mistake<'_> {
@@ -115,7 +123,7 @@ impl Mistake<'_> {
     }
 
     fn for_option(&self, option: &str) -> Option<String> {
-        if ["--version", "-V"].contains(&option) {
+        if is_version(option) {
             return Some("`nearside --version` prints the version".to_owned());
         }
         let writes_file = |arg: &&Arg| {

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 const MIB: u64 = 1 << 20;
 /// Commands that read a file, up to where it is named.
-const READERS: [&str; 42] = [
+const READERS: [&str; 46] = [
     "topology --from",
     "agent --config",
     "agent status --socket",
@@ -32,6 +32,10 @@ const READERS: [&str; 42] = [
     "hugepages cure --from",
     "hugepages confirm --machine",
     "record --source none --regions",
+    "lab record --machine small-4x2 --regions",
+    "assert --local 1 --regions",
+    "hugepages find --regions",
+    "hugepages cure --regions",
     "top --once --regions",
     "place --region a=here --regions",
     "pages 1 --regions",
@@ -75,7 +79,10 @@ const OTHERS: [&str; 19] = [
     "--into",
 ];
 /// Words that end the command lines of those that run a program.
-const RUNNERS: [&str; 9] = [
+const RUNNERS: [&str; 12] = [
+    "record",
+    "assert --local 1 --regions",
+    "hugepages find --regions",
     "lab run",
     "lab record",
     "place",

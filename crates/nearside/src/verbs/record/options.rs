@@ -99,8 +99,9 @@ pub struct RecordOptions {
 }
 
 impl RecordOptions {
-    /// Rejects options that would have no effect.
+    /// Rejects options that would have no effect, and a file of names that cannot be used.
     pub fn check(&self) -> Result<(), Box<dyn Error>> {
+        self.names.rules()?;
         self.source.check_pace(self.has_pace())
     }
 
@@ -181,7 +182,7 @@ mod tests {
             "",
             " --period 7",
             " --period 7 --duration 0.25 --small-objects 64 --quiet",
-            " --no-objects --regions names.toml",
+            " --regions names.toml --no-objects",
         ] {
             let line = format!("--source hint-faults{line}");
             let words: Vec<&str> = line.split_whitespace().collect();
