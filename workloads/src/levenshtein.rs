@@ -148,7 +148,9 @@ impl Memory {
                 mapped(count, Some(&MemoryPolicy::new(MemoryMode::Interleave, nodes)))?
             }
         };
-        cells.iter_mut().for_each(|cell: &mut AtomicU32| *cell.get_mut() = EMPTY);
+        for cell in cells.iter_mut() {
+            *AtomicU32::get_mut(cell) = EMPTY;
+        }
         Ok(cells)
     }
 }

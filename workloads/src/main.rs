@@ -352,10 +352,8 @@ fn run(verb: &Verb) -> Result<(), Error> {
             measure("kv", common, None, |team, size, repeat| kv::run(team, size, repeat, *updates))
         }
         Verb::Pipeline(options) => measure("pipeline", options, None, pipeline::run),
-        Verb::Levenshtein(ComparisonOptions { common, rows, memory }) => {
-            measure("levenshtein", common, None, |team, size, repeat| {
-                levenshtein::run(team, size, repeat, *rows, *memory)
-            })
+        Verb::Levenshtein(ComparisonOptions { common, rows, memory: from }) => {
+            measure("levenshtein", common, None, |team, size, n| levenshtein::run(team, size, n, *rows, *from))
         }
         Verb::Canneal(options) => measure_passes("canneal", options, canneal::run),
         Verb::Fluid(options) => measure_passes("fluid", options, fluid::run),

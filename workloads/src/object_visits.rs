@@ -1,4 +1,4 @@
-//! How fast threads visit objects that they, or threads of other nodes, allocated: HelenOS's test `numaslab1` (Horký:
+//! How fast threads visit objects that they, or threads of other nodes, allocated: `HelenOS`'s test `numaslab1` (Horký:
 //! Support for NUMA hardware in `HelenOS`, 2011, section 7.3).
 
 use crate::cure::nodes;

@@ -19,6 +19,7 @@ const MOST_SAMPLES: usize = 1 << 16;
 
 /// What to do about huge pages.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[allow(clippy::struct_excessive_bools, reason = "switches of their own, each")]
 pub struct HugePageOptions {
     /// Whether they are cured, and not only found.
     pub cures: bool,
@@ -145,12 +146,12 @@ impl HugePageService {
             return Judgement::default();
         }
         let samples = std::mem::take(&mut self.samples);
-        let sampled = self.full_after.take().unwrap_or(seconds);
+        let watched = self.full_after.take().unwrap_or(seconds);
         if samples.is_empty() {
             self.began = Instant::now();
             return Judgement::default();
         }
-        let judged = self.judged(&samples, sampled.as_secs_f64(), managed, respects_owner);
+        let judged = self.judged(&samples, watched.as_secs_f64(), managed, respects_owner);
         self.began = Instant::now();
         let seen: Vec<_> = judged.iter().map(|block| block.seen).collect();
         let steps = self.history.decide(&seen);

@@ -52,7 +52,9 @@ pub fn judged_blocks(profile: &Profile, pages: &[HugePage], seconds: f64) -> Vec
     for access in profile.accesses().filter(|access| access.reaches_memory() && !access.kernel) {
         let Some(thread) = profile.threads().get(access.thread.0 as usize) else { continue };
         let of = accesses.entry((thread.process, access.address / HUGE_PAGE)).or_default();
-        *access.from.map(|from| of.by_node.entry(from).or_default()).unwrap_or(&mut 0) += 1;
+        if let Some(from) = access.from {
+            *of.by_node.entry(from).or_default() += 1;
+        }
         if let Some(ns) = access.latency_ns {
             let (ns, weight) = (f64::from(ns), f64::from(access.weight));
             of.latency.add(ns, weight);

@@ -251,7 +251,7 @@ mod tests {
             for from in CountedFrom::Unknown.ways() {
                 let range = around_border(&object, recorded % (1 << 47), border % (1 << 40), *from);
                 if !range.is_empty() {
-                    prop_assert!(range.start % 4096 == 0 && range.end % 4096 == 0);
+                    prop_assert!(range.start.is_multiple_of(4096) && range.end.is_multiple_of(4096));
                     prop_assert!(object.start <= range.start && range.end <= object.end);
                 }
             }

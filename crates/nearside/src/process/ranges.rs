@@ -47,13 +47,13 @@ pub fn choose(
         return Ok(Chosen { ranges, unmapped_bytes: 0 });
     }
     if ranges.is_empty() {
-        let named = regions.named(mappings);
+        let given = regions.named(mappings);
         let mut found = Vec::new();
         for name in names {
             let before = found.len();
             let called =
                 mappings.iter().filter(|mapping| is_called(mapping, name)).map(|mapping| mapping.range.clone());
-            let of_name = named.iter().filter(|one| one.name == *name).map(NamedRange::pages);
+            let of_name = given.iter().filter(|one| one.name == *name).map(NamedRange::pages);
             found.extend(called.chain(of_name));
             if found.len() == before {
                 return Err(format!("the process has no mapping and no named range `{name}`: see /proc/PID/maps"));

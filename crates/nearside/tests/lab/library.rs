@@ -142,7 +142,7 @@ fn named_ranges_are_placed_and_shown_by_name() {
     let has = |name: &str, texts: &[&str]| {
         let said = ran.section(name);
         for text in texts {
-            checks.part(&format!("{name}: {text}"), || assert!(said.contains(text), "{said}"));
+            checks.part(format!("{name}: {text}"), || assert!(said.contains(text), "{said}"));
         }
     };
     has("place", &["weights: 0 1024 0 0\n", "grid: 0 0 512 512\n", "rest: 1024 0 0 0\n"]);

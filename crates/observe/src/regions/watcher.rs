@@ -12,7 +12,7 @@ use trace::{Event, StackId, What};
 const INTERVAL: Duration = Duration::from_millis(20);
 const PATIENCE: u32 = 50;
 /// A process that has ended is not looked at again, unless another one begins with its number.
-const ENDED: Duration = Duration::from_hours(24 * 365);
+const ENDED: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Reports the named ranges of recorded processes as they come and go.
 #[derive(Debug)]
@@ -65,8 +65,8 @@ impl RegionWatcher {
             let event = |what| Event { time_ns: monotonic_ns(), pid, tid: Tid(pid.0), cpu: None, what };
             let ended = before.difference(&seen.named);
             events.extend(ended.map(|old| event(What::Withdrawn { address: old.range.start })));
-            let begun = seen.named.difference(&before);
-            events.extend(begun.map(|new| event(announced(new, no_stack))));
+            let new = seen.named.difference(&before);
+            events.extend(new.map(|new| event(announced(new, no_stack))));
             seen.next = Instant::now() + INTERVAL.max(began.elapsed() * PATIENCE);
         }
     }

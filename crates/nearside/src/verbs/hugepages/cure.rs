@@ -263,23 +263,6 @@ impl Arguments {
         all
     }
 
-    /// Joins these blocks again.
-    fn join_again(&self, blocks: &[(Pid, u64, NodeId)], (advisers, history): State<'_>) -> Cured {
-        let (mut advisers, mut all) = (advisers, Cured::default());
-        for of_process in blocks.chunk_by(|a, b| a.0 == b.0) {
-            let Some((pid, ..)) = of_process.first() else { continue };
-            let wanted: Vec<(u64, NodeId)> = of_process.iter().map(|(_, address, node)| (*address, *node)).collect();
-            match join(*pid, &wanted, advisers.as_deref_mut()) {
-                Ok((cured, joined)) => {
-                    joined.iter().for_each(|address| history.was_joined(*pid, *address));
-                    all.add(cured);
-                }
-                Err(error) => all.note(format!("pages of process {pid} cannot be joined again: {error}")),
-            }
-        }
-        all
-    }
-
     /// Judges the trace, cures its processes, which were watched from some time on, and prints what it did.
     fn cure(
         &self,
@@ -317,7 +300,7 @@ impl Arguments {
         let mut done = Cured::default();
         if !self.dry_run && !is_over {
             done = self.act(&cured, (advisers.as_deref_mut(), history), &judged);
-            done.add(self.join_again(&again, (advisers, history)));
+            done.add(join_again(&again, (advisers, history)));
         }
         let split = cured.values().flatten().filter(|page| page.whole().is_none());
         let count = |what: Cure| chosen.iter().filter(|cure| **cure == what).count() as u64;
@@ -361,4 +344,23 @@ impl Arguments {
         again.sort_unstable();
         again
     }
+}
+
+/// Joins these blocks again.
+fn join_again(blocks: &[(Pid, u64, NodeId)], (advisers, history): State<'_>) -> Cured {
+    let (mut advisers, mut all) = (advisers, Cured::default());
+    for of_process in blocks.chunk_by(|a, b| a.0 == b.0) {
+        let Some((pid, ..)) = of_process.first() else { continue };
+        let wanted: Vec<(u64, NodeId)> = of_process.iter().map(|(_, address, node)| (*address, *node)).collect();
+        match join(*pid, &wanted, advisers.as_deref_mut()) {
+            Ok((cured, joined)) => {
+                for address in joined {
+                    history.was_joined(*pid, address);
+                }
+                all.add(cured);
+            }
+            Err(error) => all.note(format!("pages of process {pid} cannot be joined again: {error}")),
+        }
+    }
+    all
 }
