@@ -244,7 +244,11 @@ fn ask(
     files: &[BorrowedFd<'_>],
 ) -> Result<(Answer, Vec<OwnedFd>), Error> {
     let agent = MessageClient::connect(&Path::new(FOLDER).join(SOCKET)).map_err(|answer| {
-        Error::refused(attempt(), "connect", answer.raw_os_error().unwrap_or(EIO), Cause::Other(NO_AGENT.to_owned()))
+        let errno = answer.raw_os_error().unwrap_or(EIO);
+        if matches!(answer.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) {
+            return Error::refused(attempt(), "connect", errno, Cause::Other(NO_AGENT.to_owned()));
+        }
+        Error::plain(attempt(), "connect", &answer)
     })?;
     let received = agent.ask(&message(call), files, MOST_ANSWER_BYTES, PATIENCE);
     let received = received.map_err(|answer| Error::plain(attempt(), "recvmsg", &answer))?;

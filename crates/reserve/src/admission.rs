@@ -100,6 +100,9 @@ fn check_control(ledger: &Ledger, request: &Request) -> Result<(), Refusal> {
 /// A grant of the same cores with one more node of memory.
 pub(crate) fn more_memory(ledger: &Ledger, id: GrantId, request: &Request, asker: &Asker) -> Result<Grant, Refusal> {
     let had = ledger.grant(id).ok_or(Refusal::UnknownGrant(id))?;
+    if had.cpus.is_empty() {
+        return Err(Refusal::Unknown(format!("grant {id} has given its cores back: it gets no more memory")));
+    }
     let mut isolate = had.request.isolate;
     isolate.route |= request.isolate.route;
     isolate.controller |= request.isolate.controller;

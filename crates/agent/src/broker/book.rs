@@ -158,17 +158,7 @@ impl Book {
     }
 
     fn create(&mut self, request: &Request, form: &Form, peer: &Peer) -> Result<Answered, BrokerError> {
-        let request = request.clone().complete();
-        let broken: Vec<String> = request.violations().into_iter().map(|broken| broken.rule).collect();
-        if !broken.is_empty() {
-            return Err(BrokerError::Wrong(broken.join("; ")));
-        }
-        if matches!(request.cores, Cores::Of(_)) {
-            return Err(BrokerError::Wrong("a grant that is there gets more memory by `upgrade`".to_owned()));
-        }
-        if matches!(form, Form::Named) && request.name.is_none() {
-            return Err(BrokerError::Wrong("a grant that stays needs a name".to_owned()));
-        }
+        let request = checked(request, matches!(form, Form::Named))?;
         let rights = Rights { uid: peer.uid, groups: Some(&peer.groups) };
         self.apply(&[Action::Request(request)], &rights, form, peer)
     }
@@ -344,6 +334,22 @@ impl Quotas {
     pub fn is_empty(&self) -> bool {
         self.users.is_empty() && self.groups.is_empty()
     }
+}
+
+/// A request that may be made, with its defaults.
+pub(super) fn checked(request: &Request, stays: bool) -> Result<Request, BrokerError> {
+    let request = request.clone().complete();
+    let broken: Vec<String> = request.violations().into_iter().map(|broken| broken.rule).collect();
+    if !broken.is_empty() {
+        return Err(BrokerError::Wrong(broken.join("; ")));
+    }
+    if matches!(request.cores, Cores::Of(_)) {
+        return Err(BrokerError::Wrong("a grant that is there gets more memory by `upgrade`".to_owned()));
+    }
+    if stays && request.name.is_none() {
+        return Err(BrokerError::Wrong("a grant that stays needs a name".to_owned()));
+    }
+    Ok(request)
 }
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
 //! Transactions: what a decision changes is carried out as a whole, or not at all.
 
 use crate::broker::BrokerError;
-use crate::broker::book::{Answered, Book, Form, group_of, now_s};
+use crate::broker::book::{Answered, Book, Form, checked, group_of, now_s};
 use crate::broker::held::{End, Handle, Held};
 use crate::grants::{Records, Shape};
 use crate::journal::Journal;
 use linux::{Cgroups, MOST_FILES, Peer};
 use machine::chain;
 use reserve::protocol::{Answer, Call};
-use reserve::{Action, Admitted, Asker, Grant, GrantId, Ledger, Refusal};
+use reserve::{Action, Admitted, Asker, Cores, Grant, GrantId, Ledger, Refusal, Request};
 use std::os::fd::OwnedFd;
 
 /// By whose rights something is done.
@@ -30,10 +30,16 @@ impl Book {
     /// What is answered at once, although the caller would wait: a request that would not be granted without any other
     /// grant either.
     pub(super) fn never(&self, call: &Call, peer: &Peer) -> Option<Answer> {
-        let Call::Create { request, .. } = call else { return None };
+        let Call::Create { request, stays, .. } = call else { return None };
+        let request = match checked(request, *stays) {
+            // The grant whose cache it shares is not there without the others.
+            Ok(Request { cores: Cores::OnCacheOf(..), .. }) => return None,
+            Ok(request) => request,
+            Err(error) => return Some(error.answer()),
+        };
         let rights = Rights { uid: peer.uid, groups: Some(&peer.groups) };
         let empty = &self.settings.ledger;
-        match decide(empty, &[Action::Request((**request).clone())], &self.asker(&rights)) {
+        match decide(empty, &[Action::Request(request)], &self.asker(&rights)) {
             Ok(Ok(_)) => None,
             Ok(decided) => {
                 let (text, document) = (self.settings.report)(&empty.facts, &decided);
