@@ -331,7 +331,7 @@ fn eight_nodes_are_told_alike_to_root_and_to_the_owner() {
         ("half", &["nearside: note: ", "of the range are not mapped", "frames are not shown"][..]),
         ("nothing", &["none of its pages is in memory", "status 0"]),
         ("backwards", &["ends before it begins", "status 2"]),
-        ("name", &["no mapping `no-such.so`", "status 2"]),
+        ("name", &["no mapping and no named range `no-such.so`", "status 2"]),
         ("hidden", &["hidepid", "CAP_SYS_PTRACE", "status 1"]),
         ("gone", &["there is no process 999999", "status 1"]),
     ] {
