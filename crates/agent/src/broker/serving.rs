@@ -248,3 +248,17 @@ impl Client {
         send(&self.stream, &message(answer), &files).is_ok()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_waits_eight_times_and_others_still_may() {
+        let queue = |users: Vec<u32>| Queue { number: 0, users };
+        assert_eq!(queue(vec![7; 7]).is_full(7), None);
+        assert_eq!(queue(vec![7; 8]).is_full(7).unwrap(), "8 requests of user 7 wait already");
+        assert_eq!(queue(vec![7; 8]).is_full(8), None);
+        assert_eq!(queue((0..128).collect()).is_full(500).unwrap(), "128 requests wait already");
+    }
+}

@@ -111,7 +111,7 @@ impl BlockHistory {
         // What says nothing is not kept, nor are blocks that may be other memory by now.
         self.blocks.retain(|_, known| {
             let is_new = known.state == State::default() && known.joins == 0 && known.free_from == 0;
-            !is_new && round - known.seen <= ROUNDS_KEPT
+            !is_new && (round - known.seen <= ROUNDS_KEPT || known.free_from > round)
         });
         steps
     }
@@ -254,6 +254,19 @@ mod tests {
             rested.push(rounds.unwrap());
         }
         assert_eq!(rested, [17, 33, 65]);
+    }
+
+    #[test]
+    fn rounds_without_samples_are_not_in_a_row_and_many_of_them_forget_a_split() {
+        let mut history = BlockHistory::default();
+        assert_eq!(step(&mut history, seen(WHOLE, BlockUse::Apart)), None);
+        assert_eq!(history.decide(&[]), []);
+        assert_eq!(step(&mut history, seen(WHOLE, BlockUse::Apart)), None);
+        history.was_split(Pid(7), HUGE_PAGE, None);
+        (0..ROUNDS_KEPT).for_each(|_| assert_eq!(history.decide(&[]), []));
+        assert!(history.is_split(Pid(7), HUGE_PAGE));
+        assert_eq!(history.decide(&[]), []);
+        assert!(!history.is_split(Pid(7), HUGE_PAGE));
     }
 
     #[test]
