@@ -98,6 +98,7 @@ mod costs;
 mod credit;
 mod decision_log;
 mod huge_pages;
+mod kernel_balancing;
 mod memory;
 mod metrics;
 mod name;
@@ -120,6 +121,7 @@ pub use action::{Action, AddressRange, Decision, PageTarget, Sampling, Step};
 pub use costs::Costs;
 pub use decision_log::{Again, LogLine, Replay};
 pub use huge_pages::{BlockHistory, BlockStep, BlockUse, Cure, CureLimits, MisplacedHugePage, SeenBlock, cures};
+pub use kernel_balancing::{BalancingCounts, HUGE_PAGE_PAGES, KernelBalancing, SplitOptions, SplitTrigger};
 pub use metrics::Metrics;
 pub use name::{MemoryPlacement, NameError, POLICIES, PolicyName, ThreadPolicy, list as policy_list};
 pub use observation::{

@@ -2,6 +2,7 @@
 
 mod carrefour;
 mod carrefour_today;
+mod kernel_balancing;
 mod manager;
 mod other_policies;
 mod predict;
