@@ -1,5 +1,6 @@
 //! The service's configuration: a TOML file in which every key is optional. Errors name the file and line.
 
+use crate::regions::RegionPlace;
 use crate::scope::ProcessSelection;
 use linux::{PrivateFolder, PrivateFolderError, Trust};
 use machine::{CpuSet, Mistake, Violation, bounded, read_checked, size};
@@ -46,6 +47,8 @@ pub struct Configuration {
     pub log: LogSettings,
     /// Huge pages that nodes share falsely.
     pub hugepages: HugePageSettings,
+    /// Named ranges of programs that have a place of their own, whatever the policy decides.
+    pub regions: RegionSettings,
     /// Grants: cores, caches, memory and bandwidth for single programs.
     pub reserve: ReserveSettings,
     /// The policies' thresholds; `docs/place.md` lists them.
@@ -115,6 +118,16 @@ impl Default for HugePageSettings {
     }
 }
 
+/// Named ranges of the managed programs' memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RegionSettings {
+    /// Names besides those that programs give themselves, as `--regions` of other commands has them; default: none.
+    pub file: Option<PathBuf>,
+    /// By name: `here`, or nodes such as "1" or "0-3", as `nearside place --region` has them.
+    pub places: BTreeMap<String, RegionPlace>,
+}
+
 /// Grants, which the agent carries out for users of this machine. Needs root.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -178,6 +191,7 @@ impl Default for Configuration {
             metrics: MetricsSettings::default(),
             log: LogSettings::default(),
             hugepages: HugePageSettings::default(),
+            regions: RegionSettings::default(),
             reserve: ReserveSettings::default(),
             thresholds: Thresholds::default(),
         }

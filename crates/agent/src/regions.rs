@@ -3,16 +3,41 @@
 use linux::{Mapping, NamedRange, mapped_parts};
 use machine::NodeSet;
 use observe::Regions;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// Where a named range belongs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Where a named range belongs; as text, `here` or nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub enum RegionPlace {
     /// Where it is.
     Here,
     /// On these nodes: all of it on one, or its pages dealt to several, by address.
     On(NodeSet),
+}
+
+impl TryFrom<String> for RegionPlace {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<RegionPlace, String> {
+        if text == "here" {
+            return Ok(RegionPlace::Here);
+        }
+        match text.parse::<NodeSet>() {
+            Ok(nodes) if !nodes.is_empty() => Ok(RegionPlace::On(nodes)),
+            _ => Err(format!("`{text}` is neither `here` nor nodes, such as \"0-3\"")),
+        }
+    }
+}
+
+impl From<RegionPlace> for String {
+    fn from(place: RegionPlace) -> String {
+        match place {
+            RegionPlace::Here => "here".to_owned(),
+            RegionPlace::On(nodes) => nodes.to_string(),
+        }
+    }
 }
 
 /// The named ranges with a place of their own.

@@ -12,11 +12,11 @@ use agent::control::{Listener, Request, Server, answer};
 use agent::journal::default_folder;
 use agent::{
     Agent, Configuration, HugePageMode, HugePageOptions, HugePageSettings, Journal, KernelBalancing, ONE_NODE, Options,
-    ProcessAttributes, Scope, Status,
+    ProcessAttributes, RegionOrders, RegionSettings, Scope, Status,
 };
 use linux::{Pid, PrivateFolder, PrivateFolderError, Process, Trust, process_cpu_time};
 use machine::chain;
-use observe::Target;
+use observe::{RegionRules, Regions, Target};
 use report::{StatusMetrics, escape_message, prometheus};
 use sd_notify::NotifyState;
 use std::error::Error;
@@ -135,6 +135,7 @@ impl Job {
         options.log.clone_from(&configuration.log.file);
         options.log_most_bytes = Some(configuration.log.most_bytes);
         options.huge_pages = huge_pages(&configuration.hugepages, time_scale);
+        options.regions = regions(&configuration.regions)?;
         options.advice_folder = Some(configuration.folder.clone().unwrap_or_else(default_folder));
         options.stop = sleeper.stop();
         Ok(Self::Place(Box::new(Agent::open(machine, journal, options)?)))
@@ -158,6 +159,15 @@ impl Job {
         }
         Ok(())
     }
+}
+
+fn regions(settings: &RegionSettings) -> Result<RegionOrders, Box<dyn Error>> {
+    let rules = settings.file.as_deref().map(RegionRules::load).transpose()?;
+    let mut orders = RegionOrders::new(Regions::new(rules.unwrap_or_default()));
+    for (name, place) in &settings.places {
+        orders.add(name, place.clone());
+    }
+    Ok(orders)
 }
 
 fn huge_pages(settings: &HugePageSettings, time_scale: u32) -> Option<HugePageOptions> {

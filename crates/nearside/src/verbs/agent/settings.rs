@@ -4,10 +4,12 @@ use super::name;
 use crate::options::usage_error::UsageError;
 use crate::verbs::place::{described, own_processes};
 use agent::control::Access;
-use agent::{Configuration, Scope};
+use agent::{Configuration, RegionPlace, Scope};
 use machine::{Machine, Violation, chain};
+use observe::RegionRules;
 use placement::Policy;
 use rustix::process::{getegid, geteuid};
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::Path;
 
@@ -48,15 +50,31 @@ fn machine_of(configuration: &Configuration) -> Result<(Machine, bool), Box<dyn 
 /// Names in a configuration that do not exist on this machine.
 fn missing(configuration: &Configuration) -> Vec<Violation> {
     let mut found = missing_users(configuration);
+    let rules = configuration.regions.file.as_deref().map(RegionRules::load).transpose();
+    found.extend(rules.err().map(|error| wrong("regions.file", chain(&error))));
     match machine_of(configuration) {
         Ok((machine, _)) => {
             let policy = Policy::new(configuration.policy.clone(), &machine, placement::Settings::default());
             found.extend(policy.err().map(|error| wrong("policy", chain(&error))));
+            found.extend(missing_nodes(&configuration.regions.places, &machine));
         }
         // Errors of this host's own topology are reported where it is used.
         Err(error) => found.extend(configuration.machine.as_ref().map(|_| wrong("machine", chain(error.as_ref())))),
     }
     found
+}
+
+/// Places of named ranges that have no memory.
+fn missing_nodes(places: &BTreeMap<String, RegionPlace>, machine: &Machine) -> Vec<Violation> {
+    let has_memory = |id| machine.nodes.iter().any(|node| node.id == id && node.memory_bytes > 0);
+    let missing = |(name, place): (&String, &RegionPlace)| match place {
+        RegionPlace::Here => None,
+        RegionPlace::On(nodes) => {
+            let node = nodes.iter().find(|node| !has_memory(*node))?;
+            Some(wrong(format!("regions.places.{name}"), format!("there is no node {node} with memory")))
+        }
+    };
+    places.iter().filter_map(missing).collect()
 }
 
 fn missing_users(configuration: &Configuration) -> Vec<Violation> {
@@ -103,6 +121,10 @@ mod tests {
             ]
         );
         assert!(lines[3].starts_with("/a.toml:1: policy: policy bind:4000"), "{told}");
+        let text = "[regions]\nfile = \"/nowhere/names.toml\"\nplaces = { mesh = \"here\", weights = \"0,4000\" }\n";
+        let told = Configuration::read(text, Path::new("/a.toml"), missing).unwrap_err().to_string();
+        assert!(told.contains("/a.toml:2: regions.file: ") && told.contains("/nowhere/names.toml"), "{told}");
+        assert!(told.contains("/a.toml:3: regions.places.weights: there is no node 4000 with memory"), "{told}");
         let text = "\nmachine = \"/nowhere/machine.toml\"\n";
         let told = Configuration::read(text, Path::new("/a.toml"), missing).unwrap_err().to_string();
         assert!(told.starts_with("/a.toml:2: machine: ") && told.contains("/nowhere/machine.toml"), "{told}");
