@@ -6,6 +6,7 @@ use crate::gain::{Gain, Placement, gain};
 use crate::huge_pages::owned;
 use crate::ids::{ObjectId, ProcessId, SiteId};
 use crate::object::ObjectKind;
+use crate::padding::falsely_shared_lines;
 use crate::pattern::Pattern;
 use crate::profile::{Access, Profile};
 use crate::rules::{Decision, Situation, decide};
@@ -51,7 +52,7 @@ pub struct Advice {
     pub evidence: Vec<Evidence>,
     /// The confidence in the decision.
     pub confidence: Confidence,
-    /// The expected gain; none if latencies are not known, and for [`Action::LeaveAlone`].
+    /// The expected gain; none if latencies are not known, and for [`Action::LeaveAlone`] and [`Action::Pad`].
     pub gain: Option<Gain>,
     /// Actions that would not help.
     pub ruled_out: Vec<RuledOut>,
@@ -117,13 +118,17 @@ impl View<'_> {
         let pattern = Pattern::new(flow, distances);
         let kind = profile.site(site).map_or(ObjectKind::Unknown, |site| site.kind);
         let situation = Situation { kind, machine: profile.machine(), factor: distances.saturated_factor(), all, flow };
-        let decision = waiting.evidence(flow, profile).map_or_else(|| decide(&pattern, &situation), Decision::wait);
+        let decision = falsely_shared_lines(flow, profile)
+            .map(|lines| Decision::without_pages(Action::Pad, lines))
+            .or_else(|| Some(Decision::without_pages(Action::LeaveAlone, waiting.evidence(flow, profile)?)))
+            .unwrap_or_else(|| decide(&pattern, &situation));
         let Decision { mut action, evidence, confidence, mut ruled_out, huge_pages } = decision;
         let nodes = process_nodes(&pattern, all, profile);
         let placed = |access: &Access| profile.site_of(access.object) == Some(site);
         let is_spread = |action| action == Action::PinThreads && pattern.processes.len() > 1;
         let mut gain = match action {
-            Action::LeaveAlone => None,
+            // The model of the gain knows only where memory is.
+            Action::LeaveAlone | Action::Pad => None,
             Action::SplitHugePages => {
                 let owned = owned(profile, huge_pages.iter());
                 gain(self, flow, distances, |access| placed(access) && owned(access), &Placement::Local)

@@ -19,6 +19,9 @@ pub enum Action {
     PinThreads,
     /// Use small pages: different nodes use parts of one huge page.
     SplitHugePages,
+    /// Give each thread's part of a cache line a line of its own: threads that use different parts of one take it from
+    /// each other, wherever its page is.
+    Pad,
     /// Do nothing.
     LeaveAlone,
 }

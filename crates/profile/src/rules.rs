@@ -43,11 +43,11 @@ pub(crate) struct Decision {
 }
 
 impl Decision {
-    /// Nothing is to be done about memory whose threads wait for others.
-    pub fn wait(evidence: Evidence) -> Self {
+    /// What is decided without looking at pages, as where they are does not matter.
+    pub fn without_pages(action: Action, evidence: Evidence) -> Self {
         let confidence = if evidence.samples < FEWEST { Confidence::Low } else { Confidence::High };
         let (evidence, ruled_out, huge_pages) = (vec![evidence], Vec::new(), Vec::new());
-        Self { action: Action::LeaveAlone, evidence, confidence, ruled_out, huge_pages }
+        Self { action, evidence, confidence, ruled_out, huge_pages }
     }
 }
 

@@ -3,12 +3,12 @@
 
 use crate::evidence::Evidence;
 use crate::flow::Flow;
-use crate::ids::{CodeId, ProcessId, ThreadId};
+use crate::ids::{CodeId, ProcessId};
+use crate::line_words::{LineWords, line_of};
 use crate::profile::{Access, Profile};
 use crate::statistics::{Share, ratio};
 use crate::tally::Tally;
 use crate::view::View;
-use machine::LINE_BYTES;
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 use trace::AccessKind;
@@ -66,19 +66,19 @@ pub(crate) struct WaitingAccesses {
 /// Use of a cache line.
 #[derive(Default)]
 struct Line {
-    samples: u64,
     loads: u64,
     places: FxHashSet<CodeId>,
-    threads: FxHashSet<ThreadId>,
-    writers: FxHashSet<ThreadId>,
+    words: LineWords,
+    has_writer: bool,
 }
 
 impl Line {
-    /// Whether threads poll it: few instructions read it for several threads, and it is written as well.
+    /// Whether threads poll it: few instructions read the same words for several threads, and it is written as well.
     fn is_polled(&self, of: f64) -> bool {
-        let is_hot = self.samples >= FEWEST_OF_LINE && self.samples as f64 >= POLLED * of;
-        let is_shared = self.threads.len() > 1 && !self.writers.is_empty();
-        is_hot && is_shared && self.places.len() <= MOST_PLACES && 2 * self.loads > self.samples
+        let samples = self.words.samples();
+        let is_hot = samples >= FEWEST_OF_LINE && samples as f64 >= POLLED * of;
+        let is_shared = self.words.is_shared() && !self.words.is_falsely_shared() && self.has_writer;
+        is_hot && is_shared && self.places.len() <= MOST_PLACES && 2 * self.loads > samples
     }
 }
 
@@ -93,13 +93,10 @@ impl WaitingAccesses {
         let mut lines = hottest_lines(view);
         for access in view.accesses() {
             let Some(line) = lines.get_mut(&line_of(&access, profile)) else { continue };
-            line.samples += 1;
             line.loads += u64::from(access.kind == AccessKind::Load);
             line.places.insert(access.code);
-            line.threads.insert(access.thread);
-            if access.kind == AccessKind::Store {
-                line.writers.insert(access.thread);
-            }
+            line.words.add(&access);
+            line.has_writer |= access.kind == AccessKind::Store;
         }
         let of = view.tally().samples as f64;
         lines.retain(|_, line| line.is_polled(of));
@@ -145,10 +142,6 @@ fn hottest_lines(view: &View) -> FxHashMap<(ProcessId, u64), Line> {
         }
     }
     counters.into_keys().map(|line| (line, Line::default())).collect()
-}
-
-fn line_of(access: &Access, profile: &Profile) -> (ProcessId, u64) {
-    (profile.threads()[access.thread.index()].process, access.address / LINE_BYTES)
 }
 
 impl View<'_> {

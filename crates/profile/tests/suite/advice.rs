@@ -406,3 +406,46 @@ fn threads_that_were_moved_away_are_pinned() {
     let facts = profile.view(&Filter::default()).flow().facts();
     assert!((facts.avoidable.by_pinning_accesses, facts.avoidable.by_allocation_accesses) == (1000.0, 0.0));
 }
+
+/// Four threads count in an array, each in words of its own `apart` bytes from the next one's; lines come from other
+/// cores' caches.
+fn counting(apart: u64, word: fn(u32, u64) -> u64) -> Profile {
+    let mut trace = crate::support::Trace::new(&[1]);
+    trace.allocate((1, 99, 0), 0x6000_0000, 1 << 20, "table_new");
+    for _ in 0..2000 {
+        let thread = trace.random(4) as u32;
+        let part = word(thread, trace.random(4));
+        let kind = if trace.random(2) == 0 { AccessKind::Store } else { AccessKind::Load };
+        let sample = trace.access((1, 1 + thread, 2 * thread), 0x6000_0000 + part * apart, 0, kind);
+        sample.served = Some(trace::Served::Peer);
+    }
+    trace.profile()
+}
+
+/// F32: false sharing of lines, and not of pages, is what padding cures.
+#[test]
+fn lines_of_which_threads_use_parts_of_their_own_are_to_be_padded() {
+    let advice = top(&counting(8, |thread, _| u64::from(thread)));
+    assert_eq!((advice.action, advice.confidence, advice.gain), (Action::Pad, Confidence::High, None));
+    assert_eq!(advice.evidence[0].what, "falsely_shared_lines");
+    assert!(advice.evidence[0].text.contains("take one of 1 cache lines"), "{}", advice.evidence[0].text);
+    // Each thread's word in a line of its own: what other caches serve then is not false sharing.
+    assert_ne!(top(&counting(64, |thread, _| u64::from(thread))).action, Action::Pad);
+    // All threads use all words.
+    assert_ne!(top(&counting(8, |_, any| any)).action, Action::Pad);
+}
+
+/// A few words that threads share among many of their own, and lines with few samples, do not decide.
+#[test]
+fn padding_needs_samples_and_parts_of_ones_own() {
+    let sparse = counting(8, |thread, any| 100 * any + u64::from(thread));
+    assert_eq!(top(&sparse).action, Action::Pad, "four lines of 500 samples");
+    let mut trace = crate::support::Trace::new(&[1]);
+    trace.allocate((1, 99, 0), 0x6000_0000, 1 << 20, "table_new");
+    for number in 0..2000_u64 {
+        let thread = (number % 4) as u32;
+        let address = 0x6000_0000 + number / 4 * 64 + u64::from(thread) * 8;
+        trace.access((1, 1 + thread, 2 * thread), address, 0, AccessKind::Store).served = Some(trace::Served::Peer);
+    }
+    assert_ne!(top(&trace.profile()).action, Action::Pad, "lines of four samples each");
+}

@@ -212,6 +212,7 @@ pub(crate) fn words(action: Action) -> &'static str {
         Action::Migrate => "Migrate to its users",
         Action::PinThreads => "Pin the threads",
         Action::SplitHugePages => "Split huge pages",
+        Action::Pad => "Pad to cache lines",
         Action::LeaveAlone => "Leave alone",
     }
 }

@@ -62,6 +62,11 @@ impl NextSteps {
                 "nearside run --huge never -- COMMAND",
                 "madvise(MADV_NOHUGEPAGE) for this memory, before it is first written",
             ),
+            Action::Pad => (
+                "nearside compare --policies first-touch,bind -- COMMAND",
+                "nearside run --cpunodebind NODE -- COMMAND: cores of one node take lines from each other faster",
+                "alignas(64), or align(64) in Rust, for each thread's part, or parts of their own on each thread's stack",
+            ),
             Action::LeaveAlone => return None,
         };
         Some(Self { try_with, apply, in_code })

@@ -1,0 +1,48 @@
+//! False sharing of cache lines: F32 of the huge-pages study's specification.
+
+use crate::support::Lab;
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+
+/// The advice for the costliest object, and the simulated time in seconds, of counters that are so many bytes apart.
+fn recorded(lab: &Lab, bytes: &str) -> (Value, f64) {
+    let mut record = lab.nearside();
+    record.args(["lab", "record", "--machine", "small-4x2", "--quiet", "--period", "100", "--json", "run.json"]);
+    record.args(["--output", bytes, "--", "./counters", bytes, "100000", "0", "2", "4", "6"]);
+    lab.run(record, b"").succeeded();
+    let mut report = lab.nearside();
+    let reported = lab
+        .run(
+            {
+                report.args(["report", bytes, "--json"]);
+                report
+            },
+            b"",
+        )
+        .succeeded();
+    let report: Value = serde_json::from_str(reported.text()).unwrap();
+    (report["advice"][0].clone(), lab.json("work/run.json")["run"]["time_s"].as_f64().unwrap())
+}
+
+/// Counters of four threads in one line: padding is advised, and is what helps.
+#[test]
+fn threads_that_count_in_one_line_are_told_to_pad() {
+    let lab = Lab::new();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lab/programs/counters.c");
+    assert!(
+        Command::new("cc")
+            .args(["-O1", "-pthread", "-o"])
+            .arg(lab.path("work/counters"))
+            .arg(source)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let (close, close_s) = recorded(&lab, "8");
+    assert_eq!(close["action"], "pad", "{close:#}");
+    let (apart, apart_s) = recorded(&lab, "64");
+    assert_ne!(apart["action"], "pad", "{apart:#}");
+    assert!(apart_s < close_s / 2.0, "{apart_s} s padded, {close_s} s not");
+    lab.assert_nothing_left();
+}

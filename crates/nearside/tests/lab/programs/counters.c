@@ -1,0 +1,39 @@
+// Four threads, each on the CPU that its argument names, count in words of their own that are BYTES apart.
+// Usage: counters BYTES TURNS CPU CPU CPU CPU
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { THREADS = 4 };
+static char *counters;
+static long apart, turns;
+static int cpus[THREADS];
+
+static void *count(void *argument) {
+    long number = (long)argument;
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpus[number], &set);
+    sched_setaffinity(0, sizeof set, &set);
+    volatile long *mine = (volatile long *)(counters + number * apart);
+    for (long turn = 0; turn < turns; turn++) *mine += 1;
+    return NULL;
+}
+
+int main(int count_of_arguments, char **arguments) {
+    if (count_of_arguments != 3 + THREADS) return 2;
+    apart = atol(arguments[1]), turns = atol(arguments[2]);
+    // Larger than what is recorded as a small object.
+    if (posix_memalign((void **)&counters, 4096, 1 << 20)) return 1;
+    memset(counters, 0, 1 << 20);
+    pthread_t threads[THREADS];
+    for (long number = 0; number < THREADS; number++) cpus[number] = atoi(arguments[3 + number]);
+    for (long number = 0; number < THREADS; number++) pthread_create(&threads[number], NULL, count, (void *)number);
+    for (long number = 0; number < THREADS; number++) pthread_join(threads[number], NULL);
+    for (long number = 0; number < THREADS; number++)
+        if (*(long *)(counters + number * apart) != turns) return 1;
+    puts("counted");
+}
