@@ -2,20 +2,46 @@
 //! modules, and the task.
 
 use crate::LabError;
+use crate::kernel_module::KernelModule;
+use crate::protocol::{GuestModule, TASK_FILE, Task};
+use crate::setup::Assets;
 use cpio::newc::{Builder, ModeFileType, trailer};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A file of the archive: its path without a leading slash, its permissions, and its contents.
-pub(crate) struct FirstFile {
-    pub(crate) path: String,
-    pub(crate) mode: u32,
-    pub(crate) contents: Vec<u8>,
+struct FirstFile {
+    path: String,
+    mode: u32,
+    contents: Vec<u8>,
+}
+
+/// The whole archive, packed.
+pub(crate) fn first_files(assets: &Assets, task: &Task, own: &[KernelModule]) -> Result<Vec<u8>, LabError> {
+    let mut files = this_program()?;
+    let mut task = task.clone();
+    for (name, contents) in assets.guest_modules()? {
+        task.modules.push(add_module(&mut files, name, "", contents));
+    }
+    for module in own {
+        let contents = module.contents().to_vec();
+        task.own_modules.push(add_module(&mut files, module.name(), module.parameters(), contents));
+    }
+    let contents = postcard::to_stdvec(&task)
+        .map_err(|why| LabError::Host { what: "write the guest's task", why: io::Error::other(why) })?;
+    files.push(FirstFile { path: TASK_FILE.into(), mode: 0o600, contents });
+    pack(&files).map_err(LabError::host("pack the guest's first files"))
+}
+
+fn add_module(files: &mut Vec<FirstFile>, name: &str, parameters: &str, contents: Vec<u8>) -> GuestModule {
+    let path = format!("{:02}.ko", files.len());
+    files.push(FirstFile { path: path.clone(), mode: 0o644, contents });
+    GuestModule { name: name.to_owned(), file: path, parameters: parameters.to_owned() }
 }
 
 /// This program as `init`, with its dynamic loader and libraries where the loader looks for them.
-pub(crate) fn this_program() -> Result<Vec<FirstFile>, LabError> {
+fn this_program() -> Result<Vec<FirstFile>, LabError> {
     // This link leads to the file even if the file was replaced after this process started; it also works for other
     // processes.
     let program = PathBuf::from(format!("/proc/{}/exe", std::process::id()));
@@ -46,7 +72,7 @@ fn parse_libraries(listed: &str) -> Vec<PathBuf> {
 }
 
 /// Packs the files and their parent folders in the format of the kernel's initramfs (cpio, "newc").
-pub(crate) fn pack(files: &[FirstFile]) -> io::Result<Vec<u8>> {
+fn pack(files: &[FirstFile]) -> io::Result<Vec<u8>> {
     let mut archive = Vec::new();
     let mut folders = std::collections::BTreeSet::from(["proc", "sys", "dev"].map(PathBuf::from));
     for file in files {

@@ -6,6 +6,7 @@ mod error;
 mod first_files;
 pub mod guest;
 mod kernel_image;
+mod kernel_module;
 mod out_folder;
 pub mod protocol;
 mod qemu_arguments;
@@ -20,6 +21,7 @@ mod streams;
 pub const TIME_SCALE: &str = "NEARSIDE_TIME_SCALE";
 
 pub use error::LabError;
+pub use kernel_module::KernelModule;
 pub use run::{Event, Outcome, PLUGIN, PLUGIN_VARIABLE, Run, Stage, default_signals, run};
 pub use shape::{CPUS_MAX, Changes, MEMORY_PER_NODE, NODES_MAX, Shape, ShapeError, Topology, shape};
 pub use streams::terminal_size;

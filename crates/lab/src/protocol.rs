@@ -36,8 +36,10 @@ pub struct Task {
     pub machine: String,
     /// The folder whose files come back to the host.
     pub out: Option<OsString>,
-    /// Kernel modules to load, in this order: file names in the first file system.
-    pub modules: Vec<String>,
+    /// Kernel modules without which the guest has no files, in loading order.
+    pub modules: Vec<GuestModule>,
+    /// Those of the user, loaded after them.
+    pub own_modules: Vec<GuestModule>,
     /// The kernel's own NUMA balancing; `None` keeps its default.
     pub numa_balancing: Option<bool>,
     /// `always`, `madvise` or `never`; `None` keeps the kernel's default.
@@ -51,6 +53,17 @@ pub struct Task {
     pub sample_names: bool,
     /// Moves threads between nodes, and pages, by this seed.
     pub shake: Option<u64>,
+}
+
+/// A kernel module that the guest loads.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestModule {
+    /// Its name, for messages.
+    pub name: String,
+    /// Its file in the first file system.
+    pub file: String,
+    /// Its parameters, as for `insmod`.
+    pub parameters: String,
 }
 
 /// What `lab run --shake` did.

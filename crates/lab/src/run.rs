@@ -2,10 +2,11 @@
 
 use crate::LabError;
 use crate::console::Console;
-use crate::first_files::{FirstFile, pack, this_program};
+use crate::first_files::first_files;
 use crate::kernel_image;
+use crate::kernel_module::KernelModule;
 use crate::out_folder;
-use crate::protocol::{Ended, Shaken, TASK_FILE, Task, ToGuest, ToHost, receive, send};
+use crate::protocol::{Ended, Shaken, Task, ToGuest, ToHost, receive, send};
 use crate::qemu_arguments::{Files, arguments};
 use crate::setup::Assets;
 use crate::shape::Shape;
@@ -57,6 +58,8 @@ pub struct Run {
     pub mechanisms: Mechanisms,
     /// The guest's task.
     pub task: Task,
+    /// Kernel modules of the user's, in loading order.
+    pub kernel_modules: Vec<KernelModule>,
     /// Limit of host time for the whole run.
     pub timeout: Option<Duration>,
 }
@@ -178,7 +181,7 @@ impl Running {
         };
         let configuration = serde_json::to_vec(&configuration).map_err(LabError::host("write the configuration"))?;
         let configuration = memory("nearside-configuration", configuration.len(), &configuration)?;
-        let first_files = first_files(assets, &run.task)?;
+        let first_files = first_files(assets, &run.task, &run.kernel_modules)?;
         let first_files = memory("nearside-first-files", first_files.len(), &first_files)?;
         let kernel = unpacked_kernel(&assets.kernel_image)?;
         let plugin = find_plugin()?;
@@ -457,20 +460,6 @@ fn inherited(path: &Path, flags: OFlags) -> Result<OwnedFd, LabError> {
 /// The path of an open file for a process that inherits it.
 fn by_number(file: &OwnedFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
-}
-
-fn first_files(assets: &Assets, task: &Task) -> Result<Vec<u8>, LabError> {
-    let mut files = this_program()?;
-    let mut task = task.clone();
-    for (index, (name, contents)) in assets.guest_modules()?.into_iter().enumerate() {
-        let path = format!("{index:02}-{}.ko", name.replace('/', "-"));
-        task.modules.push(path.clone());
-        files.push(FirstFile { path, mode: 0o644, contents });
-    }
-    let contents = postcard::to_stdvec(&task)
-        .map_err(|why| LabError::Host { what: "write the guest's task", why: io::Error::other(why) })?;
-    files.push(FirstFile { path: TASK_FILE.into(), mode: 0o600, contents });
-    pack(&files).map_err(LabError::host("pack the guest's first files"))
 }
 
 /// Beside this program, or in `lib/nearside` beside its folder, or where the variable says.

@@ -28,6 +28,9 @@ pub struct LabReport {
     pub memory_bytes: Vec<u64>,
     /// The guest's kernel.
     pub kernel: String,
+    /// Kernel modules that were loaded for the command, with their parameters.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kernel_modules: Vec<String>,
     /// The command and its arguments.
     pub command: Vec<String>,
     /// The command's exit status; 128 + n for signal n.
@@ -122,8 +125,9 @@ impl LabReport {
         let names: Vec<_> = self.model_without.iter().map(ToString::to_string).collect();
         let without = if names.is_empty() { String::new() } else { format!(" without {}", names.join(", ")) };
         let scale = if self.time_scale > 1 { format!(", time scale {}", self.time_scale) } else { String::new() };
+        let modules: String = self.kernel_modules.iter().map(|module| format!(" with {module}")).collect();
         format!(
-            "{} ({nodes} nodes with {} each, {} CPUs), Linux {}, model {}{without}{scale}",
+            "{} ({nodes} nodes with {} each, {} CPUs), Linux {}{modules}, model {}{without}{scale}",
             self.machine,
             size::format(memory),
             self.cpus,
@@ -220,6 +224,7 @@ mod tests {
             cpus: 8,
             memory_bytes: vec![1 << 30, 1 << 30],
             kernel: "6.12".into(),
+            kernel_modules: vec!["own.ko a=1".into()],
             command: vec!["true".into()],
             exit_status: 0,
             boot_s: 5.04,

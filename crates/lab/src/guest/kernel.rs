@@ -1,16 +1,18 @@
 //! Settings of the guest's kernel.
 
 use super::{GuestError, Tried};
-use crate::protocol::Task;
+use crate::protocol::{GuestModule, Task};
+use std::ffi::CString;
 use std::fs::{self, File};
 use std::path::Path;
 
 /// Loads modules from the first file system.
-pub(crate) fn load_modules(names: &[String]) -> Result<(), GuestError> {
-    for name in names {
-        let tried = || format!("load the kernel module {name}");
-        let file = File::open(Path::new("/").join(name)).tried(tried())?;
-        rustix::system::finit_module(&file, c"", 0).tried(tried())?;
+pub(crate) fn load_modules(modules: &[GuestModule]) -> Result<(), GuestError> {
+    for module in modules {
+        let tried = || format!("load the kernel module {}", module.name);
+        let file = File::open(Path::new("/").join(&module.file)).tried(tried())?;
+        let parameters = CString::new(module.parameters.as_str()).map_err(std::io::Error::other).tried(tried())?;
+        rustix::system::finit_module(&file, &parameters, 0).tried(tried())?;
     }
     Ok(())
 }

@@ -87,6 +87,7 @@ fn start() -> Result<(), GuestError> {
 }
 
 fn serve(task: &Task, host: &Host, from_host: File) -> Result<(), GuestError> {
+    kernel::load_modules(&task.own_modules)?;
     file_system::enter_host_root(task.out.as_deref().map(Path::new))?;
     file_system::describe_machine(&task.machine)?;
     linux::bring_loopback_up().tried("bring the loopback interface up")?;

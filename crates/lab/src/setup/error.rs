@@ -95,6 +95,16 @@ pub enum SetupError {
         apt: String,
     },
 
+    /// The archive has no headers of the kernel.
+    #[error(
+        "cannot fetch the headers of the guest's kernel: {reason}\n\
+         remove the cached kernel and run `nearside lab setup --headers`, which fetches both anew"
+    )]
+    Headers {
+        /// The obstacle.
+        reason: String,
+    },
+
     /// A program that setup needs is not installed.
     #[error("cannot run `{program}`: {error}{}", advice(error))]
     Program {

@@ -29,7 +29,7 @@ struct Listed {
     sha256: String,
 }
 
-/// Keeps the hashes of all files of a folder.
+/// Keeps the hashes of all files of a folder, but for what links to folders lead to.
 pub fn keep(folder: &Path) -> Result<(), SetupError> {
     let mut listed = Vec::new();
     let mut folders = vec![PathBuf::new()];
@@ -40,7 +40,7 @@ pub fn keep(folder: &Path) -> Result<(), SetupError> {
             let (path, whole) = (below.join(entry.file_name()), entry.path());
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 folders.push(path);
-            } else if path != Path::new(LIST) {
+            } else if path != Path::new(LIST) && !whole.is_dir() {
                 listed.push(list(path, &whole).map_err(SetupError::io("read", &whole))?);
             }
         }

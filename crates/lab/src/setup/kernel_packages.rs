@@ -47,6 +47,14 @@ fn release_of(name: &str) -> Option<(&str, Version)> {
     (!is_special).then_some((release, Version::parse(numbers)?))
 }
 
+/// Reads `apt-cache depends linux-headers-RELEASE`: the other packages that have parts of the headers
+/// (`  Depends: linux-kbuild-6.12.95+deb12`).
+pub fn header_packages(depends: &str) -> Vec<String> {
+    let names = depends.lines().filter_map(|line| line.trim_start().strip_prefix("Depends: "));
+    let has_parts = |name: &&str| ["linux-headers-", "linux-kbuild-"].iter().any(|prefix| name.starts_with(prefix));
+    names.map(str::trim_end).filter(has_parts).map(str::to_owned).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -86,6 +94,13 @@ linux-image-amd64 - Linux for 64-bit PCs (meta-package)
         let newest = kernels(LISTED).pop().expect("an offer");
         let version = Version { major: 7, minor: 3, patch: 4 };
         assert_eq!((newest.release.as_str(), newest.version), ("7.3.4+deb13-amd64", version));
+    }
+
+    #[test]
+    fn headers_are_in_the_packages_that_they_depend_on() {
+        let depends = "linux-headers-6.12.95+deb12-amd64\n  Depends: linux-base\n  Depends: linux-headers-6.12.95+deb12-common\n \
+                       |Depends: linux-image-6.12.95+deb12-amd64\n  Depends: linux-kbuild-6.12.95+deb12\n  Depends: gcc-12\n";
+        assert_eq!(header_packages(depends), ["linux-headers-6.12.95+deb12-common", "linux-kbuild-6.12.95+deb12"]);
     }
 
     proptest! {

@@ -8,6 +8,7 @@ mod cache;
 mod command;
 mod error;
 mod hashes;
+mod headers;
 mod interrupts;
 mod kernel;
 mod kernel_packages;
@@ -138,6 +139,27 @@ pub fn setup(kernel: Option<&KernelVersion>, progress: &dyn Fn(&str)) -> Result<
         }
     }
     Assets::find_in(&cache, kernel)
+}
+
+/// Fetches the headers of a kernel that [`setup`] returned, if they are missing or damaged, and returns the folder with
+/// which modules for it are built: `make -C FOLDER M=$PWD modules`.
+pub fn setup_headers(assets: &Assets, progress: &dyn Fn(&str)) -> Result<PathBuf, SetupError> {
+    let cache = Cache::of_this_user(Check::Quick)?;
+    let release = assets.kernel_version.as_str();
+    let folder = headers::build_folder(&cache, release);
+    if headers::are_there(&cache, release) {
+        return Ok(folder);
+    }
+    let _lock = cache.lock(progress)?;
+    // Another setup may have fetched them meanwhile.
+    if !headers::are_there(&cache, release) {
+        let interrupts = Interrupts::noted()?;
+        let scratch = cache.scratch()?;
+        let apt = Apt::new(&scratch.path().join("apt-headers"), Releases::Newer, &interrupts, progress)?;
+        let name = format!("{}/{release}", headers::FOLDER);
+        fetch(&cache, scratch.path(), &name, &|into| headers::fetch(&apt, &cache, release, into, progress))?;
+    }
+    Ok(folder)
 }
 
 /// Keeps the hashes of what an older version fetched. A cache that cannot be written to is used without.

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 const MIB: u64 = 1 << 20;
 /// Commands that read a file, up to where it is named.
-const READERS: [&str; 46] = [
+const READERS: [&str; 49] = [
     "topology --from",
     "agent --config",
     "agent status --socket",
@@ -20,6 +20,9 @@ const READERS: [&str; 46] = [
     "export --parquet /dev/null",
     "lab show",
     "lab run --machine",
+    "lab run --machine small-4x2 --kernel-module",
+    "lab record --machine small-4x2 --kernel-module",
+    "compare --machine small-4x2 --kernel-module",
     "lab record --machine",
     "show 1 --root",
     "memory --root",

@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 
-/// The advice for the costliest object, and the simulated time in seconds, of counters that are so many bytes apart.
+/// The advice for the costliest object, and the simulated time in seconds, of counters that are that many bytes apart.
 fn recorded(lab: &Lab, bytes: &str) -> (Value, f64) {
     let mut record = lab.nearside();
     record.args(["lab", "record", "--machine", "small-4x2", "--quiet", "--period", "100", "--json", "run.json"]);

@@ -4,10 +4,13 @@ use crate::options::candidates;
 use clap::{Args, ValueEnum};
 use clap_complete::ArgValueCompleter;
 use lab::setup::KernelVersion;
-use lab::{Changes, LabError, Shape};
+use lab::{Changes, KernelModule, LabError, Shape};
 use machine::{Disk, presets, size};
 use model::{Mechanism, Mechanisms};
 use std::error::Error;
+use std::fmt::{self, Display, Formatter};
+use std::path::PathBuf;
+use std::str::FromStr;
 
 /// The machine, and how it runs.
 #[derive(Clone, Debug, Args)]
@@ -56,6 +59,11 @@ pub struct MachineOptions {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub time_scale: u32,
 
+    /// Load this kernel module before the command starts, with parameters as for insmod. It has to be built for the
+    /// guest's kernel, with the headers of `nearside lab setup --headers`. May be given several times
+    #[arg(long, value_name = "FILE[,NAME=VALUE...]")]
+    pub kernel_module: Vec<ModuleToLoad>,
+
     /// End the run after this much host time, including boot
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub timeout: Option<u64>,
@@ -83,7 +91,40 @@ pub enum HugePages {
     Never,
 }
 
+/// A kernel module's file, and its parameters as for `insmod`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModuleToLoad {
+    file: PathBuf,
+    parameters: String,
+}
+
+impl FromStr for ModuleToLoad {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ModuleToLoad, String> {
+        let (file, parameters) = text.split_once(',').unwrap_or((text, ""));
+        let parameters: Vec<&str> = parameters.split(',').filter(|parameter| !parameter.is_empty()).collect();
+        if let Some(wrong) = parameters.iter().find(|parameter| !parameter.contains('=')) {
+            return Err(format!("`{wrong}` is no NAME=VALUE"));
+        }
+        Ok(ModuleToLoad { file: file.into(), parameters: parameters.join(" ") })
+    }
+}
+
+impl Display for ModuleToLoad {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let name = self.file.file_name().unwrap_or_default().display();
+        if self.parameters.is_empty() { write!(f, "{name}") } else { write!(f, "{name} {}", self.parameters) }
+    }
+}
+
 impl MachineOptions {
+    /// The kernel modules to load, for a kernel of this release.
+    pub fn kernel_modules(&self, release: &str) -> Result<Vec<KernelModule>, LabError> {
+        let modules = self.kernel_module.iter();
+        modules.map(|module| KernelModule::read(&module.file, &module.parameters, release)).collect()
+    }
+
     /// The preset or file.
     pub fn machine(&self) -> &str {
         &self.machine
@@ -105,5 +146,19 @@ impl MachineOptions {
         };
         self.without.iter().for_each(|&part| mechanisms.remove(part));
         mechanisms
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_module_has_a_file_and_parameters() {
+        let module: ModuleToLoad = "./a/b.ko,split=page,reset=1".parse().expect("a module");
+        assert_eq!((module.file.as_path(), module.parameters.as_str()), ("./a/b.ko".as_ref(), "split=page reset=1"));
+        assert_eq!(module.to_string(), "b.ko split=page reset=1");
+        assert_eq!("b.ko".parse::<ModuleToLoad>().expect("a module").to_string(), "b.ko");
+        assert_eq!("b.ko,split".parse::<ModuleToLoad>(), Err("`split` is no NAME=VALUE".to_owned()));
     }
 }

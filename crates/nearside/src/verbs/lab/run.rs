@@ -145,6 +145,7 @@ fn prepare_and_run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let run = Run {
         task: task(arguments, out.as_deref(), shape.machine.to_toml()?)?,
         shape,
+        kernel_modules: arguments.options.kernel_modules(&assets.kernel_version)?,
         mechanisms: arguments.options.mechanisms(),
         timeout: arguments.options.timeout.map(Duration::from_secs),
     };
@@ -254,6 +255,7 @@ fn task(arguments: &Arguments, out: Option<&Path>, machine: String) -> Result<Ta
         machine,
         out: out.map(Into::into),
         modules: Vec::new(),
+        own_modules: Vec::new(),
         numa_balancing: arguments.options.numa_balancing.map(|switch| switch == Switch::On),
         transparent_huge_pages: arguments.options.thp.map(|mode| format!("{mode:?}").to_lowercase()),
         time_scale: arguments.options.time_scale,
@@ -337,6 +339,7 @@ fn report(arguments: &Arguments, run: &Run, assets: &Assets, outcome: &Outcome, 
         cpus: machine.cpus().len(),
         memory_bytes: machine.nodes.iter().map(|node| node.memory_bytes).collect(),
         kernel: assets.kernel_version.clone(),
+        kernel_modules: arguments.options.kernel_module.iter().map(ToString::to_string).collect(),
         command: run.task.command.iter().map(|part| part.to_string_lossy().into_owned()).collect(),
         exit_status: outcome.ended.status(),
         boot_s: outcome.boot.as_secs_f64(),

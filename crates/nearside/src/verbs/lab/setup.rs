@@ -1,8 +1,9 @@
 //! `nearside lab setup`: fetches what the lab needs beside nearside itself.
 
 use clap::Args;
-use lab::setup::{KernelVersion, setup};
+use lab::setup::{KernelVersion, setup, setup_headers};
 use std::error::Error;
+use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
@@ -22,6 +23,11 @@ pub struct Arguments {
     #[arg(long, value_name = "VERSION")]
     kernel: Option<KernelVersion>,
 
+    /// Also fetch the kernel's headers, for building modules for `lab run --kernel-module`: make -C FOLDER M=$PWD modules,
+    /// with the FOLDER that is printed
+    #[arg(long)]
+    headers: bool,
+
     /// Print nothing unless something fails
     #[arg(long, short)]
     quiet: bool,
@@ -32,22 +38,27 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     if let Some(spinner) = &terminal {
         spinner.enable_steady_tick(std::time::Duration::from_millis(100));
     }
-    let assets = setup(arguments.kernel.as_ref(), &|step| match &terminal {
+    let progress = |step: &str| match &terminal {
         _ if arguments.quiet => {}
         Some(spinner) => spinner.set_message(step.to_owned()),
         None => drop(writeln!(std::io::stderr(), "{step}")),
-    })?;
+    };
+    let assets = setup(arguments.kernel.as_ref(), &progress)?;
+    let headers = arguments.headers.then(|| setup_headers(&assets, &progress)).transpose()?;
     if let Some(spinner) = terminal {
         spinner.finish_and_clear();
     }
     if !arguments.quiet {
-        let text = format!(
+        let mut text = format!(
             "The lab is ready.\n  QEMU    {} at {}\n  kernel  {} at {}\n",
             assets.qemu.version,
             assets.qemu.program.display(),
             assets.kernel_version,
             assets.kernel_image.display()
         );
+        if let Some(headers) = headers {
+            let _ = writeln!(text, "  headers for {} at {}", assets.kernel_version, headers.display());
+        }
         crate::output::write(&text, None)?;
     }
     Ok(ExitCode::SUCCESS)
