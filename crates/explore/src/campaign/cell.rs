@@ -25,6 +25,8 @@ pub struct Cell {
     pub balancing: Option<bool>,
     /// Transparent huge pages; as they are if the file has no such axis.
     pub huge_pages: Option<Thp>,
+    /// A kernel module and its parameters, as `nearside lab run --kernel-module` takes them; only in the lab.
+    pub kernel_module: Option<String>,
 }
 
 /// Where a cell runs.

@@ -15,7 +15,7 @@ use std::time::Duration;
 /// Maximum number of combinations of a grid.
 const MOST_CELLS: usize = 100_000;
 /// Axes whose values are no words of the command.
-const SETTINGS: [&str; 5] = ["app", "machine", "pinning", "balancing", "huge_pages"];
+const SETTINGS: [&str; 6] = ["app", "machine", "pinning", "balancing", "huge_pages", "kernel_module"];
 
 /// A campaign.
 #[derive(Clone, Debug, PartialEq)]
@@ -296,6 +296,10 @@ impl CellBuilder<'_> {
                 return Err(broken("huge_pages", format!("values are `always`, `madvise`, `never`, not `{other}`")));
             }
         };
+        let kernel_module = setting("kernel_module").filter(|module| !module.is_empty()).map(str::to_owned);
+        if kernel_module.is_some() && place == Place::Here {
+            return Err(broken("kernel_module", "is loaded only in the lab: `machine` has to name one".to_owned()));
+        }
         let mut cell = Cell {
             name: words.join("-"),
             id: String::new(),
@@ -306,6 +310,7 @@ impl CellBuilder<'_> {
             pinning: pinning.map_err(|rule| broken("pinning", rule))?,
             balancing,
             huge_pages,
+            kernel_module,
         };
         cell.id = self.id(&cell).map_err(|rule| broken("machine", rule))?;
         Ok(cell)
@@ -379,6 +384,7 @@ impl CellBuilder<'_> {
             self.file.metrics.iter().collect::<Vec<_>>(),
             self.file.timeout_s
         ));
+        parts.extend(cell.kernel_module.clone());
         if let Place::Lab(LabMachine(name)) = &cell.place {
             let machine = self.machines.get(name).cloned().unwrap_or_else(|| Err(format!("`{name}` was not read")))?;
             parts.extend([machine, format!("{:?}", self.file.lab), self.model_version.to_owned()]);

@@ -178,7 +178,8 @@ pub(super) enum Bound {
 /// An axis of the grid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Axis {
-    /// Its name: the word in commands, or one of `app`, `machine`, `pinning`, `balancing`, `huge_pages`.
+    /// Its name: the word in commands, or one of `app`, `machine`, `pinning`, `balancing`, `huge_pages`,
+    /// `kernel_module`.
     pub name: String,
     /// The labels of its values.
     pub labels: Vec<String>,

@@ -21,7 +21,13 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(50);
 
 /// What cells of one boot have in common.
-type Boot = (LabMachine, Option<bool>, Option<Thp>);
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Boot {
+    machine: LabMachine,
+    balancing: Option<bool>,
+    huge_pages: Option<Thp>,
+    kernel_module: Option<String>,
+}
 
 /// Starts virtual machines.
 pub struct Boots<'a> {
@@ -81,7 +87,7 @@ impl<'a> Boots<'a> {
                         }
                     }
                     Err(error) => {
-                        failures.push(format!("cannot wait for the lab on {}: {error}", running.boot.0.0));
+                        failures.push(format!("cannot wait for the lab on {}: {error}", running.boot.machine.0));
                     }
                 }
             }
@@ -123,7 +129,7 @@ impl<'a> Boots<'a> {
             return Ok(None);
         }
         let Some((cell, round)) = running.next.filter(|_| running.is_late) else {
-            return Ok(Some(format!("the lab failed on {}: {status}", running.boot.0.0)));
+            return Ok(Some(format!("the lab failed on {}: {status}", running.boot.machine.0)));
         };
         let mut unit = new_unit(self.campaign, cell, round, self.host);
         let limit = self.campaign.lab.host_timeout_s;
@@ -159,9 +165,9 @@ impl<'a> Boots<'a> {
     }
 
     /// The options of `nearside lab run`.
-    fn machine(&self, (LabMachine(machine), balancing, huge_pages): &Boot) -> Vec<OsString> {
+    fn machine(&self, boot: &Boot) -> Vec<OsString> {
         let lab = &self.campaign.lab;
-        let mut options: Vec<OsString> = vec!["--machine".into(), machine.into()];
+        let mut options: Vec<OsString> = vec!["--machine".into(), boot.machine.0.clone().into()];
         let mut give = |name: &str, value: Option<String>| {
             options.extend(value.into_iter().flat_map(|value| [name.into(), value.into()]));
         };
@@ -169,8 +175,9 @@ impl<'a> Boots<'a> {
         give("--memory-per-node", lab.memory_per_node.map(|bytes| bytes.to_string()));
         give("--time-scale", Some(lab.time_scale.to_string()));
         give("--fidelity", Some(lab.fidelity.name().to_owned()));
-        give("--numa-balancing", balancing.map(|on| if on { "on" } else { "off" }.to_owned()));
-        give("--thp", huge_pages.map(|huge_pages| huge_pages.name().to_owned()));
+        give("--numa-balancing", boot.balancing.map(|on| if on { "on" } else { "off" }.to_owned()));
+        give("--thp", boot.huge_pages.map(|huge_pages| huge_pages.name().to_owned()));
+        give("--kernel-module", boot.kernel_module.clone());
         options
     }
 }
@@ -180,7 +187,13 @@ fn boots<'a>(cells: &[&'a Cell]) -> BTreeMap<Boot, Vec<&'a Cell>> {
     let mut boots: BTreeMap<Boot, Vec<&Cell>> = BTreeMap::new();
     for cell in cells {
         if let Place::Lab(machine) = &cell.place {
-            boots.entry((machine.clone(), cell.balancing, cell.huge_pages)).or_default().push(cell);
+            let boot = Boot {
+                machine: machine.clone(),
+                balancing: cell.balancing,
+                huge_pages: cell.huge_pages,
+                kernel_module: cell.kernel_module.clone(),
+            };
+            boots.entry(boot).or_default().push(cell);
         }
     }
     boots
