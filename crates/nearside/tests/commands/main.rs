@@ -32,6 +32,7 @@ mod report_pictures;
 mod reserve;
 mod run;
 mod show;
+mod slurm;
 #[cfg(feature = "sql")]
 mod sql;
 #[path = "../support/mod.rs"]
