@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 const MIB: u64 = 1 << 20;
 /// Commands that read a file, up to where it is named.
-const READERS: [&str; 49] = [
+const READERS: [&str; 51] = [
     "topology --from",
     "agent --config",
     "agent status --socket",
@@ -38,6 +38,8 @@ const READERS: [&str; 49] = [
     "lab record --machine small-4x2 --regions",
     "assert --local 1 --regions",
     "hugepages find --regions",
+    "hugepages find --machine small-4x2 --kernel-module",
+    "hugepages confirm --machine small-4x2 --kernel-module",
     "hugepages cure --regions",
     "top --once --regions",
     "place --region a=here --regions",

@@ -66,7 +66,8 @@ impl Lab {
         for name in ["nearside", "nearside-workloads", PLUGIN].into_iter().chain(LIBRARIES) {
             let from = built().join(name);
             assert!(from.exists(), "{} is missing: run `cargo build --profile ci --workspace` first", from.display());
-            fs::copy(from, lab.path(name)).unwrap();
+            // Not `fs::copy`: a process that another test starts meanwhile would hold the program open for writing.
+            assert!(Command::new("cp").arg(from).arg(lab.path(name)).status().unwrap().success());
         }
         for name in ["work", "temporary"] {
             fs::create_dir(lab.path(name)).unwrap();

@@ -145,13 +145,11 @@ impl AdviceRow {
             let of: Vec<String> = advice.processes.iter().map(|to| format!("{} on node {}", to.pid, to.node)).collect();
             line("processes", &of.join(", "));
         }
-        line(
-            "gain",
-            &advice
-                .gain
-                .as_ref()
-                .map_or_else(|| "not known: the trace or the machine's description has no latencies".to_owned(), gain),
-        );
+        let unknown = match advice.action {
+            Action::Pad => "not predicted: the model of gains knows where memory is, not how cores share lines",
+            _ => "not known: the trace or the machine's description has no latencies",
+        };
+        line("gain", &advice.gain.as_ref().map_or_else(|| unknown.to_owned(), gain));
         line("confidence", confidence(advice.confidence));
         for (evidence, at) in advice.evidence.iter().zip(0..) {
             line(if at == 0 { "because" } else { "" }, &evidence.text);

@@ -1,5 +1,5 @@
 # Runs in the virtual machine of ../kernel_module.rs.
-parameters=/sys/module/nearside_thp/parameters; trace=/sys/kernel/debug/tracing; parts="./parts 3.25 40 0 2 1 3"
+parameters=/sys/module/nearside_thp/parameters; trace=/sys/kernel/debug/tracing; parts="./parts 3.25 60 0 2 1 3"
 counters() {
     for name in splits failed_splits reapplied marked marked_moves migrated; do echo "$name $(cat $parameters/$name)"; done
     grep -E '^(numa_hint_faults|thp_split_page) ' /proc/vmstat
@@ -16,5 +16,5 @@ run off
 echo page > $parameters/split; run split
 for option in reapply reset migrate; do echo 1 > $parameters/$option; done; run all
 echo last > $parameters/split; run last
-echo '[warnings]'; dmesg | grep -E 'WARNING|BUG|Call Trace|Oops'
+echo '[warnings]'; dmesg | grep -cE 'WARNING|BUG|Call Trace|Oops'
 echo '[end]'
