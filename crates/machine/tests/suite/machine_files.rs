@@ -47,7 +47,7 @@ fn the_manual_has_every_key_of_every_table() {
     let top = keys_of("");
     assert!(top.len() > 14, "{top:?}");
     for key in &top {
-        let tables = ["core", "coherence", "disk", "latency", "distances"];
+        let tables = ["core", "coherence", "control", "disk", "latency", "distances"];
         let arrays = ["package", "node", "cache", "tlb", "link", "route"];
         let (start, table) = match key.as_str() {
             "sources" => {
