@@ -126,6 +126,11 @@ impl ControlHardware {
 }
 
 impl Controls {
+    /// What a class may take of a cache, to change it.
+    pub fn share_mut(&mut self, class: usize, cache: usize) -> Option<&mut Share> {
+        self.shares.get_mut(class)?.get_mut(cache)
+    }
+
     /// What a CPU may take of a cache.
     pub(crate) fn share_of(&self, cpu: usize, cache: usize) -> Option<Share> {
         let class = usize::try_from(*self.classes.get(cpu)?).ok()?;
