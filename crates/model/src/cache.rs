@@ -11,6 +11,9 @@ const WAYS_IF_UNKNOWN: u64 = 16;
 /// associative one, gets sets of this size, which hold nearly the same lines.
 const MAX_WAYS: u64 = 64;
 
+/// No mask: a line may replace any other.
+pub(crate) const ALL_WAYS: u64 = u64::MAX;
+
 /// A way without a line.
 const EMPTY: u32 = 0;
 /// The bit of a way whose line is dirty.
@@ -75,18 +78,31 @@ impl Cache {
         u64::from(DIRTY - 1) * (self.tags.len() / self.ways) as u64
     }
 
-    /// Looks up a line and makes it the most recent of its set; on a miss it replaces an old one of these ways, of which the
-    /// cache has at least one. A hit counts in any way.
+    /// Looks up a line and makes it the most recent of its set; on a miss it replaces an old one.
     #[inline]
-    pub(crate) fn access(&self, line: u64, write: bool, ways: u64) -> Found {
+    pub(crate) fn access(&self, line: u64, write: bool) -> Found {
+        self.access_ways::<false>(line, write, self.all_ways)
+    }
+
+    /// The same, but on a miss it replaces an old line of these ways; [`ALL_WAYS`] is faster than a mask of all. A hit counts
+    /// in any way.
+    #[inline]
+    pub(crate) fn access_in(&self, line: u64, write: bool, ways: u64) -> Found {
+        if ways == ALL_WAYS {
+            return self.access(line, write);
+        }
+        self.access_ways::<true>(line, write, ways & self.all_ways)
+    }
+
+    #[inline]
+    fn access_ways<const MASKED: bool>(&self, line: u64, write: bool, ways: u64) -> Found {
         let (tag, set) = self.division.of(line);
         let tag = (tag as u32).wrapping_add(1);
         let tags = &self.tags[set * self.ways..][..self.ways];
         let Some((recency, hints)) = self.sets[set * self.set_words..][..self.set_words].split_first() else {
             return Found::Missed(None);
         };
-        let recent = recency.load(Relaxed);
-        let ways = ways & self.all_ways;
+        let mut recent = recency.load(Relaxed);
         let (way, found) = if let Some((way, held)) = find(tags, hints, tag) {
             if write && held & DIRTY == 0 {
                 tags[way].store(held | DIRTY, Relaxed);
@@ -97,8 +113,11 @@ impl Cache {
         } else {
             // Normally not all bits are set: marking the last way clears the others. But a race may set every bit, and so
             // may hits of others that fill other ways.
-            let old = !recent & ways;
-            let victim = if old == 0 { ways } else { old }.trailing_zeros() as usize % self.ways;
+            if MASKED && !recent & ways == 0 {
+                recent &= !ways;
+            }
+            let free = if MASKED { !recent & ways } else { !recent };
+            let victim = free.trailing_zeros() as usize % self.ways;
             let old = tags[victim].load(Relaxed);
             tags[victim].store(if write { tag | DIRTY } else { tag }, Relaxed);
             let (word, shift) = (&hints[victim / HINTS as usize], victim % HINTS as usize * 8);
@@ -107,11 +126,12 @@ impl Cache {
             (victim, Found::Missed(written))
         };
         let bit = 1 << way;
-        let marked = recent | bit;
-        // The last of its own ways clears the others of its own; those that others fill keep their age.
-        let marked = if marked & ways == ways { marked & !ways | bit } else { marked };
-        if marked != recent {
-            recency.store(marked, Relaxed);
+        if recent & bit == 0 {
+            let marked = recent | bit;
+            // The last of its own ways clears the others of its own; those that others fill keep their age.
+            let cleared = if MASKED { marked & !ways | bit } else { bit };
+            let is_last = if MASKED { marked & ways == ways } else { marked == ways };
+            recency.store(if is_last { cleared } else { marked }, Relaxed);
         }
         found
     }
@@ -232,14 +252,12 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::VecDeque;
 
-    const ALL: u64 = u64::MAX;
-
     fn hit(cache: &Cache, line: u64) -> bool {
-        hit_in(cache, line, ALL)
+        hit_in(cache, line, ALL_WAYS)
     }
 
     fn hit_in(cache: &Cache, line: u64, ways: u64) -> bool {
-        !matches!(cache.access(line, false, ways), Found::Missed(_))
+        !matches!(cache.access_in(line, false, ways), Found::Missed(_))
     }
 
     /// A run of ways, of a cache of 40.
@@ -266,7 +284,7 @@ mod tests {
     #[test]
     fn ways_of_its_own_keep_what_fits_and_no_more() {
         let two_mib = |streams, own, others| share_beside(streams, 2 << 20, own, others);
-        assert!((0.1..0.4).contains(&two_mib(5, ALL, ALL)), "shared");
+        assert!((0.1..0.4).contains(&two_mib(5, ALL_WAYS, ALL_WAYS)), "shared");
         // 2.5 MiB hold all of it, whatever the others do; 1 MiB holds half.
         let exact = two_mib(5, run(0, 20), run(20, 20));
         assert!(exact > 0.999, "{exact}");
@@ -280,16 +298,16 @@ mod tests {
         for sets in [1, 4, 12, 60] {
             let cache = Cache::new(2 * sets * LINE_BYTES, 2, 0);
             let [first, second, third, fourth] = [0, 1, 2, 3].map(|i| 7 * sets + i * sets + sets / 2);
-            assert_eq!(cache.access(first, true, ALL), Found::Missed(None));
-            assert_eq!(cache.access(second, false, ALL), Found::Missed(None));
-            assert_eq!(cache.access(second, true, ALL), Found::Dirtied);
-            assert_eq!(cache.access(second, true, ALL), Found::Hit);
-            assert_eq!(cache.access(third, false, ALL), Found::Missed(Some(first)));
-            assert_eq!(cache.access(fourth, false, ALL), Found::Missed(Some(second)));
-            assert_eq!(cache.access(first, false, ALL), Found::Missed(None), "the third was only read");
+            assert_eq!(cache.access(first, true), Found::Missed(None));
+            assert_eq!(cache.access(second, false), Found::Missed(None));
+            assert_eq!(cache.access(second, true), Found::Dirtied);
+            assert_eq!(cache.access(second, true), Found::Hit);
+            assert_eq!(cache.access(third, false), Found::Missed(Some(first)));
+            assert_eq!(cache.access(fourth, false), Found::Missed(Some(second)));
+            assert_eq!(cache.access(first, false), Found::Missed(None), "the third was only read");
             assert!(cache.dirty(first) && !cache.dirty(second));
-            cache.access(fourth, false, ALL);
-            assert_eq!(cache.access(third, false, ALL), Found::Missed(Some(first)));
+            cache.access(fourth, false);
+            assert_eq!(cache.access(third, false), Found::Missed(Some(first)));
         }
     }
 

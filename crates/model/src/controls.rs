@@ -36,13 +36,6 @@ pub struct Share {
     pub bytes_per_s: u64,
 }
 
-impl Default for Share {
-    /// Everything.
-    fn default() -> Self {
-        Self { ways: u64::MAX, bytes_per_s: 0 }
-    }
-}
-
 /// The class of each CPU, and the share of each class of each cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Controls {

@@ -2,7 +2,7 @@
 
 mod measurement;
 
-use crate::cache::{Cache, Found};
+use crate::cache::{ALL_WAYS, Cache, Found};
 use crate::coherence::{self, Asked, Coherence, Peer, Supplier};
 use crate::controls::{ControlHardware, Controls, Share};
 use crate::core::{Core, Miss};
@@ -115,7 +115,7 @@ impl Model {
                 counts: Counts::default(),
                 streams: Streams::default(),
                 lines: LineCounts::new(columns(nodes.len())),
-                level3_ways: AtomicU64::new(u64::MAX),
+                level3_ways: AtomicU64::new(ALL_WAYS),
                 throttle: Throttle::default(),
             })
             .collect();
@@ -189,7 +189,7 @@ impl Model {
             return self.miss(cpu, time_ps, &request, translation_ps);
         };
         let (mut stall_ps, mut keep, mut first_write) = (0, true, false);
-        match cache.access(line, kind == AccessKind::Store, u64::MAX) {
+        match cache.access(line, kind == AccessKind::Store) {
             Found::Missed(written) => {
                 if let Some(written) = written.filter(|_| first == cpu.caches.last) {
                     self.write_back(cpu, time_ps, self.windows.slot(time_ps), written);
@@ -309,11 +309,11 @@ impl Model {
         let mut found = None;
         let level3_ways = cpu.level3_ways.load(Relaxed);
         for (index, level, ways) in
-            [(cpu.caches.level2, Level::L2, u64::MAX), (cpu.caches.level3, Level::L3, level3_ways)]
+            [(cpu.caches.level2, Level::L2, ALL_WAYS), (cpu.caches.level3, Level::L3, level3_ways)]
         {
             let Some(cache) = self.caches.get(index as usize) else { continue };
             let is_last = index == cpu.caches.last;
-            if let Found::Missed(written) = cache.access(line, store && is_last, ways) {
+            if let Found::Missed(written) = cache.access_in(line, store && is_last, ways) {
                 if let Some(written) = written {
                     self.write_back(cpu, time_ps, slot, written);
                 }
@@ -435,8 +435,9 @@ impl Model {
     pub fn obey(&self, controls: &Controls) {
         for (index, cpu) in self.cpus.iter().enumerate() {
             let share = self.control.as_ref().and_then(|control| controls.share_of(index, control.cache_of(index)?));
-            let Share { ways, bytes_per_s } = share.unwrap_or_default();
-            cpu.level3_ways.store(ways, Relaxed);
+            let Share { ways, bytes_per_s } = share.unwrap_or(Share { ways: 0, bytes_per_s: 0 });
+            let has_all = self.control.as_ref().and_then(|control| control.ways).is_none_or(|all| all.all == ways);
+            cpu.level3_ways.store(if has_all { ALL_WAYS } else { ways }, Relaxed);
             cpu.throttle.set(bytes_per_s);
         }
     }

@@ -71,7 +71,7 @@ impl Tlb {
         self.use_recently(page);
         // All levels take the page, as caches do with lines.
         for buffer in self.of_levels(if huge { &self.huge } else { &self.small }) {
-            buffer.access(page, false, u64::MAX);
+            buffer.access(page, false);
         }
     }
 
@@ -88,7 +88,7 @@ impl Tlb {
         let knows = self.of_levels(levels).position(|buffer| buffer.holds(page))?;
         self.use_recently(page);
         let used = self.of_levels(levels).take(knows + 1).map(|buffer| {
-            buffer.access(page, false, u64::MAX);
+            buffer.access(page, false);
             buffer.latency_ps
         });
         used.last()
