@@ -64,7 +64,7 @@ fn ways_and_limits_are_obeyed_and_nothing_is_left_of_them() {
     part("agent", &|text| {
         let loads: Vec<f64> = text.lines().filter_map(|line| line.split_once(" ns a load")?.0.parse().ok()).collect();
         assert!(loads.len() == 3 && loads[..2].iter().all(|&ns| ns < 1.05 * alone), "{text}");
-        assert!(text.contains("\nways\n0xfffff00000\n0xff000\nstatus 0\n"), "{text}");
+        assert!(text.contains("\n0xfffff00000\n0xff000\nstatus 0\n"), "{text}");
         is_as_before("agent", text);
     });
     part("hardware", &|text| assert!(text.contains("reserve.throttle"), "{text}"));

@@ -5,8 +5,8 @@ W=nearside-workloads; G=/sys/fs/cgroup
 echo +cpuset +cpu +memory > $G/cgroup.subtree_control
 wait_for() { for look in $(seq 100); do "$@" > /dev/null 2>&1 && return; sleep 0.02; done; echo "never: $*"; }
 listed() { nearside reserve list | grep -q "$1"; }
-chase() { nearside reserve run --node 0 --cpus 0 --isolate "$@" -- $W chase --pin 0 --size 2M --repeat 2 2> /tmp/said; }
-reader() { nearside reserve run --node 0 --cpus 0 --isolate "$@" -- $W rivals --pin 0 --size 8M --repeat 6 2> /tmp/said; }
+chase() { nearside reserve run --node 0 --cpus 0 --isolate "$@" -- $W chase --pin 0 --size 2M --repeat 4 2> /tmp/said; }
+reader() { nearside reserve run --node 0 --cpus 0 --isolate "$@" -- $W rivals --pin 0 --size 32M --repeat 4 2> /tmp/said; }
 echo "[alone]"; chase core; reader core
 numactl -m 0 $W rivals --pin 1 --rivals 2-5 --size 8M --repeat 100000 > /dev/null & streams=$!; sleep 0.15
 echo "[shared]"; chase core; reader core
@@ -37,10 +37,10 @@ start() { nearside agent --config /tmp/agent.toml 2>> /tmp/agent & service=$!; w
 start
 nearside reserve create --name high --node 0 --cpus 0 --isolate core,controller --cache-ways 20 --bandwidth 5.9G > /dev/null
 nearside reserve create --name low --node 0 --cpus 1 --isolate core --cache-ways 8 > /dev/null
-inside() { nearside reserve enter high -- $W chase --pin 0 --size 2M --repeat 2; }
+inside() { nearside reserve enter high -- $W chase --pin 0 --size 2M --repeat 4; }
 inside
 kill -9 $service; wait $service 2> /dev/null; start
-inside; nearside reserve list | sed 's/  */ /g' | cut -d' ' -f 7
+inside; nearside reserve list | grep -o '0x[0-9a-f]*'
 nearside reserve release high; nearside reserve release low; kill -TERM $service; wait $service; echo "status $?"
 chase core; reader core
 echo "[hardware]"
