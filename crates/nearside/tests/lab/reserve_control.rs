@@ -41,7 +41,7 @@ fn ways_and_limits_are_obeyed_and_nothing_is_left_of_them() {
     part("8 ways", &|text| assert!(ns(&ran, "8 ways") > 2.0 * alone, "{text}"));
     part("guarded", &|text| {
         let (guarded, least) = rates(&ran, "guarded");
-        assert!(guarded > 0.95 * median && least > 0.95 * worst, "{text}");
+        assert!(guarded > 0.95 * median && least > 0.92 * worst, "{text}");
         assert!(text.contains("are limited by the hardware: at each moment"), "{text}");
     });
     part("list", &|text| {

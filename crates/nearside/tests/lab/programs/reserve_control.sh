@@ -36,7 +36,7 @@ answers() { nearside reserve enter none --pid $$ 2> /dev/null; [ $? = 1 ]; }
 start() { nearside agent --config /tmp/agent.toml 2>> /tmp/agent & service=$!; wait_for answers; }
 start
 nearside reserve create --name high --node 0 --cpus 0 --isolate core,controller --cache-ways 20 --bandwidth 5.9G > /dev/null
-nearside reserve create --name low --node 0 --cpus 1 --isolate core --cache-ways 8 > /dev/null
+nearside reserve create --name low --node 0 --cpus 1 --isolate core --cache-ways 8 --bandwidth 0.3G > /dev/null
 inside() { nearside reserve enter high -- $W chase --pin 0 --size 2M --repeat 4; }
 inside
 kill -9 $service; wait $service 2> /dev/null; start
