@@ -37,8 +37,8 @@ impl Machine {
     /// Masks and limits are by L3 cache, and a mask is one word.
     pub(crate) fn control_violations(&self) -> Vec<Violation> {
         let Some(control) = &self.control else { return Vec::new() };
-        let last = self.caches.iter().map(|cache| cache.level).max();
-        if last != Some(CONTROLLED_LEVEL) {
+        let highest = self.caches.iter().map(|cache| cache.level).max();
+        if highest != Some(CONTROLLED_LEVEL) {
             let rule = "needs caches of level 3 and none above: masks and limits are by such a cache";
             return vec![Violation::new("control", rule)];
         }

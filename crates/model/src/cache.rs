@@ -269,7 +269,7 @@ mod tests {
     fn share_beside(streams: u64, bytes: u64, own: u64, others: u64) -> f64 {
         let cache = Cache::new(5 << 20, 40, 0);
         let mut random = machine::Random(7);
-        let (mut hits, mut position, counted) = (0, 0, 200_000);
+        let (mut hits, mut position, counted) = (0_u64, 0, 200_000_u32);
         for access in 0..2 * counted {
             let is_hit = hit_in(&cache, random.below((bytes / LINE_BYTES) as usize) as u64, own);
             hits += u64::from(is_hit && access >= counted);
@@ -278,7 +278,7 @@ mod tests {
             }
             position += 2;
         }
-        hits as f64 / counted as f64
+        hits as f64 / f64::from(counted)
     }
 
     #[test]

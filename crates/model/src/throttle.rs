@@ -17,7 +17,7 @@ pub(crate) struct Throttle {
 impl Throttle {
     /// Sets the limit, bytes/s; 0 for none.
     pub(crate) fn set(&self, bytes_per_s: u64) {
-        let ps_per_line = if bytes_per_s == 0 { 0 } else { LINE_BYTES * 1_000_000_000_000 / bytes_per_s };
+        let ps_per_line = (LINE_BYTES * 1_000_000_000_000).checked_div(bytes_per_s).unwrap_or(0);
         self.ps_per_line.store(ps_per_line, Relaxed);
     }
 

@@ -144,10 +144,9 @@ pub(crate) fn limit_text(bytes_per_s: u64) -> String {
 
 fn parse(word: LabWord, text: &str) -> Option<u64> {
     match word {
-        LabWord::Class { .. } => number(text),
         LabWord::Ways { .. } => u64::from_str_radix(text.strip_prefix("0x")?, 16).ok(),
         LabWord::Limit { .. } if text == NO_LIMIT => Some(0),
-        LabWord::Limit { .. } => number(text),
+        LabWord::Class { .. } | LabWord::Limit { .. } => number(text),
     }
 }
 

@@ -75,13 +75,12 @@ pub fn explain(arguments: &Explain, asker: &Asker, terminal: Terminal) -> Result
     let planned = number
         .filter(|id| ledger.grant(*id).is_some())
         .or_else(|| ledger.named(&arguments.grant).map(|grant| grant.id));
-    let (id, throttle) = match planned {
-        Some(id) => (id, ledger.facts.control.throttle),
-        None => {
-            let GrantRecord { grant, throttle, .. } = find(&arguments.grant)?;
-            ledger = with_grants(ledger);
-            (grant.id, throttle.unwrap_or_default())
-        }
+    let (id, throttle) = if let Some(id) = planned {
+        (id, ledger.facts.control.throttle)
+    } else {
+        let GrantRecord { grant, throttle, .. } = find(&arguments.grant)?;
+        ledger = with_grants(ledger);
+        (grant.id, throttle.unwrap_or_default())
     };
     let grant = ledger.grant(id).ok_or_else(|| Refusal::UnknownGrant(id).to_string())?;
     let by = ledger.forecast().slowdown.get(&id).copied();
