@@ -144,12 +144,29 @@ pub struct ReserveSettings {
     pub keep_tenants: bool,
     /// Guard controllers and routes also on machines without a cache directory.
     pub without_directory: bool,
-    /// Control groups whose CPU time is limited while a controller is guarded, named from the topmost one.
+    /// What limits the rest of the machine while a controller is guarded.
+    pub throttle: ThrottleSetting,
+    /// Control groups whose CPU time is limited then, where `throttle` is that, named from the topmost one.
     pub limit: Vec<String>,
     /// What users may have, by name or number.
     pub users: BTreeMap<String, Quota>,
     /// What members of groups may have, by name or number.
     pub groups: BTreeMap<String, Quota>,
+}
+
+/// What limits the rest of the machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ThrottleSetting {
+    /// The processor's bandwidth control where it can be used, and CPU time elsewhere.
+    #[default]
+    Best,
+    /// The bandwidth control of the lab's machines.
+    Lab,
+    /// CPU time of control groups.
+    Duty,
+    /// Nothing.
+    None,
 }
 
 /// Metrics as a file, for `node_exporter`'s textfile collector.

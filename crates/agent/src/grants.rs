@@ -2,13 +2,19 @@
 //! in the journal before it is done, and undone in reverse.
 
 mod carry_out;
+mod hardware;
+mod lab_control;
 mod queue;
 mod records;
+mod setting;
 mod shape;
 
 pub use carry_out::{CarryOutError, Limit, carry_out};
 pub(crate) use carry_out::{fill, idle_cpus, idle_group, make, make_groups, make_idle};
+pub use hardware::{Hardware, HardwareError};
+pub(crate) use lab_control::LabWord;
 pub use queue::Ticket;
 pub(crate) use records::left_records;
 pub use records::{Carrier, GrantRecord, Records, RecordsError, has_record, read_records};
+pub(crate) use setting::Setting;
 pub(crate) use shape::Shape;

@@ -76,7 +76,7 @@ mod work_time;
 pub use agent::{Agent, ONE_NODE, ProgramStart};
 pub use configuration::{
     Configuration, ConfigurationError, HugePageMode, HugePageSettings, KernelBalancing, LogSettings, MetricsSettings,
-    RegionSettings, ReserveSettings, SocketSettings,
+    RegionSettings, ReserveSettings, SocketSettings, ThrottleSetting,
 };
 pub use decision_log::LogError;
 pub use error::AgentError;

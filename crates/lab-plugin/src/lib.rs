@@ -2,8 +2,8 @@
 //! follow, and samples misses into the virtual PMU that host and guest share.
 //!
 //! The library is loaded twice into one process: as a plugin, and by `LD_PRELOAD`, so that it can answer
-//! `clock_gettime` (see `clock`). Arguments: `config=PATH`, a [`Configuration`] as JSON, and `pmu=PATH`, the shared
-//! memory.
+//! `clock_gettime` (see `clock`). Arguments: `config=PATH`, a [`Configuration`] as JSON, `pmu=PATH`, the shared memory,
+//! and `control=PATH`, that of control words, if the machine has control hardware.
 //!
 //! Code is instrumented only once the virtual PMU's command first asks for it: boot runs at full speed. To switch, the
 //! plugin makes QEMU discard all translated code.
@@ -11,6 +11,7 @@
 mod callbacks;
 mod clock;
 mod conditions;
+mod control_words;
 mod disk;
 mod host;
 mod main_loop;
@@ -29,6 +30,7 @@ mod vcpu;
 
 use callbacks::{after_reset, on_cpu, on_translate, on_translate_at_rest};
 use clock::CLOCK;
+use control_words::ControlWords;
 use linux::SharedWords;
 use model::pmu::{self, Command, Pmu, Sample};
 use model::{Access, AccessKind, Configuration, Level, Measured, MeasuredCpu, Model, Request};
@@ -75,6 +77,7 @@ struct Lab {
     /// First physical address after the memory of all nodes; above it are devices.
     memory_end: u64,
     shared: SharedWords,
+    control: Option<ControlWords>,
     pace: Pace,
     vcpus: Vec<Vcpu>,
     task_counts: TaskCounts,
@@ -106,7 +109,7 @@ impl Lab {
             let value = arguments.iter().find_map(|argument| argument.strip_prefix(name)?.strip_prefix('='));
             value.map(Path::new).ok_or_else(|| format!("argument {name}= is missing"))
         };
-        let (config, shared) = (argument("config")?, argument("pmu")?);
+        let (config, shared, control) = (argument("config")?, argument("pmu")?, argument("control").ok());
         let failed = |path: &Path, why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
         let text = std::fs::read(config).map_err(|why| failed(config, &why))?;
         let configuration: Configuration = serde_json::from_slice(&text).map_err(|why| failed(config, &why))?;
@@ -124,6 +127,7 @@ impl Lab {
             id,
             ps_per_instruction: model.ps_per_instruction().round() as u64,
             memory_end: configuration.memory.iter().map(|range| range.end).max().unwrap_or(0),
+            control: control.map(|path| ControlWords::create(path, &model)).transpose()?,
             model,
             shared: shared_words,
             pace: Pace::new(vcpus, times, &CLOCK).map_err(|why| format!("cannot make an eventfd: {why}"))?,
@@ -288,7 +292,7 @@ impl Lab {
         }
         let physical = match reached(info, address) {
             Some(physical) if physical < self.memory_end => physical,
-            Some(_) if store => return self.pmu_store(cpu, vcpu),
+            Some(_) if store => return self.device_store(cpu, vcpu),
             _ => return,
         };
         if !machine::is_kernel_address(instruction) && vcpu.take_clock_read() {
@@ -400,9 +404,13 @@ impl Lab {
         vcpu.report_at_ps.store(time_ps + report_ps, Relaxed);
     }
 
-    /// A CPU has stored to memory outside all nodes: the virtual PMU's. Its request takes effect at that moment.
+    /// A CPU has stored to memory outside all nodes: the virtual PMU's, or control words. Its request takes effect at that
+    /// moment.
     #[cold]
-    fn pmu_store(&self, cpu: usize, vcpu: &Vcpu) {
+    fn device_store(&self, cpu: usize, vcpu: &Vcpu) {
+        if let Some(control) = &self.control {
+            control.follow(&self.model);
+        }
         let Some(pmu) = self.pmu() else { return };
         if pmu.command() == Command::Rest && pmu.state() == Command::Measure {
             self.pace.stop(self.settle(cpu, vcpu));

@@ -6,7 +6,7 @@ use crate::protocol::PORT;
 use crate::setup::Assets;
 use crate::shape::Shape;
 use machine::Distances;
-use model::pmu;
+use model::{control_block, pmu};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -16,6 +16,8 @@ pub(crate) struct Files {
     pub(crate) plugin: PathBuf,
     pub(crate) configuration: PathBuf,
     pub(crate) pmu: PathBuf,
+    /// Control words, if the machine has control hardware.
+    pub(crate) control: Option<PathBuf>,
     pub(crate) kernel: PathBuf,
     pub(crate) initrd: PathBuf,
     /// Descriptor of the connected socket behind the guest's serial port.
@@ -80,6 +82,11 @@ pub(crate) fn arguments(assets: &Assets, shape: &Shape, files: &Files, out: Opti
     add("-device", format!("virtserialport,chardev=port,name={PORT}"));
     add("-object", format!("memory-backend-file,id=pmu,mem-path={},size={},share=on", files.pmu.display(), pmu::BYTES));
     add("-device", "ivshmem-plain,memdev=pmu".into());
+    if let Some(control) = &files.control {
+        let (path, size) = (control.display(), control_block::BYTES);
+        add("-object", format!("memory-backend-file,id=control,mem-path={path},size={size},share=on"));
+        add("-device", "ivshmem-plain,memdev=control".into());
+    }
     add("-virtfs", format!("local,path=/,mount_tag={ROOT_TAG},readonly=on,security_model=none,multidevs=remap"));
     if let Some(out) = out {
         add("-virtfs", out_folder::option(out));
@@ -91,7 +98,8 @@ pub(crate) fn arguments(assets: &Assets, shape: &Shape, files: &Files, out: Opti
         add("-L", firmware.display().to_string());
     }
     let plugin = files.plugin.display().to_string().replace(',', ",,");
-    add("-plugin", format!("{plugin},config={},pmu={}", files.configuration.display(), files.pmu.display()));
+    let control = files.control.as_ref().map_or_else(String::new, |path| format!(",control={}", path.display()));
+    add("-plugin", format!("{plugin},config={},pmu={}{control}", files.configuration.display(), files.pmu.display()));
     arguments
 }
 

@@ -13,7 +13,7 @@ use crate::shape::Shape;
 use crate::streams::{self, Closed, forward_input, terminal_size};
 use linux::{ChildSetup, SharedWords};
 use model::pmu::{self, Pmu, Sample};
-use model::{Configuration, Measured, Mechanisms};
+use model::{Configuration, Measured, Mechanisms, control_block};
 use rustix::fs::{MemfdFlags, Mode, OFlags, ftruncate, memfd_create, open};
 use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGKILL, SIGTERM, SIGWINCH};
@@ -188,10 +188,13 @@ impl Running {
         let plugin_file = inherited(&plugin, OFlags::RDONLY)?;
         let out = run.task.out.as_deref().map(|out| inherited(Path::new(out), OFlags::PATH | OFlags::DIRECTORY));
         let out = out.transpose()?;
+        let control = run.shape.machine.control.is_some();
+        let control = control.then(|| memory("nearside-control", control_block::BYTES, &[])).transpose()?;
         let files = Files {
             plugin,
             configuration: by_number(&configuration),
             pmu: by_number(shared),
+            control: control.as_ref().map(by_number),
             kernel: kernel.as_ref().map_or(assets.kernel_image.clone(), by_number),
             initrd: by_number(&first_files),
             port: guest_port.as_raw_fd(),

@@ -102,7 +102,7 @@ pub use nodes::node_files::{
     Counters, HugetlbPool, NodeError, NodeFiles, nodes, online_nodes, parse_counters, parse_node_meminfo, system_events,
 };
 pub use nodes::node_state::NodeState;
-pub use nodes::pci::pci_device;
+pub use nodes::pci::pci_memory;
 pub use nodes::resctrl::{BandwidthMonitors, CacheTraffic};
 pub use perf::aux_area::AuxArea;
 pub use perf::clock::{monotonic_ns, tells_time_by_tsc, tsc, tsc_and_monotonic_ns};

@@ -1,6 +1,7 @@
 //! The description of a machine. The same types are its TOML form: see `machines/` for examples and
 //! `docs/machine-files.md` for the manual.
 
+use crate::control::Control;
 use crate::disk::Disk;
 use crate::ids::{CpuId, NodeId, PackageId};
 use crate::set::CpuSet;
@@ -29,6 +30,9 @@ pub struct Machine {
     /// How caches of different nodes are kept coherent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coherence: Option<Coherence>,
+    /// Hardware that limits what CPUs take from others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control: Option<Control>,
     /// The disk for its files in the lab; without it, [`Disk::default`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<Disk>,

@@ -8,6 +8,7 @@ pub mod acpi;
 mod addresses;
 pub mod bounded;
 mod chain;
+mod control;
 mod description;
 mod devices;
 mod disk;
@@ -39,6 +40,7 @@ mod violation;
 
 pub use addresses::{HUGE_PAGE, LINE_BYTES, SMALL_PAGE, is_kernel_address};
 pub use chain::{chain, system_words};
+pub use control::{CONTROLLED_LEVEL, Control, MOST_WAYS};
 pub use description::{
     Cache, CacheKind, Coherence, Core, Distances, Latency, Link, LinkDirection, Machine, Node, Package, PageSize,
     Probes, Route, Sharing, Tlb,

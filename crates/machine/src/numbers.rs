@@ -102,6 +102,9 @@ fn brief(limit: f64) -> String {
     }
 }
 
+/// Intel's and AMD's first processors with such masks have 4 classes, most others 16.
+const CLASSES: Bounds = Bounds::new(2.0, 16.0, "classes");
+const LEAST_WAYS: Bounds = Bounds::new(1.0, 32.0, "ways");
 const CLOCK: Bounds = Bounds::new(1e6, 1e11, "Hz");
 const INSTRUCTIONS_PER_CYCLE: Bounds = Bounds::new(0.01, 100.0, "");
 const LINES: Bounds = Bounds::new(1.0, 65_536.0, "lines");
@@ -162,6 +165,15 @@ pub(crate) fn tables(machine: &Machine) -> Vec<Table<'_>> {
             one("probes.per_second", probes.map(|probes| probes.per_second), PROBES),
         ];
         tables.push(table("coherence".to_owned(), coherence.source.as_ref(), FIELDS, numbers));
+    }
+    if let Some(control) = &machine.control {
+        const FIELDS: &[&str] = &["classes", "least_ways", "bandwidth_step_bytes_per_s"];
+        let numbers = vec![
+            one("classes", f64::from(control.classes), CLASSES),
+            one("least_ways", control.least_ways.map(f64::from), LEAST_WAYS),
+            one("bandwidth_step_bytes_per_s", control.bandwidth_step_bytes_per_s, BANDWIDTH),
+        ];
+        tables.push(table("control".to_owned(), control.source.as_ref(), FIELDS, numbers));
     }
     if let Some(disk) = &machine.disk {
         let numbers = vec![

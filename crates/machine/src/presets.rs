@@ -16,6 +16,7 @@ const PRESETS: &[(&str, &str)] = presets![
     "epyc-9224x2-cxl",
     "epyc-9354px1-nps4",
     "magny-cours-4p",
+    "magny-cours-4p-control",
     "magny-cours-4p-no-directory",
     "nehalem-ex-8p",
     "odd-24",

@@ -19,6 +19,7 @@ const EVERY_NUMBER: &str = r#"
 name = ""
 core = { clock_hz = 1, instructions_per_cycle = 1, stream_bandwidth_bytes_per_s = 1, stream_lines = 1, store_lines = 1, load_lines = 1, reorder_instructions = 1 }
 coherence = { line_ns = 1, sibling_ns = 1, directory_ns = 1, probes = { answer_ns = 1, per_second = 1 } }
+control = { classes = 1, least_ways = 1, bandwidth_step_bytes_per_s = 1 }
 disk = { latency_ns = 1, bandwidth_bytes_per_s = 1 }
 latency = { by_hops_ns = [1], matrix_ns = [[1]], loaded_rise = 1, loaded_slope = 1 }
 distances = { matrix = [[1]] }
@@ -52,7 +53,7 @@ mod tests {
     fn each_number_of_each_table_has_a_range() {
         let machine: Machine = toml::from_str(EVERY_NUMBER).unwrap();
         let tables = tables(&machine);
-        assert_eq!(tables.len(), 9);
+        assert_eq!(tables.len(), 10);
         for table in &tables {
             let found: Vec<&str> = table.numbers.iter().map(|number| number.field).collect();
             assert_eq!(found, table.fields, "{}", table.path);

@@ -194,6 +194,7 @@ fn machine(text: &str, levels: &[Level], cpus: u32) -> Machine {
         smt_cores: cores.into_iter().filter(|core| core.len() > 1).collect(),
         core: None,
         coherence: None,
+        control: None,
         disk: None,
         latency: None,
         distances,

@@ -21,6 +21,7 @@ impl Machine {
         found.extend(self.cache_violations());
         found.extend(self.tlb_violations());
         found.extend(self.coherence_violation());
+        found.extend(self.control_violations());
         found.extend(self.number_violations());
         found.extend(self.source_violations());
         found.extend(self.distances.iter().flat_map(|distances| self.distance_violations(distances)));

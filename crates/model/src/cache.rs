@@ -11,6 +11,9 @@ const WAYS_IF_UNKNOWN: u64 = 16;
 /// associative one, gets sets of this size, which hold nearly the same lines.
 const MAX_WAYS: u64 = 64;
 
+/// No mask: a line may replace any other.
+pub(crate) const ALL_WAYS: u64 = u64::MAX;
+
 /// A way without a line.
 const EMPTY: u32 = 0;
 /// The bit of a way whose line is dirty.
@@ -78,13 +81,28 @@ impl Cache {
     /// Looks up a line and makes it the most recent of its set; on a miss it replaces an old one.
     #[inline]
     pub(crate) fn access(&self, line: u64, write: bool) -> Found {
+        self.access_ways::<false>(line, write, self.all_ways)
+    }
+
+    /// The same, but on a miss it replaces an old line of these ways; [`ALL_WAYS`] is faster than a mask of all. A hit counts
+    /// in any way.
+    #[inline]
+    pub(crate) fn access_in(&self, line: u64, write: bool, ways: u64) -> Found {
+        if ways == ALL_WAYS {
+            return self.access(line, write);
+        }
+        self.access_ways::<true>(line, write, ways & self.all_ways)
+    }
+
+    #[inline]
+    fn access_ways<const MASKED: bool>(&self, line: u64, write: bool, ways: u64) -> Found {
         let (tag, set) = self.division.of(line);
         let tag = (tag as u32).wrapping_add(1);
         let tags = &self.tags[set * self.ways..][..self.ways];
         let Some((recency, hints)) = self.sets[set * self.set_words..][..self.set_words].split_first() else {
             return Found::Missed(None);
         };
-        let recent = recency.load(Relaxed);
+        let mut recent = recency.load(Relaxed);
         let (way, found) = if let Some((way, held)) = find(tags, hints, tag) {
             if write && held & DIRTY == 0 {
                 tags[way].store(held | DIRTY, Relaxed);
@@ -93,8 +111,13 @@ impl Cache {
                 (way, Found::Hit)
             }
         } else {
-            // Normally not all bits are set: marking the last way clears the others. But a race may set every bit.
-            let victim = (!recent).trailing_zeros() as usize % self.ways;
+            // Normally not all bits are set: marking the last way clears the others. But a race may set every bit, and so
+            // may hits of others that fill other ways.
+            if MASKED && !recent & ways == 0 {
+                recent &= !ways;
+            }
+            let free = if MASKED { !recent & ways } else { !recent };
+            let victim = free.trailing_zeros() as usize % self.ways;
             let old = tags[victim].load(Relaxed);
             tags[victim].store(if write { tag | DIRTY } else { tag }, Relaxed);
             let (word, shift) = (&hints[victim / HINTS as usize], victim % HINTS as usize * 8);
@@ -105,7 +128,10 @@ impl Cache {
         let bit = 1 << way;
         if recent & bit == 0 {
             let marked = recent | bit;
-            recency.store(if marked == self.all_ways { bit } else { marked }, Relaxed);
+            // The last of its own ways clears the others of its own; those that others fill keep their age.
+            let cleared = if MASKED { marked & !ways | bit } else { bit };
+            let is_last = if MASKED { marked & ways == ways } else { marked == ways };
+            recency.store(if is_last { cleared } else { marked }, Relaxed);
         }
         found
     }
@@ -227,7 +253,44 @@ mod tests {
     use std::collections::VecDeque;
 
     fn hit(cache: &Cache, line: u64) -> bool {
-        !matches!(cache.access(line, false), Found::Missed(_))
+        hit_in(cache, line, ALL_WAYS)
+    }
+
+    fn hit_in(cache: &Cache, line: u64, ways: u64) -> bool {
+        !matches!(cache.access_in(line, false, ways), Found::Missed(_))
+    }
+
+    /// A run of ways, of a cache of 40.
+    fn run(first: u32, count: u32) -> u64 {
+        ((1 << count) - 1) << first
+    }
+
+    /// Share of hits of accesses at random to this many bytes, beside streams that each miss twice as often.
+    fn share_beside(streams: u64, bytes: u64, own: u64, others: u64) -> f64 {
+        let cache = Cache::new(5 << 20, 40, 0);
+        let mut random = machine::Random(7);
+        let (mut hits, mut position, counted) = (0_u64, 0, 200_000_u32);
+        for access in 0..2 * counted {
+            let is_hit = hit_in(&cache, random.below((bytes / LINE_BYTES) as usize) as u64, own);
+            hits += u64::from(is_hit && access >= counted);
+            for stream in 1..=streams {
+                (0..2).for_each(|next| _ = hit_in(&cache, (stream << 24) + position + next, others));
+            }
+            position += 2;
+        }
+        hits as f64 / f64::from(counted)
+    }
+
+    #[test]
+    fn ways_of_its_own_keep_what_fits_and_no_more() {
+        let two_mib = |streams, own, others| share_beside(streams, 2 << 20, own, others);
+        assert!((0.1..0.4).contains(&two_mib(5, ALL_WAYS, ALL_WAYS)), "shared");
+        // 2.5 MiB hold all of it, whatever the others do; 1 MiB holds half.
+        let exact = two_mib(5, run(0, 20), run(20, 20));
+        assert!(exact > 0.999, "{exact}");
+        let half = two_mib(5, run(32, 8), run(0, 32));
+        assert!((half - 0.5).abs() < 0.01, "{half}");
+        assert!((half - two_mib(0, run(32, 8), run(0, 32))).abs() < 1e-9, "streams change nothing");
     }
 
     #[test]
@@ -272,6 +335,41 @@ mod tests {
             let lines = start..start + sets * ways;
             prop_assert_eq!(lines.clone().filter(|&line| hit(&cache, line)).count(), 0);
             prop_assert!(lines.clone().all(|line| hit(&cache, line)));
+        }
+
+        /// Whatever others do in the other ways, and wherever they hit: a cache of these ways alone sees the same.
+        #[test]
+        fn lines_in_ways_of_its_own_are_those_of_a_smaller_cache(
+            all in 2_u32..=64, first in 0_u32..64, count in 1_u32..64, sets in 1_u64..5,
+            accesses in prop::collection::vec((any::<bool>(), 0_u64..200), 1..600),
+        ) {
+            let first = first % (all - 1);
+            let count = 1 + count % (all - 1 - first).max(1);
+            let own = (u64::MAX >> (64 - count)) << first;
+            let whole = u64::MAX >> (64 - all);
+            let cache = Cache::new(sets * u64::from(all) * LINE_BYTES, all, 0);
+            let alone = Cache::new(sets * u64::from(count) * LINE_BYTES, count, 0);
+            for (is_own, line) in accesses {
+                if is_own {
+                    prop_assert_eq!(hit_in(&cache, line, own), hit(&alone, line));
+                } else {
+                    hit_in(&cache, 1000 + line, whole & !own);
+                }
+            }
+        }
+
+        /// Others' hits in its ways may leave all of them recent: it then still has at least the line of its last access.
+        #[test]
+        fn the_last_line_is_there_whatever_the_masks(
+            ways in 2_u32..=64, accesses in prop::collection::vec((any::<u64>(), 0_u64..300), 1..500),
+        ) {
+            let cache = Cache::new(u64::from(ways) * LINE_BYTES, ways, 0);
+            let whole = u64::MAX >> (64 - ways);
+            for (mask, line) in accesses {
+                let mask = if mask & whole == 0 { whole } else { mask };
+                hit_in(&cache, line, mask);
+                prop_assert!(hit_in(&cache, line, mask));
+            }
         }
 
         #[test]

@@ -65,6 +65,12 @@ pub struct CpuCounters {
     pub peer_modified_hits: u64,
     /// Accesses served by memory, by its node, in the order of [`Counters::nodes`].
     pub dram_accesses_by_node: Vec<u64>,
+    /// Dirty lines that its accesses evicted to memory, by the memory's node.
+    #[serde(default)]
+    pub write_backs_by_node: Vec<u64>,
+    /// Lines that other nodes' caches supplied, by their node.
+    #[serde(default)]
+    pub transfers_by_node: Vec<u64>,
 }
 
 /// One controller.

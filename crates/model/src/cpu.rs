@@ -6,6 +6,7 @@ use crate::core::Core;
 use crate::own_counts::{SLOTS, add};
 use crate::siblings::PathUse;
 use crate::streams::Streams;
+use crate::throttle::Throttle;
 use crate::tlb::Tlb;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -27,6 +28,9 @@ pub(crate) struct Cpu {
     pub counts: Counts,
     pub streams: Streams,
     pub lines: LineCounts,
+    /// The ways of its L3 cache that it fills.
+    pub level3_ways: AtomicU64,
+    pub throttle: Throttle,
 }
 
 /// Indexes of one CPU's caches in the model's list, or [`NO_CACHE`].

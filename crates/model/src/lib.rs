@@ -5,6 +5,8 @@
 mod access;
 mod cache;
 mod coherence;
+pub mod control_block;
+mod controls;
 mod core;
 mod counters;
 mod cpu;
@@ -21,12 +23,14 @@ mod reorder;
 mod resources;
 mod siblings;
 mod streams;
+mod throttle;
 mod tlb;
 mod totals;
 mod turns;
 mod windows;
 
 pub use access::{Access, AccessKind, Level, PageEntry, Request};
+pub use controls::{ControlHardware, Controls, Share};
 pub use counters::{ControllerCounters, Counters, CpuCounters, LinkCounters, Load};
 pub use error::ModelError;
 pub use mechanism::{Mechanism, Mechanisms};

@@ -1,9 +1,11 @@
 //! The whole memory system of a machine.
 
-use crate::cache::{Cache, Found};
+mod measurement;
+
+use crate::cache::{ALL_WAYS, Cache, Found};
 use crate::coherence::{self, Asked, Coherence, Peer, Supplier};
+use crate::controls::{ControlHardware, Controls, Share};
 use crate::core::{Core, Miss};
-use crate::counters::{ControllerCounters, Counters, LinkCounters, Load};
 use crate::cpu::{Counts, Cpu, CpuCaches, LineCounts};
 use crate::memory_map::MemoryMap;
 use crate::own_counts::add;
@@ -11,17 +13,18 @@ use crate::parts::{caches, core};
 use crate::resources::{Lines, LinkEnds, Resources, columns, link_ends};
 use crate::siblings::{PathUse, Siblings};
 use crate::streams::Streams;
+use crate::throttle::Throttle;
 use crate::tlb::{Tlb, Translated, may_be_huge};
 use crate::totals::Totals;
 use crate::turns::Moment;
-use crate::windows::{Waited, Windows};
+use crate::windows::Windows;
 use crate::{
     Access, AccessKind, LINE_BYTES, Level, Mechanism, Mechanisms, MemoryRange, ModelError, PageEntry, Request,
 };
-use machine::{CpuId, Machine, NodeId, imbalance};
+use machine::{CpuId, Machine, NodeId};
 use std::collections::HashMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
 
 /// The memory system of a machine.
 ///
@@ -43,6 +46,7 @@ pub struct Model {
     ps_per_instruction: f64,
     /// The counts when the measurement began.
     began: Mutex<Totals>,
+    control: Option<ControlHardware>,
 }
 
 /// A line that missed L1.
@@ -54,6 +58,15 @@ struct Fetched {
     keep: bool,
     /// Whether another cache had modified it.
     modified: bool,
+    /// How long the CPU waits for its share of bandwidth, ps.
+    throttled_ps: u64,
+}
+
+impl Fetched {
+    /// A line of a cache.
+    fn cached(level: Level, node: u16, latency_ps: u32) -> Self {
+        Self { level, node, latency_ps, keep: true, modified: false, throttled_ps: 0 }
+    }
 }
 
 impl Model {
@@ -102,6 +115,8 @@ impl Model {
                 counts: Counts::default(),
                 streams: Streams::default(),
                 lines: LineCounts::new(columns(nodes.len())),
+                level3_ways: AtomicU64::new(ALL_WAYS),
+                throttle: Throttle::default(),
             })
             .collect();
         let has_memory = |index: &usize| memory.iter().any(|range| range.node == *index);
@@ -121,6 +136,7 @@ impl Model {
             nodes,
             ps_per_instruction,
             began: Mutex::new(began),
+            control: ControlHardware::of(machine),
         })
     }
 
@@ -176,14 +192,14 @@ impl Model {
         match cache.access(line, kind == AccessKind::Store) {
             Found::Missed(written) => {
                 if let Some(written) = written.filter(|_| first == cpu.caches.last) {
-                    self.write_back(cpu, self.windows.slot(time_ps), written);
+                    self.write_back(cpu, time_ps, self.windows.slot(time_ps), written);
                 }
                 return self.miss(cpu, time_ps, &request, translation_ps);
             }
             Found::Dirtied => {
                 let slot = self.windows.slot(time_ps);
                 if first != cpu.caches.last {
-                    self.dirty(cpu, slot, line);
+                    self.dirty(cpu, time_ps, slot, line);
                 }
                 (stall_ps, keep) = self.take(cpu, time_ps, slot, line);
                 first_write = true;
@@ -259,7 +275,8 @@ impl Model {
         let &Request { kind, physical, virtual_address, instruction } = request;
         let line = physical / LINE_BYTES;
         let slot = self.windows.slot(time_ps);
-        let Fetched { level, node, latency_ps, keep, modified } = self.fetch(cpu, time_ps, slot, line, kind);
+        let Fetched { level, node, latency_ps, keep, modified, throttled_ps } =
+            self.fetch(cpu, time_ps, slot, line, kind);
         if level == Level::L1 {
             let stall_ps = if translation_ps > 0 { cpu.core.translation_ps(time_ps, translation_ps) } else { 0 };
             let latency_ps = latency_ps.saturating_add(translation_ps);
@@ -280,7 +297,8 @@ impl Model {
             Level::L1 | Level::Dram => {}
         }
         let miss = Miss { kind, in_stream, level, latency_ps, translation_ps, after_ps, alone: !keep };
-        let stall_ps = cpu.core.stall_ps(time_ps, &miss, |busy_ps| cpu.path_use.stretched(slot, busy_ps));
+        let stall_ps =
+            throttled_ps + cpu.core.stall_ps(time_ps, &miss, |busy_ps| cpu.path_use.stretched(slot, busy_ps));
         let latency_ps = latency_ps.saturating_add(translation_ps);
         Access { stall_ps, latency_ps, node, level, wants_value, first_write: false, keep }
     }
@@ -289,19 +307,21 @@ impl Model {
     fn fetch(&self, cpu: &Cpu, time_ps: u64, slot: usize, line: u64, kind: AccessKind) -> Fetched {
         let store = kind == AccessKind::Store;
         let mut found = None;
-        for (index, level) in [(cpu.caches.level2, Level::L2), (cpu.caches.level3, Level::L3)] {
+        let level3_ways = cpu.level3_ways.load(Relaxed);
+        for (index, level, ways) in
+            [(cpu.caches.level2, Level::L2, ALL_WAYS), (cpu.caches.level3, Level::L3, level3_ways)]
+        {
             let Some(cache) = self.caches.get(index as usize) else { continue };
             let is_last = index == cpu.caches.last;
-            if let Found::Missed(written) = cache.access(line, store && is_last) {
+            if let Found::Missed(written) = cache.access_in(line, store && is_last, ways) {
                 if let Some(written) = written {
-                    self.write_back(cpu, slot, written);
+                    self.write_back(cpu, time_ps, slot, written);
                 }
             } else {
                 if store && !is_last {
-                    self.dirty(cpu, slot, line);
+                    self.dirty(cpu, time_ps, slot, line);
                 }
-                found =
-                    Some(Fetched { level, node: cpu.node, latency_ps: cache.latency_ps, keep: true, modified: false });
+                found = Some(Fetched::cached(level, cpu.node, cache.latency_ps));
                 break;
             }
         }
@@ -310,13 +330,13 @@ impl Model {
         let supplier = if may_be_elsewhere { self.ask_others(cpu, time_ps, line, kind) } else { None };
         if let Some(Supplier::Itself) = supplier {
             let latency_ps = self.caches.get(cpu.caches.data as usize).map_or(0, |cache| cache.latency_ps);
-            return Fetched { level: Level::L1, node: cpu.node, latency_ps, keep: false, modified: false };
+            return Fetched { keep: false, ..Fetched::cached(Level::L1, cpu.node, latency_ps) };
         }
         if let Some(Supplier::Peer(peer)) = supplier {
             let own_ps = found.map_or(0, |found| found.latency_ps);
             let latency_ps = self.transfer(cpu, slot, peer).max(own_ps);
             let (keep, modified) = (!peer.in_turns, peer.modified);
-            return Fetched { level: Level::Peer, node: peer.node, latency_ps, keep, modified };
+            return Fetched { keep, modified, ..Fetched::cached(Level::Peer, peer.node, latency_ps) };
         }
         found.unwrap_or_else(|| {
             let node = self.map.node_of(line * LINE_BYTES);
@@ -324,7 +344,8 @@ impl Model {
             let idle_ps = self.windows.resources().idle_ps[pair];
             let latency_ps = idle_ps.saturating_add(self.queued_ps(cpu, slot, Lines::Read, node));
             add(&cpu.counts.dram_latency_ps, u64::from(latency_ps));
-            Fetched { level: Level::Dram, node: node as u16, latency_ps, keep: true, modified: false }
+            let throttled_ps = cpu.throttle.take(time_ps);
+            Fetched { throttled_ps, ..Fetched::cached(Level::Dram, node as u16, latency_ps) }
         })
     }
 
@@ -378,16 +399,17 @@ impl Model {
 
     /// A line was written in an upper cache: the last-level cache writes it back when it is evicted, or now if it is
     /// not there.
-    fn dirty(&self, cpu: &Cpu, slot: usize, line: u64) {
+    fn dirty(&self, cpu: &Cpu, time_ps: u64, slot: usize, line: u64) {
         let last = self.caches.get(cpu.caches.last as usize);
         if !last.is_some_and(|last| last.dirty(line)) {
-            self.write_back(cpu, slot, line);
+            self.write_back(cpu, time_ps, slot, line);
         }
     }
 
-    /// Writes a line back to memory. No access waits for it.
-    fn write_back(&self, cpu: &Cpu, slot: usize, line: u64) {
+    /// Writes a line back to memory. No access waits for it, but the CPU's next line from memory for its share of bandwidth.
+    fn write_back(&self, cpu: &Cpu, time_ps: u64, slot: usize, line: u64) {
         if self.writes_back {
+            cpu.throttle.take(time_ps);
             add(&cpu.counts.write_backs, 1);
             let nodes = self.nodes.len();
             cpu.lines.add(slot, Lines::Written.column(nodes, self.map.node_of(line * LINE_BYTES)));
@@ -403,89 +425,20 @@ impl Model {
         self.windows.advance(slowest_ps, &self.cpus);
     }
 
-    /// Begins a measurement at this time, ps: counters are reset and queues emptied; caches keep their contents. The
-    /// time may be before that of earlier accesses: CPUs may count theirs from 0 again.
-    pub fn begin(&self, now_ps: u64) {
-        self.slowest_ps.store(now_ps, Relaxed);
-        self.windows.begin(now_ps, &self.cpus);
-        let totals = self.totals(now_ps);
-        *self.began.lock().unwrap_or_else(PoisonError::into_inner) = totals;
+    /// The machine's control hardware, if it has any.
+    pub fn control(&self) -> Option<&ControlHardware> {
+        self.control.as_ref()
     }
 
-    /// The counts from the last [`Model::begin`] to `now_ps`. Exact while no CPU runs; otherwise each number is a
-    /// recent one.
-    pub fn counters(&self, now_ps: u64) -> Counters {
-        let now = self.totals(now_ps);
-        let waited = self.windows.waited();
-        let began = self.began.lock().unwrap_or_else(PoisonError::into_inner);
-        let time_s = now_ps.saturating_sub(began.time_ps) as f64 * 1e-12;
-        let counts = now.counts.since(began.counts);
-        let lines: Vec<u64> = now.lines.iter().zip(&began.lines).map(|(now, began)| now.wrapping_sub(*began)).collect();
-        let cpus = now.cpus_since(&began, self.nodes.len());
-        drop(began);
-
-        let nodes = self.nodes.len();
-        let read = || lines.chunks(columns(nodes)).map(|row| &row[..nodes]);
-        let dram_accesses: u64 = read().flatten().sum();
-        let share = |part: f64| (dram_accesses > 0).then(|| part / dram_accesses as f64);
-        let local: u64 = read().enumerate().map(|(node, row)| row[node]).sum();
-        let carried = self.windows.resources().carried(&lines);
-        let load = |resource: usize, bandwidth: f64| {
-            let bytes = (carried[resource] * LINE_BYTES as f64).round() as u64;
-            let utilisation = if time_s > 0.0 { bytes as f64 / (bandwidth * time_s) } else { 0.0 };
-            Load { bytes, utilisation, queue_delay_mean_ns: waited.get(resource).copied().map_or(0.0, Waited::mean_ns) }
-        };
-        let first = self.windows.resources().controllers;
-        let by_controller = self.controllers.iter().map(|&(node, _)| carried[first + node] as u64 as f64);
-        Counters {
-            time_s,
-            loads: counts.loads,
-            stores: counts.stores,
-            instruction_fetches: counts.instructions,
-            l1_hits: counts.l1_hits(),
-            l2_hits: counts.l2_hits,
-            l3_hits: counts.l3_hits,
-            stream_misses: counts.stream_misses,
-            dram_accesses,
-            peer_hits: counts.peer_hits,
-            page_walks: counts.page_walks,
-            write_backs: counts.write_backs,
-            dram_latency_mean_ns: share(counts.dram_latency_ps as f64 / 1000.0),
-            local_access_ratio: share(local as f64),
-            imbalance: imbalance(by_controller),
-            nodes: self.nodes.to_vec(),
-            dram_accesses_by_node: read().map(<[u64]>::to_vec).collect(),
-            controllers: self
-                .controllers
-                .iter()
-                .map(|&(node, bandwidth)| ControllerCounters {
-                    node: self.nodes[node],
-                    load: load(first + node, bandwidth),
-                })
-                .collect(),
-            links: self
-                .links
-                .iter()
-                .map(|link| LinkCounters {
-                    from: link.from,
-                    to: link.to,
-                    load: load(link.resource, link.bandwidth_bytes_per_s),
-                })
-                .collect(),
-            cpus,
+    /// Obeys control words that the hardware accepts: from now on every CPU fills these ways and keeps this limit. Any
+    /// thread may call it.
+    pub fn obey(&self, controls: &Controls) {
+        for (index, cpu) in self.cpus.iter().enumerate() {
+            let share = self.control.as_ref().and_then(|control| controls.share_of(index, control.cache_of(index)?));
+            let Share { ways, bytes_per_s } = share.unwrap_or(Share { ways: 0, bytes_per_s: 0 });
+            let has_all = self.control.as_ref().and_then(|control| control.ways).is_none_or(|all| all.all == ways);
+            cpu.level3_ways.store(if has_all { ALL_WAYS } else { ways }, Relaxed);
+            cpu.throttle.set(bytes_per_s);
         }
-    }
-
-    /// Lines that a CPU read from each node's memory since the model was created.
-    ///
-    /// # Panics
-    ///
-    /// When there is no such CPU.
-    pub fn dram_accesses_of(&self, cpu: usize) -> Vec<u64> {
-        self.cpus[cpu].lines.sums(self.nodes.len())
-    }
-
-    fn totals(&self, time_ps: u64) -> Totals {
-        Totals::new(time_ps, &self.cpus, self.nodes.len())
     }
 }

@@ -15,10 +15,8 @@ use std::sync::atomic::{
 pub const BYTES: usize = 32 << 20;
 /// Samples in the ring.
 pub const SLOTS: u64 = 1 << 17;
-/// PCI vendor ID of QEMU's shared memory device (`ivshmem-plain`).
-pub const PCI_VENDOR: u16 = 0x1af4;
-/// Its PCI device ID.
-pub const PCI_DEVICE: u16 = 0x1110;
+/// PCI vendor and device ID of QEMU's shared memory device (`ivshmem-plain`).
+pub const PCI_IDS: (u16, u16) = (0x1af4, 0x1110);
 /// The device file of this memory. The reader of its samples holds a lock on it (`flock`).
 pub const PCI_RESOURCE: &str = "resource2";
 /// Machine file of the simulated machine, in the guest.

@@ -2,7 +2,7 @@
 
 use crate::counters::CpuCounters;
 use crate::cpu::{CountValues, Cpu};
-use crate::resources::columns;
+use crate::resources::{Lines, columns};
 use crate::windows::lines_so_far;
 use std::iter::repeat;
 
@@ -36,14 +36,18 @@ impl Totals {
         let cpus = self.cpus.iter().zip(began.cpus.iter().chain(repeat(&none)));
         let counters = cpus.map(|((counts, lines), (counts_before, lines_before))| {
             let counts = counts.since(*counts_before);
-            let lines = lines.iter().zip(lines_before).map(|(now, before)| now.wrapping_sub(*before));
+            let lines: Vec<u64> =
+                lines.iter().zip(lines_before).map(|(now, before)| now.wrapping_sub(*before)).collect();
+            let by_node = |kind: Lines| (0..nodes).map(|node| lines[kind.column(nodes, node)]).collect();
             CpuCounters {
                 l1_hits: counts.l1_hits(),
                 l2_hits: counts.l2_hits,
                 l3_hits: counts.l3_hits,
                 peer_clean_hits: counts.peer_hits.saturating_sub(counts.peer_modified_hits),
                 peer_modified_hits: counts.peer_modified_hits,
-                dram_accesses_by_node: lines.take(nodes).collect(),
+                dram_accesses_by_node: by_node(Lines::Read),
+                write_backs_by_node: by_node(Lines::Written),
+                transfers_by_node: by_node(Lines::Transferred),
             }
         });
         counters.collect()

@@ -212,6 +212,7 @@ impl Features {
             smt_cores: Vec::new(),
             core: None,
             coherence: None,
+            control: None,
             disk: None,
             latency: None,
             distances: None,

@@ -107,7 +107,7 @@ impl fmt::Display for GrantReport {
             write!(f, " ({ns:.1} ns, {rank} of {} pairs of nodes)", self.pairs)?;
         }
         if *ways != 0 {
-            write!(f, ", ways {ways:#x} of its cache")?;
+            write!(f, ", {} ways of its cache ({ways:#x})", ways.count_ones())?;
         } else if self.grant.cache.is_some() {
             write!(f, ", its last-level cache for itself")?;
         }
@@ -144,10 +144,21 @@ impl fmt::Display for ReserveReport {
             writeln!(f, "  grant {id} moves from CPUs {from} to CPUs {to}, memory of node {memory}")?;
         }
         let is_limited = forecast.is_some_and(|forecast| !forecast.rest_limit.is_empty());
-        if is_limited && self.throttle == Throttle::Duty {
-            writeln!(f, "  the rest is limited by shares of CPU time: on average, not at each moment")?;
+        match limited_text(self.throttle).filter(|_| is_limited) {
+            Some(text) => writeln!(f, "  {text}"),
+            None => Ok(()),
         }
-        Ok(())
+    }
+}
+
+/// How the rest of the machine is kept within its limits.
+pub fn limited_text(throttle: Throttle) -> Option<&'static str> {
+    match throttle {
+        Throttle::None => None,
+        Throttle::Duty => Some("the rest is limited by shares of CPU time: on average, not at each moment"),
+        Throttle::Hardware => Some(
+            "other CPUs of guarded nodes are limited by the hardware: at each moment; CPUs of other nodes are not limited",
+        ),
     }
 }
 

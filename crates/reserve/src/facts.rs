@@ -47,6 +47,23 @@ pub struct Control {
     pub throttle: Throttle,
 }
 
+impl Control {
+    /// That of a machine by its description. Without a choice of `throttle` it is the best that the machine has.
+    pub fn of(machine: &Machine, throttle: Option<Throttle>) -> Self {
+        let hardware = machine.control.as_ref();
+        let has_limits = hardware.is_some_and(|hardware| hardware.bandwidth_step_bytes_per_s.is_some());
+        let best = if has_limits { Throttle::Hardware } else { Throttle::Duty };
+        let ways = machine.controlled_ways().zip(hardware);
+        // One class is for grants that share the rest's ways, but not its limits.
+        let ways = ways.map(|(all, hardware)| Ways {
+            all,
+            least: hardware.least_ways.unwrap_or(1),
+            classes: hardware.classes.saturating_sub(1),
+        });
+        Self { ways, throttle: throttle.unwrap_or(best) }
+    }
+}
+
 /// Masks of the last-level caches' ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

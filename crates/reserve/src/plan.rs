@@ -17,8 +17,8 @@ const MOST_REQUESTS: usize = 4096;
 pub struct Plan {
     /// By which rules.
     pub rules: Rules,
-    /// What limits the rest of the machine.
-    pub control: Control,
+    /// What limits the rest of the machine; by default what the machine has.
+    pub control: Option<Control>,
     /// Programs without grants.
     pub tenants: Vec<Tenant>,
     /// The requests, decided as one transaction.
@@ -60,8 +60,7 @@ struct File {
     keep_tenants: bool,
     #[serde(default)]
     without_directory: bool,
-    #[serde(default)]
-    control: Control,
+    control: Option<Control>,
     #[serde(default, rename = "tenant")]
     tenants: Vec<Tenant>,
     #[serde(rename = "request")]

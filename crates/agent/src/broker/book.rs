@@ -50,11 +50,11 @@ impl Book {
             (settings.note)(&format!("{}:\n{put_back}", put_back.heading()));
         }
         let records = Records::lock(&settings.records)?;
-        let shared = SharedSettings::new(journal, settings.limited.clone());
+        let shared = SharedSettings::new(journal, settings.limited.clone(), settings.hardware);
         let mut book = Self { ledger: settings.ledger.clone(), settings, shared, held: BTreeMap::new(), changes: 0 };
         for (grant, held) in left.0 {
             (book.settings.note)(&format!("{} of an agent that was killed goes on", grant.title()));
-            records.add(&grant, held.carrier())?;
+            records.add(&grant, held.carrier(), book.ledger.facts.control.throttle)?;
             book.held.insert(grant.id, held);
             book.ledger.adopt(grant);
         }

@@ -22,7 +22,7 @@ pub use client::{CallError, Connection};
 pub use left::Left;
 pub use reserve::protocol::{Answer, Call, MOST_CALL_BYTES, Message, SOCKET, read_call, read_message};
 
-use crate::grants::{CarryOutError, RecordsError};
+use crate::grants::{CarryOutError, Hardware, RecordsError};
 use crate::journal::JournalError;
 use book::Book;
 use linux::{CgroupError, CgroupGroupError, PrivateFolder, PrivateFolderError, Trust};
@@ -57,6 +57,8 @@ pub struct Settings {
     pub report: Report,
     /// Notes for the administrator.
     pub note: Box<dyn Fn(&str) + Send>,
+    /// The machine's control hardware, if grants use it.
+    pub hardware: Option<Hardware>,
     /// Where others see the grants.
     pub live: LiveGrants,
 }

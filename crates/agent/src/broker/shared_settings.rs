@@ -1,12 +1,12 @@
-//! Settings that follow from all grants together: CPUs of interrupts, and CPU time of the rest of the machine. They
+//! Settings that follow from all grants together: CPUs of interrupts, ways of caches, and limits of the rest. They
 //! have one journal, because grants end in any order, and each former value is that of before the first grant.
 
 use crate::broker::BrokerError;
-use crate::grants::{Limit, idle_cpus};
+use crate::grants::{CarryOutError, Hardware, Limit, Setting, idle_cpus};
 use crate::journal::Journal;
-use linux::{Cgroups, Switch, interrupts};
+use linux::{Cgroups, interrupts};
 use machine::{CpuSet, chain};
-use reserve::{Grant, Ledger};
+use reserve::{Grant, Ledger, Throttle};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -16,23 +16,28 @@ pub(super) struct SharedSettings {
     journal: Journal,
     /// Control groups whose CPU time is limited, named from the topmost one.
     limited: Vec<String>,
+    hardware: Option<Hardware>,
     /// Values of before the first grant.
     originals: BTreeMap<PathBuf, String>,
 }
 
 impl SharedSettings {
-    pub fn new(journal: Journal, limited: Vec<String>) -> Self {
-        Self { journal, limited, originals: BTreeMap::new() }
+    pub fn new(journal: Journal, limited: Vec<String>, hardware: Option<Hardware>) -> Self {
+        Self { journal, limited, hardware, originals: BTreeMap::new() }
     }
 
     /// Sets everything as these grants need it.
     pub fn follow(&mut self, ledger: &Ledger, own: impl Iterator<Item = Grant>) -> Result<(), BrokerError> {
-        let limits = self.limits(ledger)?;
+        let own: Vec<Grant> = own.collect();
+        let mut limits = self.limits(ledger)?;
+        if let Some(hardware) = self.hardware {
+            limits.extend(hardware.settings(ledger, &own).map_err(CarryOutError::from)?);
+        }
         for (path, value) in &limits {
             self.set(path, value)?;
         }
-        let away = own.filter(|grant| grant.request.isolate.core).flat_map(|grant| {
-            let idle = idle_cpus(&grant, &ledger.facts);
+        let away = own.iter().filter(|grant| grant.request.isolate.core).flat_map(|grant| {
+            let idle = idle_cpus(grant, &ledger.facts);
             grant.cpus.iter().chain(idle.iter()).collect::<Vec<_>>()
         });
         let wanted = self.interrupts(&away.collect(), &ledger.facts.machine.cpus());
@@ -45,7 +50,7 @@ impl SharedSettings {
             over.into_iter().filter(|(path, _)| !limits.contains_key(path) && !wanted.contains_key(path))
         {
             // A group that its owner has removed needs no former value.
-            if path.exists() {
+            if Setting::at(&path).exists() {
                 self.set(&path, &value)?;
             }
             self.originals.remove(&path);
@@ -59,6 +64,9 @@ impl SharedSettings {
     }
 
     fn limits(&self, ledger: &Ledger) -> Result<BTreeMap<PathBuf, String>, BrokerError> {
+        if ledger.facts.control.throttle != Throttle::Duty {
+            return Ok(BTreeMap::new());
+        }
         let cgroups = Cgroups::find()?;
         let limits = Limit::of(&self.limited, &ledger.forecast().rest_limit, &ledger.facts);
         Ok(limits.into_iter().map(|limit| (limit.file(&cgroups), limit.cpu_max())).collect())
@@ -78,13 +86,13 @@ impl SharedSettings {
     }
 
     fn set(&mut self, path: &Path, value: &str) -> Result<(), BrokerError> {
-        let switch = Switch::at(path);
-        let now = switch.value().map_err(|error| BrokerError::Setting(chain(&error)))?;
+        let setting = Setting::at(path);
+        let now = setting.value().map_err(|error| BrokerError::Setting(chain(&error)))?;
         if now == value {
             return Ok(());
         }
         self.originals.entry(path.to_owned()).or_insert(now);
         self.journal.will_write(path, value)?;
-        switch.set(value).map_err(|error| BrokerError::Setting(chain(&error)))
+        setting.set(value).map_err(|error| BrokerError::Setting(chain(&error)))
     }
 }

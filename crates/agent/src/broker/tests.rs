@@ -36,6 +36,7 @@ impl Fixture {
                 (decided.as_ref().err().map_or_else(String::new, Refusal::to_string), serde_json::Value::Null)
             }),
             note: Box::new(|_| {}),
+            hardware: None,
             live: LiveGrants::default(),
         };
         let broker = Broker::start(settings, Left::default());

@@ -1,10 +1,10 @@
 //! The steps of a grant.
 
-use crate::grants::Shape;
+use crate::grants::{Hardware, HardwareError, Setting, Shape};
 use crate::journal::{GROUP, Journal, JournalError};
 use linux::{CgroupError, CgroupGroup, CgroupGroupError, Cgroups, Partition, Pid, Process, Switch, interrupts};
 use machine::{CpuSet, NodeId};
-use reserve::{CacheIsolation, Facts, Grant, GrantId};
+use reserve::{CacheIsolation, Facts, Grant, GrantId, Ledger};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -33,6 +33,9 @@ pub enum CarryOutError {
     /// A limit cannot be set.
     #[error(transparent)]
     Switch(#[from] linux::SwitchError),
+    /// The control hardware cannot do it.
+    #[error(transparent)]
+    Hardware(#[from] HardwareError),
     /// A group that is to be limited does not exist.
     #[error("there is no control group {0} to limit: groups are named from the topmost one, such as /system.slice")]
     NoSuchGroup(String),
@@ -77,14 +80,16 @@ impl Limit {
     }
 }
 
-/// Carries a grant out, and returns the group that its program joins. On failure, `journal` undoes what was done when
-/// it is dropped. Needs root.
+/// Carries a grant of a ledger out, and returns the group that its program joins. On failure, `journal` undoes what was
+/// done when it is dropped. Needs root.
 pub fn carry_out(
     journal: &mut Journal,
     grant: &Grant,
-    facts: &Facts,
+    ledger: &Ledger,
     limits: &[Limit],
+    hardware: Option<Hardware>,
 ) -> Result<CgroupGroup, CarryOutError> {
+    let facts = &ledger.facts;
     let cgroups = Cgroups::find()?;
     let group = make_groups(journal, &cgroups, grant.id, &Shape::new(grant, facts), &own_group(&cgroups)?, None)?;
     if grant.request.isolate.core {
@@ -92,6 +97,14 @@ pub fn carry_out(
         move_interrupts(journal, &all, facts)?;
     }
     limits.iter().try_for_each(|limit| set_limit(journal, &cgroups, limit))?;
+    if let Some(hardware) = hardware {
+        for (path, value) in hardware.settings(ledger, std::slice::from_ref(grant))? {
+            if Setting::at(&path).value()? != value {
+                journal.will_write(&path, &value)?;
+                Setting::at(&path).set(&value)?;
+            }
+        }
+    }
     Ok(group)
 }
 
@@ -225,7 +238,7 @@ fn set_limit(journal: &mut Journal, cgroups: &Cgroups, limit: &Limit) -> Result<
 mod tests {
     use super::*;
     use machine::presets;
-    use reserve::{Asker, Control, Isolation, Ledger, Request, Rules};
+    use reserve::{Asker, Control, Isolation, Request, Rules};
     use std::sync::Arc;
 
     #[test]

@@ -2,7 +2,7 @@
 
 use linux::{Pid, PrivateFolder, PrivateFolderError, Process};
 use machine::bounded;
-use reserve::{Grant, GrantId};
+use reserve::{Grant, GrantId, Throttle};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
@@ -32,6 +32,9 @@ pub struct GrantRecord {
     /// The folder of the control group that was there before it, if it has that.
     #[serde(default)]
     pub adopted: Option<PathBuf>,
+    /// What limits the rest of the machine for it, if its controller is guarded.
+    #[serde(default)]
+    pub throttle: Option<Throttle>,
 }
 
 /// Who carries a grant out.
@@ -114,8 +117,8 @@ impl Records {
         &self.folder
     }
 
-    /// Adds or replaces a record of this process.
-    pub fn add(&self, grant: &Grant, carrier: Carrier<'_>) -> Result<(), RecordsError> {
+    /// Adds or replaces a record of this process. `throttle` limits the rest of the machine.
+    pub fn add(&self, grant: &Grant, carrier: Carrier<'_>, throttle: Throttle) -> Result<(), RecordsError> {
         let pid = Pid(std::process::id());
         let start = Process::open(pid).and_then(|process| process.start_time());
         let started = start.map_err(|error| RecordsError::Write(io::Error::other(error)))?.ticks;
@@ -131,6 +134,7 @@ impl Records {
             by_agent: matches!(carrier, Carrier::Agent { .. }),
             stays,
             adopted: adopted.map(Path::to_owned),
+            throttle: grant.request.isolate.controller.then_some(throttle),
         };
         let name = name(grant.id);
         // One that is left of a killed process is replaced.

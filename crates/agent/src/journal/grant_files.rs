@@ -1,5 +1,6 @@
 //! The files and control groups that grants change, and so the only ones that a journal may restore or remove for them.
 
+use crate::grants::LabWord;
 use machine::CpuSet;
 use std::path::{Component, Path};
 
@@ -20,6 +21,9 @@ pub(super) fn is_group(path: &Path) -> bool {
 /// Whether a grant may have changed this file, and this can be its former value.
 pub(super) fn is_setting(path: &Path, before: &str) -> bool {
     let Some(text) = path.to_str() else { return false };
+    if let Some(word) = LabWord::named(path) {
+        return word.can_be(before);
+    }
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let irq = text.strip_prefix("/proc/irq/").and_then(|rest| rest.strip_suffix("/smp_affinity_list"));
     if irq.is_some_and(is_number) {
@@ -62,6 +66,9 @@ mod tests {
             ("/sys/fs/cgroup/a/b/cpuset.mems", "0-1"),
             ("/sys/fs/cgroup/a/cpuset.cpus.partition", "member"),
             ("/sys/fs/cgroup/a/memory.max", "max"),
+            ("/lab-control/cpu-7/class", "0"),
+            ("/lab-control/class-0/ways-3", "0xfffff"),
+            ("/lab-control/class-0/limit-3", "max"),
         ] {
             assert!(is_setting(Path::new(path), before), "{path}");
         }
@@ -75,6 +82,8 @@ mod tests {
             ("/sys/fs/cgroup/a/cpuset.cpus.partition", "root"),
             ("/sys/fs/cgroup/a/memory.max", ""),
             ("/sys/fs/cgroup/a/cgroup.kill", "1"),
+            ("/lab-control/class-0/ways-3", "max"),
+            ("/lab-control/../etc/passwd", "0"),
             ("/etc/passwd", "max 1"),
         ] {
             assert!(!is_setting(Path::new(path), before), "{path}");

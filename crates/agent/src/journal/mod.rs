@@ -21,7 +21,8 @@ pub use own_switch::OwnSwitch;
 pub use put_back::{PutBack, System};
 pub use record::{Bound, FORMAT, Header, JournalRecord, Parsed, Replaced, Verdict, parse};
 
-use linux::{CgroupGroup, Pid, PrivateFolder, PrivateFolderError, Switch, SwitchError, Tid, affinity};
+use crate::grants::Setting;
+use linux::{CgroupGroup, Pid, PrivateFolder, PrivateFolderError, SwitchError, Tid, affinity};
 use machine::{CpuSet, bounded};
 use serde::Serialize;
 use std::fs::File;
@@ -180,10 +181,10 @@ impl Journal {
         self.will(&Change::Group { path: group.folder().to_owned(), back: back.to_owned() })
     }
 
-    /// Records that the CPUs of an interrupt or the CPU time of a control group will get this value, before they do.
-    /// Needs permission to read the file.
+    /// Records that the CPUs of an interrupt, the CPU time of a control group or a word of control hardware will get this
+    /// value, before they do. Needs permission to read it.
     pub fn will_write(&mut self, path: &Path, after: &str) -> Result<(), JournalError> {
-        let before = Switch::at(path).value()?;
+        let before = Setting::at(path).value()?;
         self.will(&Change::Setting { path: path.to_owned(), before, after: after.to_owned() })
     }
 

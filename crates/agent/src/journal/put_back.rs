@@ -1,5 +1,6 @@
 //! Restores what journals record, on a running system where everything may have changed since.
 
+use crate::grants::{LabWord, Setting};
 use crate::journal::change::ThreadIdentity;
 use crate::journal::grant_files;
 use crate::journal::own_switch::OwnSwitch;
@@ -98,11 +99,11 @@ impl System {
                 done.failed.push(format!("{} is not a setting that grants change", path.display()));
                 continue;
             }
-            let switch = Switch::at(self.root.join(path.strip_prefix("/").unwrap_or(path)));
-            match switch.value().map(|now| replaced.verdict(&now, Clone::clone)) {
+            let setting = self.setting(path);
+            match setting.value().map(|now| replaced.verdict(&now, Clone::clone)) {
                 Ok(Verdict::AsBefore) => {}
                 Ok(Verdict::Theirs) => done.theirs += 1,
-                Ok(Verdict::Ours) => match self.restore(&switch, path, &replaced.before) {
+                Ok(Verdict::Ours) => match self.restore(&setting, path, &replaced.before) {
                     Ok(()) => done.switches.push(path.clone()),
                     Err(error) => done.failed.push(chain(&error)),
                 },
@@ -127,17 +128,24 @@ impl System {
         }
     }
 
+    fn setting(&self, path: &Path) -> Setting {
+        if LabWord::named(path).is_some() {
+            return Setting::at(path);
+        }
+        Setting::at(&self.root.join(path.strip_prefix("/").unwrap_or(path)))
+    }
+
     /// Restores a setting of a grant. While a group has processes, the kernel makes none of its lists empty again, which
     /// means those of the group above: all CPUs or nodes mean the same, as it takes no more than the group above has.
-    fn restore(&self, switch: &Switch, path: &Path, before: &str) -> Result<(), SwitchError> {
+    fn restore(&self, setting: &Setting, path: &Path, before: &str) -> Result<(), SwitchError> {
         // The kernel sees an empty list only with its line's end.
-        let error = match switch.set(&format!("{before}\n")) {
+        let error = match setting.set(if before.is_empty() { "\n" } else { before }) {
             Err(error) if before.is_empty() => error,
             done => return done,
         };
         let all = if path.ends_with("cpuset.cpus") { "cpu/online" } else { "node/has_memory" };
         let all = Switch::at(self.root.join("sys/devices/system").join(all)).value();
-        all.map_or(Err(error), |all| switch.set(&all))
+        all.map_or(Err(error), |all| setting.set(&all))
     }
 
     fn put_back_switch(&self, path: &Path, replaced: &Replaced<String>, done: &mut PutBack) {

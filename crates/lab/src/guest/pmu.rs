@@ -73,9 +73,7 @@ impl GuestPmu {
 }
 
 fn find_device() -> Result<PathBuf, GuestError> {
-    let folder = linux::pci_device(Path::new("/sys"), pmu::PCI_VENDOR, pmu::PCI_DEVICE);
-    folder
-        .map(|folder| folder.join(pmu::PCI_RESOURCE))
+    linux::pci_memory(Path::new("/sys"), pmu::PCI_IDS, pmu::PCI_RESOURCE, pmu::BYTES as u64)
         .ok_or(io::ErrorKind::NotFound)
         .tried("find the virtual PMU among the devices of /sys/bus/pci")
 }

@@ -128,6 +128,7 @@ fn assemble(srat: &Srat, slit: Option<&Slit>, hmat: Option<&Hmat>) -> Machine {
         smt_cores: Vec::new(),
         core: None,
         coherence: None,
+        control: None,
         disk: None,
         tlbs: Vec::new(),
         latency,

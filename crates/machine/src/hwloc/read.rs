@@ -208,6 +208,7 @@ impl<'a> Reading<'a> {
             smt_cores: cores.into_iter().filter(|cpus| cpus.len() > 1).collect(),
             core: None,
             coherence: None,
+            control: None,
             disk: None,
             tlbs: Vec::new(),
             latency: self.latency(&nodes),

@@ -28,6 +28,7 @@ fn machine(nodes: Vec<Node>) -> Machine {
         smt_cores: Vec::new(),
         core: None,
         coherence: None,
+        control: None,
         disk: None,
         tlbs: Vec::new(),
         latency: None,
@@ -76,6 +77,7 @@ fn every_preset_keeps_its_nodes_caches_and_distances() {
         // hwloc cannot hold these.
         expected.core = None;
         expected.coherence = None;
+        expected.control = None;
         expected.nodes.iter_mut().for_each(|node| node.write_cost = None);
         expected.links.clear();
         expected.routes.clear();

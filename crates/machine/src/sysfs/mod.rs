@@ -111,6 +111,7 @@ fn read(mut tree: Tree) -> Result<(Machine, Vec<String>), SysfsError> {
         smt_cores: Vec::new(),
         core: None,
         coherence: None,
+        control: None,
         disk: None,
         tlbs: Vec::new(),
         latency: None,

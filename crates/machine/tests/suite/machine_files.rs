@@ -47,7 +47,7 @@ fn the_manual_has_every_key_of_every_table() {
     let top = keys_of("");
     assert!(top.len() > 14, "{top:?}");
     for key in &top {
-        let tables = ["core", "coherence", "disk", "latency", "distances"];
+        let tables = ["core", "coherence", "control", "disk", "latency", "distances"];
         let arrays = ["package", "node", "cache", "tlb", "link", "route"];
         let (start, table) = match key.as_str() {
             "sources" => {
@@ -197,6 +197,17 @@ const WRONG: &[(&str, &str, &[&str])] = &[
     ),
     ("by_hops_ns = [90, 140, 210]", "", &["latency: one of by_hops_ns and matrix_ns is given"]),
     ("nodes = [0, 1]", "@nodes = [0, 0]", &["link[0].nodes: a link joins two different nodes"]),
+    ("[latency]", "[control]\n@classes = 99\n[latency]", &["control.classes: must be from 2 to 16 classes, is 99"]),
+    (
+        "[latency]",
+        "[control]\nclasses = 4\n@least_ways = 9\n[latency]",
+        &["control.least_ways: must be at most 8, half of the ways of a level 3 cache, is 9"],
+    ),
+    (
+        "[latency]",
+        "[control]\nclasses = 4\nbandwidth_step_bytes_per_s = 0.1\n[latency]",
+        &["control.bandwidth_step_bytes_per_s: must be from 1e6 to 1e14 bytes/s, is 0.1"],
+    ),
     ("nodes = [0, 1]", "@nodes = [0, 7]", &["link[0].nodes: there is no node 7"]),
     (
         "nodes = [0, 1]",
@@ -243,6 +254,29 @@ fn mistakes_name_file_line_field_and_rule() {
             assert!(shown.starts_with(expected), "{wrong}:\n{shown}\n{expected}");
         }
         assert_eq!(line.unwrap_or(found[0].line), found[0].line, "{wrong}: {shown:#?}");
+    }
+}
+
+#[test]
+fn control_is_by_level_3_caches_whose_ways_fit_a_mask() {
+    let with = example().replacen("[latency]", "[control]\nclasses = 4\nleast_ways = 1\n[latency]", 1);
+    for (part, wrong, rule) in [
+        ("ways = 16", "ways = 16", None),
+        ("ways = 16", "ways = 0", Some("needs caches of level 3 with 1 to 64 ways, not 0")),
+        ("ways = 16", "ways = 128", Some("needs caches of level 3 with 1 to 64 ways, not 128")),
+        (
+            "level = 3",
+            "level = 2",
+            Some("needs caches of level 3 and none above: masks and limits are by such a cache"),
+        ),
+    ] {
+        let text = with.replacen(part, wrong, 1);
+        let machine = Machine::from_toml(&text, Path::new("my.toml"));
+        let Some(rule) = rule else {
+            assert_eq!(machine.unwrap().controlled_ways(), Some(16));
+            continue;
+        };
+        assert_eq!(mistakes(&text).iter().map(|mistake| mistake.rule.as_str()).collect::<Vec<_>>(), [rule]);
     }
 }
 

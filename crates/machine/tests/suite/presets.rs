@@ -93,6 +93,15 @@ fn magny_cours_4p_without_directory() {
     assert_eq!(above_l3(&without), above_l3(&with));
 }
 
+/// The hypothetical machine differs only in what it is for, so that results on both can be compared.
+#[test]
+fn magny_cours_4p_with_control() {
+    let (without, with) = (preset("magny-cours-4p"), preset("magny-cours-4p-control"));
+    assert_eq!((without.controlled_ways(), with.controlled_ways()), (None, Some(40)));
+    let Machine { name, description, sources, .. } = without.clone();
+    assert_eq!(Machine { name, description, sources, control: None, ..with }, without);
+}
+
 /// Performance isolation, 4.2, 4.3 and C6; the flat firmware distances are from the field survey, 5.5.
 #[test]
 fn nehalem_ex_8p() {

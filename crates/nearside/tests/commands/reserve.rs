@@ -149,6 +149,19 @@ fn ways_are_what_the_hardware_has() {
 }
 
 #[test]
+fn what_limits_the_rest_is_the_best_that_the_machine_has() {
+    let request = ["--isolate", "core,controller", "--cache-ways", "20", "--bandwidth", "5.9G", "--strict"];
+    let answered = |code, machine: &str, more: &[&str]| {
+        answered(code, &[&["check", "--machine", machine], &request[..], more].concat())
+    };
+    let with = answered(0, "magny-cours-4p-control", &[]);
+    assert!(with.contains("20 ways of its cache (0xfffff00000)") && with.contains("limited by the hardware"), "{with}");
+    let duty = answered(3, "magny-cours-4p-control", &["--throttle", "duty"]);
+    assert!(duty.contains("only shares of CPU time"), "{duty}");
+    assert!(answered(3, "magny-cours-4p", &[]).contains("have no masks of ways"));
+}
+
+#[test]
 fn this_host_decides_what_needs_no_forecast() {
     assert!(answered(0, &["check"]).starts_with("grant 1: CPU"));
 }

@@ -23,6 +23,7 @@ mod policies;
 mod record;
 mod reserve;
 mod reserve_agent;
+mod reserve_control;
 mod run;
 mod shake;
 mod streams;

@@ -105,9 +105,9 @@ fn an_agent_that_is_killed_leaves_grants_that_are_whole_or_none() {
     let ran = run(KILL);
     let left = ran.section("left");
     for said in [
-        " 2-3 1 yes N s db\n",
-        " 4 2-3 no N s outer\n",
-        " 6 3 no N s -\n",
+        " 2-3 1 - by CPU time N s db\n",
+        " 4 2-3 - no N s outer\n",
+        " 6 3 - no N s -\n",
         "Cpus_allowed_list:\t2-3\nMems_allowed_list:\t1\nCpus_allowed_list:\t4\nMems_allowed_list:\t2-3\nCpus_allowed_list:\t6\n",
         "\ntaskset 1\nlimited as before\nrefused: the name is taken by grant N (db)\n",
         "info,name=\"db\",owner=\"0\",cpus=\"2-3\",idle_siblings=\"\",nodes=\"1\",guarded=\"yes\"} 1\n",

@@ -5,7 +5,7 @@
 //! orders the actions of one thread.
 
 use crate::TickClock;
-use linux::{Pid, SharedWords, Tid, monotonic_ns, pci_device, tsc};
+use linux::{Pid, SharedWords, Tid, monotonic_ns, pci_memory, tsc};
 use machine::{CpuId, NodeId};
 use model::pmu::{self, NoPmu, Pmu};
 use model::{Measured, MeasuredTask};
@@ -100,8 +100,8 @@ impl Device {
         if !Path::new(pmu::MACHINE_FILE).exists() {
             return Ok(None);
         }
-        let Some(device) = pci_device(Path::new("/sys"), pmu::PCI_VENDOR, pmu::PCI_DEVICE) else { return Ok(None) };
-        let path = device.join(pmu::PCI_RESOURCE);
+        let memory = pci_memory(Path::new("/sys"), pmu::PCI_IDS, pmu::PCI_RESOURCE, pmu::BYTES as u64);
+        let Some(path) = memory else { return Ok(None) };
         let refused = |why| LabPmuError::Refused { path: path.clone(), why };
         let file = File::options().read(true).write(true).open(&path).map_err(refused)?;
         let words = SharedWords::map(&file, pmu::BYTES).map_err(refused)?;

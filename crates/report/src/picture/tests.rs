@@ -30,6 +30,7 @@ fn machine(nodes: u32, per_package: u32, cores: u32, smt: u32) -> Machine {
         smt_cores: if smt > 1 { (0..total).map(|k| core(k).collect()).collect() } else { Vec::new() },
         core: None,
         coherence: None,
+        control: None,
         disk: None,
         tlbs: Vec::new(),
         latency: None,

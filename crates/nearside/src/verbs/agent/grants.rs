@@ -4,8 +4,9 @@ use super::name;
 use super::service::note;
 use crate::options::usage_error::UsageError;
 use crate::verbs::reserve::{SYSTEM_FOLDER, records_folder, to_carry_out};
-use agent::ReserveSettings;
 use agent::broker::{Broker, Left, LiveGrants, Quotas, Settings};
+use agent::grants::Hardware;
+use agent::{ReserveSettings, ThrottleSetting};
 use machine::Machine;
 use report::ReserveReport;
 use reserve::{Control, Facts, Ledger, Quota, Rules, Throttle, Zone};
@@ -26,7 +27,8 @@ pub fn settings(
     if !geteuid().is_root() {
         return Err(UsageError::boxed("reserve.enabled: only root's agent makes grants: it makes control groups"));
     }
-    let control = Control { throttle: Throttle::Duty, ways: None };
+    let (throttle, hardware) = throttle(settings.throttle)?;
+    let control = Control { throttle, ways: None };
     let zone = Zone { cpus: settings.zone.clone(), keep_back: settings.keep_back.clone() };
     let rules = Rules {
         zone,
@@ -40,9 +42,9 @@ pub fn settings(
         let all = facts.machine.cpus();
         return Err(UsageError::boxed(format!("reserve: no CPUs {unknown}: this machine has CPUs {all}")));
     }
-    let is_limited = !settings.limit.is_empty();
+    let is_limited = !settings.limit.is_empty() || throttle == Throttle::Hardware;
     let keep_tenants = settings.keep_tenants;
-    let mut ledger = to_carry_out(Ledger::new(Arc::new(facts), rules));
+    let mut ledger = to_carry_out(Ledger::new(Arc::new(facts), rules), hardware);
     ledger.rules.keep_tenants = keep_tenants;
     Ok(Some(Settings {
         folder: SYSTEM_FOLDER.into(),
@@ -58,8 +60,25 @@ pub fn settings(
             (format!("{report}{more}"), serde_json::to_value(&report).unwrap_or_default())
         }),
         note: Box::new(note),
+        hardware,
         live: live.clone(),
     }))
+}
+
+/// What limits the rest of the machine, and the control hardware.
+fn throttle(setting: ThrottleSetting) -> Result<(Throttle, Option<Hardware>), Box<dyn Error>> {
+    let hardware = Hardware::find()?;
+    let has_limits = hardware.is_some_and(Hardware::has_limits);
+    let throttle = match setting {
+        ThrottleSetting::Best | ThrottleSetting::Lab if has_limits => Throttle::Hardware,
+        ThrottleSetting::Lab => {
+            let why = "reserve.throttle = \"lab\": this is no machine of the lab with bandwidth control";
+            return Err(UsageError::boxed(why));
+        }
+        ThrottleSetting::Best | ThrottleSetting::Duty => Throttle::Duty,
+        ThrottleSetting::None => Throttle::None,
+    };
+    Ok((throttle, hardware))
 }
 
 /// Begins to serve.

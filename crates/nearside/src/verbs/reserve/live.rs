@@ -7,8 +7,8 @@ use crate::output::terminal::Terminal;
 use crate::output::{self, json};
 use agent::grants::{GrantRecord, read_records};
 use clap::Args;
-use report::{GrantReport, Table};
-use reserve::{Asker, GrantId, Refusal};
+use report::{GrantReport, Table, limited_text};
+use reserve::{Asker, GrantId, Refusal, Throttle};
 use serde_json::json;
 use std::error::Error;
 use std::process::ExitCode;
@@ -40,9 +40,16 @@ pub fn list(arguments: &List, asker: &Asker, terminal: Terminal) -> Result<ExitC
         output::write(&json::document(&json!({ "grants": records }))?, None)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut table = Table::new(["grant", "owner", "CPUs", "idle", "nodes", "guarded", "since", "program or name"]);
-    for GrantRecord { grant, command, by_agent, .. } in &records {
-        let guarded = if grant.request.isolate.controller { "yes" } else { "no" };
+    let mut table =
+        Table::new(["grant", "owner", "CPUs", "idle", "nodes", "ways", "guarded", "since", "program or name"]);
+    for GrantRecord { grant, command, by_agent, throttle, .. } in &records {
+        let guarded = match throttle {
+            None => "no",
+            Some(Throttle::None) => "yes",
+            Some(Throttle::Duty) => "by CPU time",
+            Some(Throttle::Hardware) => "by hardware",
+        };
+        let ways = if grant.ways == 0 { "-".to_owned() } else { format!("{:#x}", grant.ways) };
         let since = format!("{} s", asker.now_s.saturating_sub(grant.since_s));
         table.row([
             grant.id.to_string(),
@@ -50,6 +57,7 @@ pub fn list(arguments: &List, asker: &Asker, terminal: Terminal) -> Result<ExitC
             grant.cpus.to_string(),
             grant.idle_siblings.to_string(),
             grant.memory.to_string(),
+            ways,
             guarded.to_owned(),
             since,
             linux::printable(if *by_agent { grant.request.name.as_deref().unwrap_or("-") } else { command }),
@@ -67,18 +75,26 @@ pub fn explain(arguments: &Explain, asker: &Asker, terminal: Terminal) -> Result
     let planned = number
         .filter(|id| ledger.grant(*id).is_some())
         .or_else(|| ledger.named(&arguments.grant).map(|grant| grant.id));
-    if planned.is_none() {
+    let (id, throttle) = if let Some(id) = planned {
+        (id, ledger.facts.control.throttle)
+    } else {
+        let GrantRecord { grant, throttle, .. } = find(&arguments.grant)?;
         ledger = with_grants(ledger);
-    }
-    let id = planned.map_or_else(|| find(&arguments.grant).map(|record| record.grant.id), Ok)?;
+        (grant.id, throttle.unwrap_or_default())
+    };
     let grant = ledger.grant(id).ok_or_else(|| Refusal::UnknownGrant(id).to_string())?;
     let by = ledger.forecast().slowdown.get(&id).copied();
     let report = GrantReport::new(grant, &ledger.facts);
     if arguments.json {
-        output::write(&json::document(&json!({ "grant": report, "forecast_slowdown": by }))?, None)?;
+        output::write(
+            &json::document(&json!({ "grant": report, "forecast_slowdown": by, "throttle": throttle }))?,
+            None,
+        )?;
     } else {
         let by = by.map_or_else(String::new, |by| format!("  forecast +{:.1} % at worst\n", 100.0 * by));
-        terminal.print_lines(&format!("{report}\n{by}"))?;
+        let limited = grant.request.isolate.controller.then(|| limited_text(throttle)).flatten();
+        let limited = limited.map_or_else(String::new, |text| format!("  {text}\n"));
+        terminal.print_lines(&format!("{report}\n{by}{limited}"))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -43,7 +43,7 @@ pub struct MachineOptions {
     without_directory: bool,
 
     /// What limits the bandwidth of the rest of the machine
-    #[arg(long, value_enum, default_value_t = ThrottleName::Duty)]
+    #[arg(long, value_enum, default_value_t = ThrottleName::Best)]
     throttle: ThrottleName,
 }
 
@@ -57,6 +57,8 @@ enum RuleName {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum ThrottleName {
+    /// The processor's bandwidth control if the machine has it, or else shares of CPU time
+    Best,
     /// Nothing: what the rest is seen to draw decides
     None,
     /// Shares of CPU time (cpu.max)
@@ -73,7 +75,7 @@ impl MachineOptions {
 
     /// Whether all is as without options.
     pub fn is_default(&self) -> bool {
-        let rules = self.rule == RuleName::Forecast && self.throttle == ThrottleName::Duty;
+        let rules = self.rule == RuleName::Forecast && self.throttle == ThrottleName::Best;
         let zone = self.zone.is_none() && self.keep_back.is_none();
         self.is_this() && rules && zone && !self.keep_tenants && !self.without_directory
     }
@@ -89,9 +91,10 @@ impl MachineOptions {
     /// The machine with its grants.
     pub fn ledger(&self, asker: &Asker) -> Result<Ledger, Box<dyn Error>> {
         let throttle = match self.throttle {
-            ThrottleName::None => Throttle::None,
-            ThrottleName::Duty => Throttle::Duty,
-            ThrottleName::Hardware => Throttle::Hardware,
+            ThrottleName::Best => None,
+            ThrottleName::None => Some(Throttle::None),
+            ThrottleName::Duty => Some(Throttle::Duty),
+            ThrottleName::Hardware => Some(Throttle::Hardware),
         };
         let rule = if self.rule == RuleName::Seed { Rule::Seed } else { Rule::Forecast };
         let cpus = |cpus: &Option<Cpus>| cpus.as_ref().map(|cpus| cpus_of(cpus, &|| self.machine())).transpose();
@@ -99,10 +102,10 @@ impl MachineOptions {
         let (keep_tenants, without_directory) = (self.keep_tenants, self.without_directory);
         let rules = Rules { zone, rule, keep_tenants, without_directory };
         match &self.after {
-            None => self.empty(rules, Control { throttle, ways: None }),
+            None => self.empty(rules, |machine| Control::of(machine, throttle)),
             Some(path) => {
                 let plan = read_plan(path)?;
-                let mut ledger = self.empty(plan.rules.clone(), plan.control.clone())?;
+                let mut ledger = self.empty(plan.rules.clone(), control_of(&plan))?;
                 ledger.usage = plan.flows(&ledger.facts).map_err(refused)?;
                 let after = ledger.admit(&plan.requests, asker);
                 let after = after.map_err(|refusal| format!("{}: the plan is refused: {refusal}", path.display()))?;
@@ -113,7 +116,7 @@ impl MachineOptions {
 
     /// The machine by the rules and with the tenants of a plan, but not yet with its grants.
     pub fn of_plan(&self, plan: &Plan, asker: &Asker) -> Result<Ledger, Box<dyn Error>> {
-        let mut ledger = self.empty(plan.rules.clone(), plan.control.clone())?;
+        let mut ledger = self.empty(plan.rules.clone(), control_of(plan))?;
         if self.after.is_some() {
             let before = self.ledger(asker)?;
             ledger.usage.clone_from(&before.usage);
@@ -123,8 +126,10 @@ impl MachineOptions {
         Ok(ledger)
     }
 
-    fn empty(&self, rules: Rules, control: Control) -> Result<Ledger, Box<dyn Error>> {
-        let facts = Facts::new(self.machine()?, control);
+    fn empty(&self, rules: Rules, control: impl Fn(&Machine) -> Control) -> Result<Ledger, Box<dyn Error>> {
+        let machine = self.machine()?;
+        let control = control(&machine);
+        let facts = Facts::new(machine, control);
         let unknown = rules.zone.unknown(&facts);
         if unknown.is_empty() {
             return Ok(Ledger::new(Arc::new(facts), rules));
@@ -132,6 +137,11 @@ impl MachineOptions {
         let all = facts.machine.cpus();
         Err(UsageError::boxed(format!("no CPUs {unknown} for the zone: this machine has CPUs {all}")))
     }
+}
+
+/// The control hardware that a plan names, or that of the machine.
+fn control_of(plan: &Plan) -> impl Fn(&Machine) -> Control {
+    |machine| plan.control.clone().unwrap_or_else(|| Control::of(machine, None))
 }
 
 /// Reads a plan file.

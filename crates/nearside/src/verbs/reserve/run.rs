@@ -9,7 +9,7 @@ use crate::interrupt::asked_to_end;
 use crate::options::policy::note;
 use crate::options::usage_error::UsageError;
 use agent::broker::{CallError, Connection};
-use agent::grants::{Carrier, Limit, Records, carry_out, has_record};
+use agent::grants::{Carrier, Hardware, Limit, Records, carry_out, has_record};
 use agent::{Journal, journal};
 use clap::Args;
 use linux::ChildSetup;
@@ -35,7 +35,8 @@ const LOOK: Duration = Duration::from_millis(20);
 /// The program gets a control group whose CPUs are a partition of the kernel's: no other program runs there, whatever
 /// its affinity. Its memory comes from the granted nodes; what it brings along moves there. SMT siblings and the other
 /// cores of an exclusive cache are a partition without programs. Interrupts are moved away where the kernel allows it.
-/// With --limit, control groups of the rest of the machine get as much CPU time as the forecast leaves to them.
+/// A guarded controller is kept by the processor's bandwidth control, where the machine has it: the lab's machines can.
+/// With --limit, control groups of the rest of the machine get as much CPU time as the forecast leaves to them instead.
 ///
 /// With an agent that makes grants, every user with a quota in the agent's configuration may do this. The grant then
 /// lasts until the program and all its children have ended or closed the handle, a descriptor whose number is in
@@ -58,7 +59,8 @@ pub struct Run {
     request: RequestOptions,
     #[command(flatten)]
     machine: MachineOptions,
-    /// Limit the CPU time of this control group, named from the topmost one; may be repeated
+    /// Limit the CPU time of this control group, and nothing by the hardware. The group is named from the topmost one;
+    /// may be repeated
     #[arg(long, value_name = "CGROUP")]
     limit: Vec<String>,
     #[command(flatten)]
@@ -112,7 +114,12 @@ pub fn start(
     asker: &Asker,
 ) -> Result<ExitCode, Box<dyn Error>> {
     linux::Cgroups::find()?.requires("cpuset")?;
-    let empty = machine.ledger(asker)?;
+    let hardware = Hardware::find()?;
+    let mut empty = machine.ledger(asker)?;
+    if !limit.is_empty() {
+        let control = &mut Arc::make_mut(&mut empty.facts).control;
+        control.throttle = control.throttle.min(Throttle::Duty);
+    }
     let to_end = asked_to_end()?;
     let (mut journal, put_back) =
         Journal::open(&journal::default_folder(), &format!("reserve-{}", std::process::id()))?;
@@ -120,7 +127,7 @@ pub fn start(
         note(&format!("{}\n{put_back}", put_back.heading()));
     }
     let folder = records_folder();
-    let Decision { records, ledger, answer } = match decide(&empty, request, asker, wait_s, &to_end)? {
+    let Decision { records, ledger, answer } = match decide(&empty, hardware, request, asker, wait_s, &to_end)? {
         Ok(decision) => decision,
         Err(code) => return Ok(code),
     };
@@ -136,13 +143,14 @@ pub fn start(
     let Admitted { grants, forecast, .. } = &admitted;
     let grant = &grants[0];
     note(report.to_string().trim_end());
-    if grant.request.isolate.controller && limit.is_empty() {
+    if grant.request.isolate.controller && limit.is_empty() && ledger.facts.control.throttle <= Throttle::Duty {
         note("nothing limits the rest of the machine: name its control groups with --limit");
     }
+    check_limits(&ledger, grant)?;
     let limits = Limit::of(limit, &forecast.rest_limit, &ledger.facts);
-    let group = carry_out(&mut journal, grant, &ledger.facts, &limits)?;
+    let group = carry_out(&mut journal, grant, &admitted.after, &limits, hardware)?;
     let words: Vec<String> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    records.add(grant, Carrier::Process(&words.join(" ")))?;
+    records.add(grant, Carrier::Process(&words.join(" ")), ledger.facts.control.throttle)?;
     drop(records);
     let [program, arguments @ ..] = command else { return Err(UsageError::boxed("no program is named")) };
     let started = Command::new(program).args(arguments).join(group.processes_file()?).spawn();
@@ -161,14 +169,42 @@ pub fn start(
     Ok(code(ended??))
 }
 
-/// A ledger that grants only what is carried out here: the rest is limited by CPU time, caches are not split, and no
+/// A ledger that grants only what can be carried out here: ways and limits are those of the machine's own hardware, and no
 /// program is moved.
-pub fn to_carry_out(mut ledger: Ledger) -> Ledger {
-    let facts = Arc::make_mut(&mut ledger.facts);
-    facts.control.ways = None;
-    facts.control.throttle = facts.control.throttle.min(Throttle::Duty);
+pub fn to_carry_out(mut ledger: Ledger, hardware: Option<Hardware>) -> Ledger {
+    let control = &mut Arc::make_mut(&mut ledger.facts).control;
+    control.ways = hardware.and_then(Hardware::ways);
+    if !hardware.is_some_and(Hardware::has_limits) {
+        control.throttle = control.throttle.min(Throttle::Duty);
+    }
     ledger.rules.keep_tenants = true;
     ledger
+}
+
+/// The same for a process that carries out one grant: what follows from several, only an agent can change and undo.
+pub fn to_carry_out_alone(ledger: Ledger, hardware: Option<Hardware>) -> Ledger {
+    let mut ledger = to_carry_out(ledger, hardware);
+    if let Some(ways) = &mut Arc::make_mut(&mut ledger.facts).control.ways {
+        ways.classes = ways.classes.min(2);
+    }
+    ledger
+}
+
+/// Whether another grant's process limits the rest of the machine by the hardware already.
+fn check_limits(ledger: &Ledger, grant: &Grant) -> Result<(), Box<dyn Error>> {
+    let is_limited = ledger.facts.control.throttle == Throttle::Hardware && grant.request.isolate.controller;
+    let is_other = |other: &&Grant| {
+        other.request.isolate.controller && other.memory.iter().any(|node| grant.memory.contains(node))
+    };
+    match ledger.grants().filter(|_| is_limited).find(is_other) {
+        None => Ok(()),
+        Some(other) => Err(format!(
+            "{} guards node {} already, and two processes cannot limit the rest of it by the hardware: let an agent make both grants, or use --throttle duty",
+            other.title(),
+            grant.memory,
+        )
+        .into()),
+    }
 }
 
 /// A ledger with the grants that other processes carry out.

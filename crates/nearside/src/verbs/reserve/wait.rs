@@ -1,8 +1,8 @@
 //! Waiting until a request can be granted.
 
 use super::REFUSED;
-use super::run::{records_folder, to_carry_out, with_grants};
-use agent::grants::{Records, Ticket};
+use super::run::{records_folder, to_carry_out_alone, with_grants};
+use agent::grants::{Hardware, Records, Ticket};
 use clap::Args;
 use reserve::{Admitted, Asker, Ledger, Refusal, Request};
 use std::error::Error;
@@ -42,6 +42,7 @@ pub struct Decision {
 /// `empty` is the machine without grants.
 pub fn decide(
     empty: &Ledger,
+    hardware: Option<Hardware>,
     request: &Request,
     asker: &Asker,
     wait_s: Option<u64>,
@@ -49,12 +50,12 @@ pub fn decide(
 ) -> Result<Result<Decision, ExitCode>, Box<dyn Error>> {
     let folder = records_folder();
     let requests = [request.clone()];
-    let wait_s = wait_s.filter(|_| to_carry_out(empty.clone()).admit(&requests, asker).is_ok());
+    let wait_s = wait_s.filter(|_| to_carry_out_alone(empty.clone(), hardware).admit(&requests, asker).is_ok());
     let ticket = wait_s.map(|_| Ticket::draw(&folder)).transpose()?;
     let began = Instant::now();
     loop {
         let records = Records::lock(&folder)?;
-        let ledger = to_carry_out(with_grants(empty.clone()));
+        let ledger = to_carry_out_alone(with_grants(empty.clone()), hardware);
         // The grant begins now: so does its lease.
         let asker = Asker { now_s: super::asker().now_s, ..asker.clone() };
         let answer = ledger.admit(&requests, &asker);

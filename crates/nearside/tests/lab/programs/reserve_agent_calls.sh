@@ -15,7 +15,7 @@ for user in 65533 65532; do as $user nearside reserve run -- true 2>&1; echo "st
 (exec setpriv --reuid 65534 --regid 65534 --clear-groups nearside reserve run --cores 2 --isolate core --node 1 -- sleep 1000 2> /dev/null) & holder=$!; wait_for listed 65534
 as 65534 nearside reserve run --cores 2 -- true 2>&1; echo "status $?"; kill $holder; same
 echo "[killed]"
-nearside reserve run --isolate core,cache,controller --node 1 -- sleep 1000 2> /dev/null & holder=$!; wait_for listed yes
+nearside reserve run --isolate core,cache,controller --node 1 -- sleep 1000 2> /dev/null & holder=$!; wait_for listed "by CPU"
 grant=$(ls -d $G/nearside-grant-*[0-9]); begin=$(date +%s%N); kill -9 $holder; while [ -d $grant ] || [ -d $grant-idle ]; do :; done
 echo $((($(date +%s%N) - begin) / 1000000)); same
 echo "[named]"

@@ -1,0 +1,71 @@
+//! Ways of caches and limits of bandwidth for grants, on a machine with control hardware.
+
+use crate::support::{Lab, RunOutput};
+use test_tools::Checks;
+
+const SCRIPT: &str = include_str!("programs/reserve_control.sh");
+
+/// The number before these words in a section.
+fn before(ran: &RunOutput, section: &str, words: &str) -> f64 {
+    let text = ran.section(section);
+    let at = text.rfind(words).unwrap_or_else(|| panic!("no {words}: {text}"));
+    let number = text[..at].trim_end().rsplit([' ', '\n']).next().unwrap_or_default();
+    number.parse().unwrap_or_else(|_| panic!("{number}: {text}"))
+}
+
+/// Nanoseconds of a load, and MB/s of the median and of the worst pass.
+fn ns(ran: &RunOutput, section: &str) -> f64 {
+    before(ran, section, "ns a load")
+}
+
+fn rates(ran: &RunOutput, section: &str) -> (f64, f64) {
+    let (median, text) = (before(ran, section, "MB/s beside"), ran.section(section));
+    let worst = text.rsplit("(from ").next().and_then(|rest| rest.split(' ').next());
+    (median, worst.and_then(|worst| worst.parse().ok()).unwrap_or_else(|| panic!("{text}")))
+}
+
+#[test]
+fn ways_and_limits_are_obeyed_and_nothing_is_left_of_them() {
+    let lab = Lab::new();
+    let options = ["--quiet", "--as-root", "--memory-per-node", "256M"];
+    let ran = lab.script("magny-cours-4p-control", &options, SCRIPT).succeeded();
+    assert!(!ran.text().contains("never: "), "{}", ran.text());
+    let checks = Checks::new();
+    let part = |name: &'static str, check: &dyn Fn(&str)| checks.part(name, || check(ran.section(name)));
+    let (alone, shared) = (ns(&ran, "alone"), ns(&ran, "shared"));
+    let ((median, worst), (beside, _)) = (rates(&ran, "alone"), rates(&ran, "shared"));
+    part("shared", &|text| assert!(shared > 4.0 * alone && beside < 0.5 * median, "{text}"));
+    part("20 ways", &|text| {
+        assert!(ns(&ran, "20 ways") < 1.05 * alone && text.contains("20 ways of its cache (0xfffff00000)"), "{text}");
+    });
+    part("8 ways", &|text| assert!(ns(&ran, "8 ways") > 2.0 * alone, "{text}"));
+    part("guarded", &|text| {
+        let (guarded, least) = rates(&ran, "guarded");
+        assert!(guarded > 0.95 * median && least > 0.92 * worst, "{text}");
+        assert!(text.contains("are limited by the hardware: at each moment"), "{text}");
+    });
+    part("list", &|text| {
+        assert!(text.contains(" 0 0xfffff00000 by hardware "), "{text}");
+        assert!(text.contains("20 ways of its cache") && text.contains("\"throttle\": \"hardware\""), "{text}");
+    });
+    part("taken", &|text| {
+        assert!(text.contains("status 3\n") && text.contains("grant 1 guards node 0 already"), "{text}");
+    });
+    // Each word of the killed grant is put back, and the chase and the reader are as before.
+    let is_as_before = |name: &'static str, text: &str| {
+        assert!((ns(&ran, name) / shared - 1.0).abs() < 0.1 && rates(&ran, name).0 < 0.5 * median, "{text}");
+    };
+    part("killed", &|text| {
+        for word in ["class-0/limit-0", "class-0/ways-0", "class-1/ways-0", "class-2/ways-0", "cpu-0/class"] {
+            assert!(text.contains(&format!("/lab-control/{word} has\n")), "{word}: {text}");
+        }
+        is_as_before("killed", text);
+    });
+    part("agent", &|text| {
+        let loads: Vec<f64> = text.lines().filter_map(|line| line.split_once(" ns a load")?.0.parse().ok()).collect();
+        assert!(loads.len() == 3 && loads[..2].iter().all(|&ns| ns < 1.05 * alone), "{text}");
+        assert!(text.contains("\n0xfffff00000\n0xff000\nstatus 0\n"), "{text}");
+        is_as_before("agent", text);
+    });
+    part("hardware", &|text| assert!(text.contains("reserve.throttle"), "{text}"));
+}
