@@ -5,6 +5,7 @@ mod carry_out;
 mod queue;
 mod records;
 mod shape;
+mod watch;
 
 pub use carry_out::{CarryOutError, Limit, carry_out};
 pub(crate) use carry_out::{fill, idle_cpus, idle_group, make, make_groups, make_idle};
@@ -12,3 +13,4 @@ pub use queue::Ticket;
 pub(crate) use records::left_records;
 pub use records::{Carrier, GrantRecord, Records, RecordsError, has_record, read_records};
 pub(crate) use shape::Shape;
+pub use watch::Watch;

@@ -32,6 +32,9 @@ pub struct GrantRecord {
     /// The folder of the control group that was there before it, if it has that.
     #[serde(default)]
     pub adopted: Option<PathBuf>,
+    /// Why its CPUs are others' at present, too: the kernel has ended its partition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<String>,
 }
 
 /// Who carries a grant out.
@@ -114,8 +117,8 @@ impl Records {
         &self.folder
     }
 
-    /// Adds or replaces a record of this process.
-    pub fn add(&self, grant: &Grant, carrier: Carrier<'_>) -> Result<(), RecordsError> {
+    /// Adds or replaces a record of this process; `lost` says why the grant's CPUs are not its own at present.
+    pub fn add(&self, grant: &Grant, carrier: Carrier<'_>, lost: Option<&str>) -> Result<(), RecordsError> {
         let pid = Pid(std::process::id());
         let start = Process::open(pid).and_then(|process| process.start_time());
         let started = start.map_err(|error| RecordsError::Write(io::Error::other(error)))?.ticks;
@@ -131,6 +134,7 @@ impl Records {
             by_agent: matches!(carrier, Carrier::Agent { .. }),
             stays,
             adopted: adopted.map(Path::to_owned),
+            lost: lost.map(str::to_owned),
         };
         let name = name(grant.id);
         // One that is left of a killed process is replaced.

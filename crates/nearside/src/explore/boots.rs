@@ -171,6 +171,7 @@ impl<'a> Boots<'a> {
         give("--fidelity", Some(lab.fidelity.name().to_owned()));
         give("--numa-balancing", balancing.map(|on| if on { "on" } else { "off" }.to_owned()));
         give("--thp", huge_pages.map(|huge_pages| huge_pages.name().to_owned()));
+        options.extend(lab.as_root.then(|| "--as-root".into()));
         options
     }
 }

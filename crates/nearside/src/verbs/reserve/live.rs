@@ -55,9 +55,17 @@ pub fn list(arguments: &List, asker: &Asker, terminal: Terminal) -> Result<ExitC
             linux::printable(if *by_agent { grant.request.name.as_deref().unwrap_or("-") } else { command }),
         ]);
     }
-    let text = if records.is_empty() { "no grants\n".to_owned() } else { terminal.text(&table) };
+    let mut text = if records.is_empty() { "no grants\n".to_owned() } else { terminal.text(&table) };
+    for GrantRecord { grant, lost, .. } in &records {
+        text.extend(lost.iter().map(|why| format!("{}\n", withdrawn(grant.id, why))));
+    }
     output::write(&text, None)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What a grant's record says of a partition that is none.
+fn withdrawn(id: GrantId, why: &str) -> String {
+    format!("grant {id}: other programs run on its CPUs at present, and nothing is promised: {}", linux::printable(why))
 }
 
 pub fn explain(arguments: &Explain, asker: &Asker, terminal: Terminal) -> Result<ExitCode, Box<dyn Error>> {
@@ -72,13 +80,16 @@ pub fn explain(arguments: &Explain, asker: &Asker, terminal: Terminal) -> Result
     }
     let id = planned.map_or_else(|| find(&arguments.grant).map(|record| record.grant.id), Ok)?;
     let grant = ledger.grant(id).ok_or_else(|| Refusal::UnknownGrant(id).to_string())?;
-    let by = ledger.forecast().slowdown.get(&id).copied();
+    let lost = read_records(&records_folder()).into_iter().find(|it| planned.is_none() && it.grant.id == id);
+    let lost = lost.and_then(|record| record.lost);
+    let by = ledger.forecast().slowdown.get(&id).copied().filter(|_| lost.is_none());
     let report = GrantReport::new(grant, &ledger.facts);
     if arguments.json {
-        output::write(&json::document(&json!({ "grant": report, "forecast_slowdown": by }))?, None)?;
+        output::write(&json::document(&json!({ "grant": report, "forecast_slowdown": by, "lost": lost }))?, None)?;
     } else {
         let by = by.map_or_else(String::new, |by| format!("  forecast +{:.1} % at worst\n", 100.0 * by));
-        terminal.print_lines(&format!("{report}\n{by}"))?;
+        let lost = lost.map_or_else(String::new, |why| format!("{}\n", withdrawn(id, &why)));
+        terminal.print_lines(&format!("{report}\n{by}{lost}"))?;
     }
     Ok(ExitCode::SUCCESS)
 }
