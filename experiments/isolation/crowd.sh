@@ -10,19 +10,20 @@ programs=$2
 shift 2
 watched=$#
 
-# The command of a program. Its bandwidth is what it draws alone (nearside lab run --json).
+# The command of a program. A guarded one says how it uses memory: streamcluster by bandwidth, the others wait for each
+# access.
 with_grant() {
     case $1 in
-        canneal) rate=1G options="--size 16M --swaps 10000" ;;
-        fluid) rate=1G options="--size 128K" ;;
-        streamcluster) rate=5.9G options="--size 8M" ;;
+        canneal) prefer=latency options="--size 16M --swaps 10000" ;;
+        fluid) prefer=latency options="--size 64K" ;;
+        streamcluster) prefer=none options="--size 8M" ;;
     esac
     case $2 in
         cache) isolate="--isolate core,cache" ;;
-        controller) isolate="--isolate core,controller" ;;
+        controller) isolate="--isolate core,controller --prefer $prefer" ;;
         none) isolate= ;;
     esac
-    echo "nearside reserve run --bandwidth $rate $isolate -- nearside-workloads $1 --threads 1 --repeat 1000000 $options"
+    echo "nearside reserve run $isolate -- nearside-workloads $1 --threads 1 --repeat 1000000 $options"
 }
 
 rest="canneal fluid streamcluster canneal fluid streamcluster canneal fluid streamcluster canneal fluid streamcluster

@@ -1,9 +1,11 @@
 //! Programs that begin one after another and go on until all of them are killed: how long their passes take once all work
 //! (the benchmark of isolation of Razavi: Performance isolation on multicore hardware, 2011, section 7.3). Unlike programs
-//! that start together and end one by one, all have the same neighbours while they are timed.
+//! that start together and end one by one, all have the same neighbours while they are timed. While one begins, those
+//! before it are stopped: the study lets them work, but nothing is timed then.
 
 use crate::error::Error;
 use crate::options::CrowdOptions;
+use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 use std::fs;
 use std::io::{self, Write};
@@ -14,6 +16,9 @@ use std::time::Duration;
 
 /// Interval between looks at the files of passes.
 const LOOK: Duration = Duration::from_millis(1);
+
+/// Passes that are not counted once all work: one was stopped, and one finds the caches as others left them.
+const SKIPPED: usize = 2;
 
 /// A program that runs. Dropping it ends the program.
 struct Member<'a> {
@@ -50,13 +55,12 @@ pub fn run(options: &CrowdOptions) -> Result<(), Error> {
     let mut members: Vec<Member<'_>> = Vec::new();
     for (index, command) in options.commands.iter().enumerate() {
         let mut member = Member::start(command, folder.path().join(index.to_string())).map_err(Error::System)?;
-        let passes = if index == 0 { options.first } else { 1 };
-        member.wait_for(passes).map_err(Error::System)?;
+        member.wait_for(1).and_then(|()| member.signal(Signal::STOP)).map_err(Error::System)?;
         members.push(member);
     }
     let before = members.iter().map(Member::times).collect::<io::Result<Vec<_>>>().map_err(Error::System)?;
-    // The pass that is under way has begun earlier.
-    let skipped: Vec<usize> = before.iter().map(|times| times.len() + 1).collect();
+    members.iter().try_for_each(|member| member.signal(Signal::CONT)).map_err(Error::System)?;
+    let skipped: Vec<usize> = before.iter().map(|times| times.len() + SKIPPED).collect();
     for (member, skipped) in members.iter_mut().zip(&skipped) {
         member.wait_for(skipped + options.passes).map_err(Error::System)?;
     }
@@ -99,6 +103,10 @@ impl<'a> Member<'a> {
         program.args(words).arg("--passes").arg(&passes).stdin(Stdio::null()).stdout(Stdio::null());
         let child = program.spawn().map_err(|error| io::Error::other(format!("cannot start `{command}`: {error}")))?;
         Ok(Self { command, child, passes })
+    }
+
+    fn signal(&self, signal: Signal) -> io::Result<()> {
+        Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
 
     /// Waits until it has made that many passes.

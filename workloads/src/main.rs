@@ -218,10 +218,10 @@ enum Verb {
     /// --size is the size of the options; --repeat is the number of times that they are priced. Threads fill their own.
     #[command(mut_arg("size", default("8M")), mut_arg("repeat", default("5")))]
     Blackscholes(PassesOptions),
-    /// Programs that begin one after another and never end: how long their passes take once all of them work
+    /// Programs that go on and on: how long their passes take while all of them work
     ///
-    /// As in Razavi's study of isolation (2011), section 7.3: the first makes some passes alone, and each further one
-    /// begins as soon as the one before has made its first pass.
+    /// As in Razavi's study of isolation (2011), section 7.3. Each begins when the one before has made its first pass. Those
+    /// that have begun are stopped until all have.
     Crowd(CrowdOptions),
     /// A compilation as by make: short processes, which fill their own memory wherever they start
     ///

@@ -62,13 +62,10 @@ pub struct CrowdOptions {
     /// A program and its options, separated by spaces; gets `--passes FILE`, and goes on until it is killed
     #[arg(required = true, value_name = "COMMAND")]
     pub commands: Vec<String>,
-    /// Passes of the first program before the second begins; each of the others has one before the next begins
-    #[arg(long, default_value = "10", value_parser = parse_count, value_name = "N")]
-    pub first: usize,
     /// Programs, the first ones, whose times are also added up on their own
     #[arg(long, default_value = "1", value_parser = parse_count, value_name = "N")]
     pub watched: usize,
-    /// Passes of each program, after all have begun, that are counted at least
+    /// Passes of each program that are counted at least, after two while all others run
     #[arg(long, default_value = "5", value_parser = parse_count, value_name = "N")]
     pub passes: usize,
     /// Print one line of JSON

@@ -96,6 +96,17 @@ fn the_agent_makes_grants_and_nothing_is_left_of_them() {
         }
     });
     part("lease", &|lease| assert_eq!(lease, "same\n"));
+    part("lost", &|lost| {
+        let invalid = "cpuset.cpus.partition is `isolated invalid (";
+        let (shown, said) = lost.split_once("same\n").unwrap();
+        assert!(shown.starts_with("  \"forecast_slowdown\": null,\n  \"lost\": \"/sys/fs/cgroup/nearside-grant-"), "{lost}");
+        assert_eq!(said.matches(invalid).count(), 2, "{lost}");
+        let words: Vec<bool> = said.lines().map(|line| line.starts_with("its CPUs are its own again")).collect();
+        assert_eq!(words, [false, true, false, true], "{lost}");
+    });
+    part("removed", &|removed| {
+        assert!(removed.contains("status 1\n") && removed.ends_with("status 0\nsame\n"), "{removed}");
+    });
     part("hundred", &|hundred| assert_eq!(hundred, "same\n"));
     part("second", &|second| assert!(second.contains("an agent is running already (process N)"), "{second}"));
 }
