@@ -4,8 +4,8 @@
 # pairs.sh least|most|most-local|chosen PROGRAM: prints the time of one of them, as JSON.
 which=$1
 case $2 in
-    canneal) program="canneal --size 16M --swaps 20000" ;;
-    fluid) program="fluid --size 512K --repeat 1" ;;
+    canneal) program="canneal --size 8M --swaps 20000" ;;
+    fluid) program="fluid --size 256K --repeat 1" ;;
     streamcluster) program="streamcluster --size 8M" ;;
     blackscholes) program="blackscholes --size 256K --repeat 1" ;;
 esac

@@ -72,11 +72,8 @@ pub fn run(options: &CrowdOptions) -> Result<(), Error> {
 impl<'a> Crowd<'a> {
     fn new(times: &[(&'a str, Vec<f64>)], watched: usize) -> Self {
         let mean = |times: &[f64]| times.iter().sum::<f64>() / times.len() as f64;
-        let paced = |(command, times): &(&'a str, Vec<f64>)| Paced {
-            command,
-            passes: times.len(),
-            seconds: mean(times),
-        };
+        let paced =
+            |(command, times): &(&'a str, Vec<f64>)| Paced { command, passes: times.len(), seconds: mean(times) };
         let members: Vec<Paced<'_>> = times.iter().map(paced).collect();
         let sum = |count| members.iter().take(count).map(|member| member.seconds).sum();
         Self { verb: "crowd", seconds: sum(members.len()), watched_seconds: sum(watched), members }

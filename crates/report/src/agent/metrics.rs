@@ -109,9 +109,11 @@ fn grants(grants: &[LiveGrant], now_s: u64, f: &mut fmt::Formatter<'_>) -> fmt::
         ("most_slowdown_ratio", "The bound of a guarded grant's slow-down.", |live, _| {
             live.grant.request.isolate.controller.then_some(live.grant.request.most_slowdown)
         }),
-        ("lost", "Whether other programs run on a grant's CPUs at present, because its partition is invalid.", |live, _| {
-            Some(f64::from(u8::from(live.is_lost)))
-        }),
+        (
+            "lost",
+            "Whether other programs run on a grant's CPUs at present, because its partition is invalid.",
+            |live, _| Some(f64::from(u8::from(live.is_lost))),
+        ),
         ("age_seconds", "Time since a grant was made.", |live, now_s| {
             Some(now_s.saturating_sub(live.grant.since_s) as f64)
         }),

@@ -194,10 +194,12 @@ fn look_at_partitions(watch: &mut Watch, grant: &Grant, command: &str) {
     note(&format!("grant {}: {said}", grant.id));
     let written = Records::lock(&records_folder())
         // A release may have come before.
-        .and_then(|records| if has_record(&records_folder(), grant.id) {
-            records.add(grant, Carrier::Process(command), watch.lost())
-        } else {
-            Ok(())
+        .and_then(|records| {
+            if has_record(&records_folder(), grant.id) {
+                records.add(grant, Carrier::Process(command), watch.lost())
+            } else {
+                Ok(())
+            }
         });
     if let Err(error) = written {
         note(&machine::chain(&error));
