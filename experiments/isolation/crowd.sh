@@ -3,7 +3,8 @@
 #
 # crowd.sh none|cache|controller PROGRAMS ISOLATED...
 #
-# 25 PROGRAMS are five canneal, five fluid and fifteen streamcluster. ISOLATED names the first ones.
+# 25 PROGRAMS are five canneal, five fluid and fifteen streamcluster. ISOLATED names the first ones. With CORES=5, the others
+# have five cores of a node each, which they share with others; without it, one.
 . "$(dirname "$0")/agent.sh"
 kind=$1
 programs=$2
@@ -21,7 +22,7 @@ with_grant() {
     case $2 in
         cache) isolate="--isolate core,cache" ;;
         controller) isolate="--isolate core,controller --prefer $prefer" ;;
-        none) isolate= ;;
+        none) isolate="--cores ${CORES:-1}" ;;
     esac
     echo "nearside reserve run $isolate -- nearside-workloads $1 --threads 1 --repeat 1000000 $options"
 }

@@ -328,12 +328,7 @@ fn run(verb: &Verb) -> Result<(), Error> {
         Verb::MovePages(options) => move_pages::run(options),
         Verb::Allocate(options) => allocate::run(options),
         Verb::Objects(options) => objects::run(options),
-        Verb::Streamcluster(StreamclusterOptions { case: CaseOptions { common, cure }, passes }) => {
-            let passes = Passes::create(passes.passes.as_deref())?;
-            measure("streamcluster", common, None, |team, size, repeat| {
-                streamcluster::run(team, size, repeat, *cure, passes)
-            })
-        }
+        Verb::Streamcluster(options) => measure_streamcluster(options),
         Verb::Facerec(CaseOptions { common, cure }) => {
             measure("facerec", common, None, |team, size, repeat| facerec::run(team, size, repeat, *cure))
         }
@@ -365,11 +360,9 @@ fn run(verb: &Verb) -> Result<(), Error> {
         Verb::Levenshtein(ComparisonOptions { common, rows, memory: from }) => {
             measure("levenshtein", common, None, |team, size, n| levenshtein::run(team, size, n, *rows, *from))
         }
-        Verb::Canneal(CannealOptions { common, swaps }) => {
-            measure_passes("canneal", common, |team, size, repeat, passes| {
-                canneal::run(team, size, repeat, *swaps, passes)
-            })
-        }
+        Verb::Canneal(options) => measure_passes("canneal", &options.common, |team, size, repeat, passes| {
+            canneal::run(team, size, repeat, options.swaps, passes)
+        }),
         Verb::Fluid(options) => measure_passes("fluid", options, fluid::run),
         Verb::Blackscholes(options) => measure_passes("blackscholes", options, blackscholes::run),
         Verb::Crowd(options) => crowd::run(options),
@@ -398,6 +391,12 @@ fn measure_beside_rivals(options: &RivalsOptions) -> Result<(), Error> {
         let rivals = Team::of_rivals(options, team::allowed_cpus()?)?;
         rivals::run(team, rivals.as_ref(), size, repeat, passes)
     })
+}
+
+fn measure_streamcluster(options: &StreamclusterOptions) -> Result<(), Error> {
+    let passes = Passes::create(options.passes.passes.as_deref())?;
+    let CaseOptions { common, cure } = &options.case;
+    measure("streamcluster", common, None, |team, size, repeat| streamcluster::run(team, size, repeat, *cure, passes))
 }
 
 /// Measures a verb that writes the time of each pass.
