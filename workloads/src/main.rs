@@ -360,9 +360,7 @@ fn run(verb: &Verb) -> Result<(), Error> {
         Verb::Levenshtein(ComparisonOptions { common, rows, memory: from }) => {
             measure("levenshtein", common, None, |team, size, n| levenshtein::run(team, size, n, *rows, *from))
         }
-        Verb::Canneal(options) => measure_passes("canneal", &options.common, |team, size, repeat, passes| {
-            canneal::run(team, size, repeat, options.swaps, passes)
-        }),
+        Verb::Canneal(options) => measure_canneal(options),
         Verb::Fluid(options) => measure_passes("fluid", options, fluid::run),
         Verb::Blackscholes(options) => measure_passes("blackscholes", options, blackscholes::run),
         Verb::Crowd(options) => crowd::run(options),
@@ -391,6 +389,11 @@ fn measure_beside_rivals(options: &RivalsOptions) -> Result<(), Error> {
         let rivals = Team::of_rivals(options, team::allowed_cpus()?)?;
         rivals::run(team, rivals.as_ref(), size, repeat, passes)
     })
+}
+
+fn measure_canneal(options: &CannealOptions) -> Result<(), Error> {
+    let CannealOptions { common, swaps } = options;
+    measure_passes("canneal", common, |team, size, repeat, passes| canneal::run(team, size, repeat, *swaps, passes))
 }
 
 fn measure_streamcluster(options: &StreamclusterOptions) -> Result<(), Error> {
