@@ -4,7 +4,7 @@
 # pairs.sh least|most|most-local|chosen PROGRAM: prints the time of one of them, as JSON.
 which=$1
 case $2 in
-    canneal) program="canneal --size 8M --swaps 20000" ;;
+    canneal) program="canneal --size 6M --swaps 10000 --repeat 1" ;;
     fluid) program="fluid --size 256K --repeat 1" ;;
     streamcluster) program="streamcluster --size 8M" ;;
     blackscholes) program="blackscholes --size 256K --repeat 1" ;;

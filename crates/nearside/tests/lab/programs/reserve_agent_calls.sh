@@ -74,10 +74,12 @@ is_own() { grep -qx isolated $own/cpuset.cpus.partition && ! listed promised; };
 lost() { listed "nothing is promised"; }
 mkdir $G/theirs; echo 2-3 > $G/theirs/cpuset.cpus; wait_for lost; nearside reserve explain own --json | grep -E '"(forecast_slowdown|lost)"'
 rmdir $G/theirs; wait_for is_own
+# A partition without processes stays one also without CPUs.
+sleep 1000 & member=$!; nearside reserve enter own --pid $member
 echo 0 > /sys/devices/system/cpu/cpu2/online; wait_for lost; echo 1 > /sys/devices/system/cpu/cpu2/online; wait_for is_own
-nearside reserve release own; same; said
+nearside reserve release own; kill $member; same; said
 echo "[removed]"
-nearside reserve create --name gone --cpus 2 --isolate core > /dev/null; rmdir $G/nearside-grant-*; wait_for lost
+nearside reserve create --name gone --cpus 2 --isolate core > /dev/null; rmdir $G/nearside-grant-*
 nearside reserve enter gone -- true 2>&1; echo "status $?"; nearside reserve release gone; echo "status $?"; said; same
 echo "[hundred]"
 for i in $(seq 100); do nearside reserve run --isolate core,controller -- true > /dev/null 2>&1 || echo "failed $?"; done; same
