@@ -12,7 +12,7 @@ seed=${3:-1}
 folder=$(mktemp -d)
 random() { seed=$(((seed * 1103515245 + 12345) % 2147483648)); drawn=$((seed / 65536 % $1)); }
 reader() { echo "nearside run --physcpubind $1 --membind $2 nearside-workloads rivals --size 8M --repeat 1000000"; }
-times() { nearside-workloads crowd --json "$@" | grep -o '"passes":[0-9]*,"seconds":[0-9.e-]*' | sed 's/.*://'; }
+measured() { nearside-workloads crowd --json "$@" | grep -o '"passes":[0-9]*,"seconds":[0-9.e-]*' | sed 's/.*://'; }
 plan() { nearside reserve plan $1 --machine magny-cours-4p --json; }
 for mix in $(seq $count); do
     random 8; first=$drawn
@@ -27,7 +27,7 @@ for mix in $(seq $count); do
         case " $cores " in *" $core "*) continue ;; esac
         random 2; [ $drawn = 0 ] && memory=$first || memory=$second
         pair=$folder/$((core / 6)).$memory
-        [ -e $pair ] || times "$(reader $core $memory)" > $pair
+        [ -e $pair ] || measured "$(reader $core $memory)" > $pair
         cp $folder/plan $folder/next
         printf '[[request]]\ncpus = "%s"\nnode = %s\n' $core $memory >> $folder/next
         # 8 MiB a pass.
@@ -39,11 +39,11 @@ for mix in $(seq $count); do
         echo "$mix $core $memory $(cat $pair)" >> $folder/alone
     done
     plan $folder/plan | sed -n '/"slowdown": {/,/}/s/.*"[0-9]*": \([0-9.e-]*\).*/\1/p' > $folder/forecast
-    times "$@" > $folder/measured
+    measured "$@" > $folder/measured
     paste -d ' ' $folder/alone $folder/forecast $folder/measured
 done > $folder/all
 awk '{ printf "mix %d, core %d, memory of node %d: forecast %+.1f %%, measured %+.1f %%\n", $1, $2, $3, 100 * $5, 100 * ($6 / $4 - 1) }' $folder/all
-awk '{ print 100 * ($5 - ($6 / $4 - 1)) }' $folder/all > $folder/over
+awk '{ printf "%.1f\n", 100 * ($5 - ($6 / $4 - 1)) }' $folder/all > $folder/over
 awk '{ print $1 < 0 ? -$1 : $1 }' $folder/over | sort -g > $folder/off
 at() { sed -n "$(((($(wc -l < $folder/off) - 1) * $1) / 10 + 1))p" $folder/off; }
 echo "$(wc -l < $folder/off) readers: off by $(at 5) points in the median, 9 of 10 by at most $(at 9), all by at most $(at 10)"
