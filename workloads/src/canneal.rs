@@ -12,8 +12,6 @@ use std::sync::Mutex;
 
 /// Nets of an element: the two that it drives, and the two that drive it.
 const NETS: usize = 4;
-/// Swaps in a pass, for each element.
-const SWAPS: usize = 1;
 
 /// An element, and where it is placed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -56,8 +54,8 @@ impl fmt::Display for Annealed {
     }
 }
 
-/// Anneals netlists of `size` bytes in `repeat` passes.
-pub fn run(team: &Team, size: usize, repeat: usize, passes: Passes) -> Result<Annealed, Error> {
+/// Anneals netlists of `size` bytes in `repeat` passes of `swaps` swaps for each thread, or else of one for each element.
+pub fn run(team: &Team, size: usize, repeat: usize, swaps: Option<usize>, passes: Passes) -> Result<Annealed, Error> {
     let all = size / size_of::<Element>();
     error::check_count(size, size_of::<Element>())?;
     let found = Mutex::new(Vec::new());
@@ -73,7 +71,7 @@ pub fn run(team: &Team, size: usize, repeat: usize, passes: Passes) -> Result<An
                 Err(error) => drop(failed.lock().map(|mut failed| *failed = Some(error))),
             }
         } else if let Some(netlist) = netlist {
-            netlist.pass();
+            netlist.pass(swaps.unwrap_or(netlist.elements.len()));
         }
         if round == repeat
             && let (Some(netlist), Ok(mut found)) = (netlist.take(), found.lock())
@@ -120,10 +118,10 @@ impl Netlist {
         Ok(netlist)
     }
 
-    /// Tries a swap of two random elements for each element.
+    /// Tries some swaps of two random elements.
     #[inline(never)]
-    fn pass(&mut self) {
-        for _ in 0..self.elements.len() * SWAPS {
+    fn pass(&mut self, swaps: usize) {
+        for _ in 0..swaps {
             let [one, other] = [(); 2].map(|()| self.random.below(self.elements.len()));
             if one != other {
                 self.swap(one, other);
@@ -215,7 +213,7 @@ mod tests {
     fn annealing_shortens_wires_and_a_lost_element_is_found() {
         let mut netlist = Netlist::new(10_000, 3).unwrap();
         let before = netlist.length;
-        (0..20).for_each(|_| netlist.pass());
+        (0..20).for_each(|_| netlist.pass(10_000));
         assert_eq!(netlist.check().unwrap(), before);
         assert!(netlist.length < before * 3 / 4 && netlist.accepted > 1000, "{before} to {}", netlist.length);
         let taken = netlist.elements[7];

@@ -12,6 +12,7 @@ mod canneal;
 mod cg;
 mod chase;
 mod checksum;
+mod crowd;
 mod cure;
 mod ep;
 mod error;
@@ -56,9 +57,10 @@ use clap::{Arg, Parser, Subcommand};
 use error::Error;
 use objects::ObjectsOptions;
 use options::{
-    CallsOptions, CaseOptions, CgOptions, ChecksumOptions, ComparisonOptions, HoldOptions, JobOptions, MemberOptions,
-    MixOptions, MoveOptions, Options, PassesOptions, PlaceOptions, RandomOptions, ReadersOptions, RivalsOptions,
-    SortOptions, StoreOptions, StreamOptions, WaitsOptions, WebserverOptions,
+    CallsOptions, CannealOptions, CaseOptions, CgOptions, ChecksumOptions, ComparisonOptions, CrowdOptions,
+    HoldOptions, JobOptions, MemberOptions, MixOptions, MoveOptions, Options, PassesOptions, PlaceOptions,
+    RandomOptions, ReadersOptions, RivalsOptions, SortOptions, StoreOptions, StreamOptions, StreamclusterOptions,
+    WaitsOptions, WebserverOptions,
 };
 use passes::Passes;
 use serde::Serialize;
@@ -103,7 +105,7 @@ enum Verb {
     ///
     /// --repeat is the number of candidate centres, one round each. Every page holds points of many threads. The
     /// checksum depends only on --size and --repeat. The cure: only the points are interleaved over all nodes.
-    Streamcluster(CaseOptions),
+    Streamcluster(StreamclusterOptions),
     /// One hot object that is written once: a matrix filled by one CPU, onto which all threads project pictures
     ///
     /// --size is the size of the matrix; --repeat is the number of pictures of each thread. The cure: a copy of the
@@ -204,7 +206,7 @@ enum Verb {
     /// --size is the size of all netlists, one for each thread; --repeat is the number of passes, of a swap for each
     /// element. Threads make their own netlists.
     #[command(mut_arg("size", default("32M")), mut_arg("repeat", default("5")))]
-    Canneal(PassesOptions),
+    Canneal(CannealOptions),
     /// Planes of cells whose particles push those of neighbouring cells, as PARSEC's fluidanimate
     ///
     /// --size is the size of the cells, of 64 bytes and four particles; --repeat is the number of steps. Threads fill their
@@ -216,6 +218,11 @@ enum Verb {
     /// --size is the size of the options; --repeat is the number of times that they are priced. Threads fill their own.
     #[command(mut_arg("size", default("8M")), mut_arg("repeat", default("5")))]
     Blackscholes(PassesOptions),
+    /// Programs that go on and on: how long their passes take while all of them work
+    ///
+    /// As in Razavi's study of isolation (2011), section 7.3. Each begins when the one before has made its first pass. Those
+    /// that have begun are stopped until all have.
+    Crowd(CrowdOptions),
     /// A compilation as by make: short processes, which fill their own memory wherever they start
     ///
     /// --size is the size of the smallest jobs; --repeat is the number of programs, of five jobs each; --threads is the
@@ -321,9 +328,7 @@ fn run(verb: &Verb) -> Result<(), Error> {
         Verb::MovePages(options) => move_pages::run(options),
         Verb::Allocate(options) => allocate::run(options),
         Verb::Objects(options) => objects::run(options),
-        Verb::Streamcluster(CaseOptions { common, cure }) => {
-            measure("streamcluster", common, None, |team, size, repeat| streamcluster::run(team, size, repeat, *cure))
-        }
+        Verb::Streamcluster(options) => measure_streamcluster(options),
         Verb::Facerec(CaseOptions { common, cure }) => {
             measure("facerec", common, None, |team, size, repeat| facerec::run(team, size, repeat, *cure))
         }
@@ -355,9 +360,10 @@ fn run(verb: &Verb) -> Result<(), Error> {
         Verb::Levenshtein(ComparisonOptions { common, rows, memory: from }) => {
             measure("levenshtein", common, None, |team, size, n| levenshtein::run(team, size, n, *rows, *from))
         }
-        Verb::Canneal(options) => measure_passes("canneal", options, canneal::run),
+        Verb::Canneal(options) => measure_canneal(options),
         Verb::Fluid(options) => measure_passes("fluid", options, fluid::run),
         Verb::Blackscholes(options) => measure_passes("blackscholes", options, blackscholes::run),
+        Verb::Crowd(options) => crowd::run(options),
         Verb::Hmake(options) => measure("hmake", options, None, hmake::run),
         Verb::HmakeJob(JobOptions { common, kind, program, input }) => {
             measure("hmake-job", common, None, |team, size, _| hmake::job(team, size, *kind, *program, *input))
@@ -383,6 +389,17 @@ fn measure_beside_rivals(options: &RivalsOptions) -> Result<(), Error> {
         let rivals = Team::of_rivals(options, team::allowed_cpus()?)?;
         rivals::run(team, rivals.as_ref(), size, repeat, passes)
     })
+}
+
+fn measure_canneal(options: &CannealOptions) -> Result<(), Error> {
+    let CannealOptions { common, swaps } = options;
+    measure_passes("canneal", common, |team, size, repeat, passes| canneal::run(team, size, repeat, *swaps, passes))
+}
+
+fn measure_streamcluster(options: &StreamclusterOptions) -> Result<(), Error> {
+    let passes = Passes::create(options.passes.passes.as_deref())?;
+    let CaseOptions { common, cure } = &options.case;
+    measure("streamcluster", common, None, |team, size, repeat| streamcluster::run(team, size, repeat, *cure, passes))
 }
 
 /// Measures a verb that writes the time of each pass.

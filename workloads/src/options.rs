@@ -37,6 +37,42 @@ pub struct PassesOptions {
     pub passes: PassesOption,
 }
 
+/// Options of `canneal`.
+#[derive(Args, Debug)]
+pub struct CannealOptions {
+    #[command(flatten)]
+    pub common: PassesOptions,
+    /// Swaps of each thread in a pass [default: as many as it has elements]
+    #[arg(long, value_parser = parse_count)]
+    pub swaps: Option<usize>,
+}
+
+/// Options of `streamcluster`.
+#[derive(Args, Debug)]
+pub struct StreamclusterOptions {
+    #[command(flatten)]
+    pub case: CaseOptions,
+    #[command(flatten)]
+    pub passes: PassesOption,
+}
+
+/// Options of `crowd`.
+#[derive(Args, Debug)]
+pub struct CrowdOptions {
+    /// A program and its options, separated by spaces; gets `--passes FILE`, and goes on until it is killed
+    #[arg(required = true, value_name = "COMMAND")]
+    pub commands: Vec<String>,
+    /// Programs, the first ones, whose times are also added up on their own
+    #[arg(long, default_value = "1", value_parser = parse_count, value_name = "N")]
+    pub watched: usize,
+    /// Passes of each program that are counted at least, after two while all others run
+    #[arg(long, default_value = "5", value_parser = parse_count, value_name = "N")]
+    pub passes: usize,
+    /// Print one line of JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// Options of the verbs that have a flaw and its cure.
 #[derive(Args, Debug)]
 pub struct CaseOptions {

@@ -10,6 +10,7 @@
 use crate::cure::interleaved;
 use crate::error::Error;
 use crate::memory::{filled, share};
+use crate::passes::Passes;
 use crate::team::{Span, Team};
 use machine::Random;
 use measure::chase::shuffle;
@@ -67,17 +68,24 @@ impl fmt::Display for Clustering {
 }
 
 /// Clusters `size` bytes of points around as many centres as there are rounds.
-pub fn run(team: &Team, size: usize, repeat: usize, cure: bool) -> Result<Clustering, Error> {
+pub fn run(team: &Team, size: usize, repeat: usize, cure: bool, passes: Passes) -> Result<Clustering, Error> {
     let points = team.touch(|| Points::new(size / size_of::<Point>(), cure))?;
     let mut random = Random(SEED + 1);
     let candidates: Vec<u32> = (0..repeat).map(|_| random.below(points.block.len()) as u32).collect();
     let parts = (0..team.threads)
-        .map(|thread| (&points.order[share(points.order.len(), team.threads, thread)], Vec::new()))
+        .map(|thread| (thread, &points.order[share(points.order.len(), team.threads, thread)], Vec::new()))
         .collect();
-    let rounds = team.rounds(parts, repeat + 1, |(order, members), round| match round {
-        0 => *members = own_memory(order),
-        _ => open(&points.block, members, candidates[round - 1]),
+    let rounds = team.rounds(parts, repeat + 1, |(thread, order, members), round| {
+        if round == 0 {
+            *members = own_memory(order);
+            return;
+        }
+        if *thread == 0 {
+            passes.next();
+        }
+        open(&points.block, members, candidates[round - 1]);
     })?;
+    passes.end()?;
     let span = Span::from_rounds(rounds.get(1..).unwrap_or_default());
     Ok(Clustering { cure, points: points.block.len(), span, checksum: format!("{:016x}", checksum(&points.block)) })
 }

@@ -49,9 +49,13 @@ fn passes_are_timed_one_by_one() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("passes");
     let path = path.to_str().unwrap();
-    for (verb, result) in
-        [("canneal", "length"), ("fluid", "checksum"), ("blackscholes", "mean_price"), ("rivals", "median_mb_per_s")]
-    {
+    for (verb, result) in [
+        ("canneal", "length"),
+        ("fluid", "checksum"),
+        ("blackscholes", "mean_price"),
+        ("rivals", "median_mb_per_s"),
+        ("streamcluster", "checksum"),
+    ] {
         let json = json(&[verb, "--size", "1M", "--threads", "2", "--passes", path]);
         assert!(json.get(result).is_some(), "{json}");
         let times: Vec<f64> =
@@ -65,6 +69,25 @@ fn passes_are_timed_one_by_one() {
     // A result of one thread and of several is the same.
     let of = |threads| json(&["fluid", "--size", "512K", "--threads", threads])["checksum"].clone();
     assert_eq!(of("1"), of("3"));
+}
+
+#[test]
+fn a_crowd_tells_what_passes_of_each_take() {
+    let workloads = assert_cmd::cargo::cargo_bin("nearside-workloads");
+    let of = |verb: &str| format!("{} {verb} --size 64K --threads 1 --repeat 1000000", workloads.display());
+    let (canneal, fluid) = (of("canneal --swaps 100"), of("fluid"));
+    let (success, output, error) = run(&["crowd", "--json", "--passes", "3", "--watched", "1", &canneal, &fluid]);
+    assert!(success, "{error}");
+    let crowd: serde_json::Value = serde_json::from_str(&output).unwrap();
+    let seconds = |member: usize| crowd["members"][member]["seconds"].as_f64().unwrap();
+    assert!(seconds(0) > 0.0 && seconds(1) > 0.0 && crowd["members"][1]["passes"].as_u64().unwrap() >= 3, "{output}");
+    assert_eq!(
+        (&crowd["watched_seconds"], crowd["seconds"].as_f64().unwrap()),
+        (&seconds(0).into(), seconds(0) + seconds(1))
+    );
+    // One that ends, and one that cannot be started.
+    refused(&["crowd", "true"], &["`true` ended: exit status: 0"]);
+    refused(&["crowd", &canneal, "/nowhere/program"], &["cannot start `/nowhere/program`"]);
 }
 
 #[test]

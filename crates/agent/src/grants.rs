@@ -8,6 +8,7 @@ mod queue;
 mod records;
 mod setting;
 mod shape;
+mod watch;
 
 pub use carry_out::{CarryOutError, Limit, carry_out};
 pub(crate) use carry_out::{fill, idle_cpus, idle_group, make, make_groups, make_idle};
@@ -18,3 +19,4 @@ pub(crate) use records::left_records;
 pub use records::{Carrier, GrantRecord, Records, RecordsError, has_record, read_records};
 pub(crate) use setting::Setting;
 pub(crate) use shape::Shape;
+pub use watch::Watch;

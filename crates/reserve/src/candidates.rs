@@ -5,7 +5,7 @@ use crate::ledger::Ledger;
 use crate::occupancy::Occupancy;
 use crate::refusal::Refusal;
 use crate::request::{CacheIsolation, Cores, Memory, Preference, Request};
-use machine::{CpuSet, NodeId};
+use machine::{CpuSet, Hop, NodeId};
 use std::cmp::Ordering;
 
 /// Cores to choose from, and a node of memory.
@@ -25,8 +25,10 @@ struct Rank {
     value: f64,
     /// Grants on the cores that would be taken.
     tenants: usize,
-    /// Grants on the cores, local before remote, for requests without a preference.
+    /// Local before remote.
     hops: usize,
+    /// Grants on the link of the route that has most: it is divided among them.
+    on_link: usize,
     /// Caches in use before fresh ones.
     is_fresh: bool,
     first: usize,
@@ -35,7 +37,7 @@ struct Rank {
 
 impl Rank {
     fn compare(&self, other: &Self) -> Ordering {
-        let rest = |rank: &Self| (rank.tenants, rank.hops, rank.is_fresh, rank.first, rank.memory);
+        let rest = |rank: &Self| (rank.tenants, rank.hops, rank.on_link, rank.is_fresh, rank.first, rank.memory);
         self.value.total_cmp(&other.value).then_with(|| rest(self).cmp(&rest(other)))
     }
 }
@@ -84,10 +86,13 @@ fn rank(
     };
     let mut tenants: Vec<usize> = cores.iter().map(|&core| occupancy.tenants[core].len()).collect();
     tenants.sort_unstable();
+    let route = facts.route(node, memory).unwrap_or_default();
+    let on_link = |hop: &Hop| occupancy.links.get(&hop.directed_link()).map_or(0, Vec::len);
     Rank {
         value: value.unwrap_or(f64::INFINITY),
         tenants: tenants.iter().take(wanted(request, cores.len())).sum(),
-        hops: usize::from(node != memory) + facts.route(node, memory).map_or(0, |hops| hops.len()),
+        hops: usize::from(node != memory) + route.len(),
+        on_link: route.iter().map(on_link).max().unwrap_or(0),
         is_fresh: tenants.iter().all(|&tenants| tenants == 0),
         first: cores[0],
         memory,

@@ -172,6 +172,20 @@ fn c29_what_exclusive_caches_and_cores_leave_of_24() {
     assert_eq!(left(&[isolated()]), 23);
 }
 
+/// The cores beside a guarded one can be used with memory elsewhere only: each link to it is slower than a core.
+#[test]
+fn programs_beside_a_guarded_controller_get_different_links() {
+    let mut ledger = zone_of_24();
+    admit(&mut ledger, guarded()).unwrap();
+    let mut on = |cores: &str| {
+        let request = Request { cores: Cores::These(cores.parse().unwrap()), ..Request::default() };
+        let grant = admit(&mut ledger, request).unwrap();
+        (node(&grant).0, grant.links.len())
+    };
+    assert_eq!(["1", "2", "3", "4"].map(&mut on), [(1, 1), (2, 1), (3, 1), (7, 1)]);
+    assert_eq!(on("5"), (1, 1));
+}
+
 #[test]
 fn c30_after_four_exclusive_caches_of_four_the_next_request_is_refused() {
     let mut ledger = zone_of_24();

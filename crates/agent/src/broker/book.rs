@@ -14,10 +14,10 @@ use reserve::protocol::{Answer, Call, Message};
 use reserve::{Action, Cores, Grant, GrantId, Ledger, Refusal, Request, Share};
 use rustix::net::sockopt::socket_cookie;
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::PoisonError;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// An answer, and the handles of new grants.
 pub(super) type Answered = (Answer, Vec<OwnedFd>);
@@ -54,7 +54,7 @@ impl Book {
         let mut book = Self { ledger: settings.ledger.clone(), settings, shared, held: BTreeMap::new(), changes: 0 };
         for (grant, held) in left.0 {
             (book.settings.note)(&format!("{} of an agent that was killed goes on", grant.title()));
-            records.add(&grant, held.carrier(), book.ledger.facts.control.throttle)?;
+            records.add(&grant, held.carrier(), book.ledger.facts.control.throttle, None)?;
             book.held.insert(grant.id, held);
             book.ledger.adopt(grant);
         }
@@ -96,6 +96,32 @@ impl Book {
         let over: Vec<GrantId> = self.held.iter().filter(|(_, held)| held.is_over()).map(|(id, _)| *id).collect();
         for id in over {
             self.end(id);
+        }
+    }
+
+    /// Files that are ready for `PRI` when a partition has changed, and when to look although none is.
+    pub fn partitions(&self) -> (impl Iterator<Item = BorrowedFd<'_>>, Option<Instant>) {
+        let next = self.held.values().filter_map(|held| held.watch.next()).min();
+        (self.held.values().flat_map(|held| held.watch.files()), next)
+    }
+
+    /// Looks whether all partitions are still there. The promise of a grant that has lost its CPUs is withdrawn until they
+    /// are its own again.
+    pub fn look_at_partitions(&mut self, now: Instant) {
+        let look = |(id, held): (&GrantId, &mut Held)| Some((*id, held.watch.look(now)?));
+        let changed: Vec<(GrantId, String)> = self.held.iter_mut().filter_map(look).collect();
+        for (id, said) in &changed {
+            (self.settings.note)(&format!("grant {id}: {said}"));
+            let Some((grant, held)) = self.ledger.grant(*id).zip(self.held.get(id)) else { continue };
+            let throttle = self.ledger.facts.control.throttle;
+            let written = Records::lock(&self.settings.records)
+                .and_then(|records| records.add(grant, held.carrier(), throttle, held.watch.lost()));
+            if let Err(error) = written {
+                (self.settings.note)(&format!("grant {id}: {}", chain(&error)));
+            }
+        }
+        if !changed.is_empty() {
+            self.publish();
         }
     }
 
@@ -281,7 +307,9 @@ impl Book {
         let slowdown = self.ledger.forecast().slowdown;
         let live = |id: &GrantId| {
             let grant = self.ledger.grant(*id)?.clone();
-            Some(LiveGrant { forecast_slowdown: slowdown.get(id).copied(), grant })
+            let is_lost = self.held.get(id).is_some_and(|held| held.watch.lost().is_some());
+            let forecast_slowdown = slowdown.get(id).copied().filter(|_| !is_lost);
+            Some(LiveGrant { grant, forecast_slowdown, is_lost })
         };
         let all = self.held.keys().filter_map(live).collect();
         *self.settings.live.lock().unwrap_or_else(PoisonError::into_inner) = all;

@@ -1,7 +1,7 @@
 //! A grant that is carried out: its groups, and how they follow it when it changes.
 
 use crate::broker::BrokerError;
-use crate::grants::{Carrier, GrantRecord, Shape, fill, idle_group, make, make_groups, make_idle};
+use crate::grants::{Carrier, GrantRecord, Shape, Watch, fill, idle_group, make, make_groups, make_idle};
 use crate::journal::{GROUP, Journal, PutBack};
 use linux::{CgroupGroup, Cgroups, Partition, message_pair};
 use machine::CpuSet;
@@ -24,6 +24,8 @@ pub(super) struct Held {
     is_adopted: bool,
     /// What ends it.
     pub end: End,
+    /// Whether its CPUs are still its own.
+    pub watch: Watch,
 }
 
 /// What ends a grant, beside its release.
@@ -55,11 +57,15 @@ impl Held {
         back: PathBuf,
         adopted: Option<&CgroupGroup>,
     ) -> Result<Self, Box<(BrokerError, Journal)>> {
-        let made = Cgroups::find()
-            .map_err(BrokerError::from)
-            .and_then(|cgroups| Ok(make_groups(&mut journal, &cgroups, id, shape, &back, adopted)?));
+        let made = Cgroups::find().map_err(BrokerError::from).and_then(|cgroups| {
+            let group = make_groups(&mut journal, &cgroups, id, shape, &back, adopted)?;
+            let watch = Watch::new(&group, idle_group(&cgroups, id), shape).map_err(BrokerError::Watch)?;
+            Ok((group, watch))
+        });
         match made {
-            Ok(group) => Ok(Self { id, journal, group, back, is_adopted: adopted.is_some(), end: End::Release }),
+            Ok((group, watch)) => {
+                Ok(Self { id, journal, group, back, is_adopted: adopted.is_some(), end: End::Release, watch })
+            }
             Err(error) => Err(Box::new((error, journal))),
         }
     }
@@ -80,7 +86,8 @@ impl Held {
         let Some(journal) = Journal::take_up(folder, &format!("grant-{id}"))? else { return Ok(None) };
         let back = journal.back().map_or_else(|| cgroups.folder().to_owned(), Path::to_owned);
         let end = if record.stays { End::Release } else { End::LastProcess };
-        Ok(Some(Self { id, journal, group, back, is_adopted: record.adopted.is_some(), end }))
+        let watch = Watch::new(&group, idle_group(&cgroups, id), shape).map_err(BrokerError::Watch)?;
+        Ok(Some(Self { id, journal, group, back, is_adopted: record.adopted.is_some(), end, watch }))
     }
 
     /// For the grant's record.
@@ -107,6 +114,12 @@ impl Held {
     /// Gives its groups another shape. What a failure leaves of it is taken back by the way to `from`. `all` is what an
     /// adopted group has whose cores are given back, as the kernel makes no list of CPUs empty while there are processes.
     pub fn reshape(&mut self, from: &Shape, to: &Shape, all: &str) -> Result<(), BrokerError> {
+        self.change(from, to, all)?;
+        let idle = idle_group(&Cgroups::find()?, self.id);
+        self.watch.follow(&self.group, idle, to).map_err(BrokerError::Watch)
+    }
+
+    fn change(&mut self, from: &Shape, to: &Shape, all: &str) -> Result<(), BrokerError> {
         match (&from.cpus, &to.cpus) {
             (Some(_), None) => self.give_cores(from, all)?,
             (None, Some(_)) => return self.take_cores(to),

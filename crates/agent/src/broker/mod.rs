@@ -70,6 +70,8 @@ pub struct LiveGrant {
     pub grant: Grant,
     /// By how much others slow it by forecast, as a part of its time; none where nothing is known of the machine's memory.
     pub forecast_slowdown: Option<f64>,
+    /// Whether its CPUs are others' at present, too: the kernel has ended its partition. Nothing is forecast then.
+    pub is_lost: bool,
 }
 
 /// The grants that an agent carries out now.
@@ -99,6 +101,9 @@ pub enum BrokerError {
     /// No handle can be made.
     #[error("cannot make a handle (socketpair)")]
     Handle(#[source] io::Error),
+    /// A partition cannot be watched.
+    #[error("cannot watch the partition of a grant")]
+    Watch(#[source] io::Error),
     /// A setting was refused.
     #[error("{0}")]
     Setting(String),

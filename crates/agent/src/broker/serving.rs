@@ -1,4 +1,4 @@
-//! The broker's thread: it waits for calls, for handles whose last holder is gone, and for the ends of leases.
+//! The broker's thread: it waits for calls, for handles whose last holder is gone, for the ends of leases and of partitions.
 
 use crate::broker::book::Book;
 use crate::control::{accept, no_slot};
@@ -75,6 +75,7 @@ impl Serving {
             self.book.end_leases();
             self.book.end_empty();
             let now = Instant::now();
+            self.book.look_at_partitions(now);
             self.closed_until = self.closed_until.filter(|until| now < *until);
             if ready.has_client && self.closed_until.is_none() {
                 self.let_in(now);
@@ -98,7 +99,8 @@ impl Serving {
         let is_waiting = self.clients.iter().any(|client| client.waiting.is_some());
         let retry = is_waiting.then_some(self.tried.1);
         let look = self.book.has_to_look().then(|| now + RETRY);
-        let timeout = deadlines.chain(lease).chain(retry).chain(look).min().map(|next| {
+        let (partitions, lost) = self.book.partitions();
+        let timeout = deadlines.chain(lease).chain(retry).chain(look).chain(lost).min().map(|next| {
             // Rounds up, so that the deadline has passed on wakeup.
             let wait = next.saturating_duration_since(now) + Duration::from_millis(1);
             Timespec { tv_sec: wait.as_secs().cast_signed(), tv_nsec: wait.subsec_nanos().into() }
@@ -110,6 +112,7 @@ impl Serving {
         // The kernel reports the end of the last holder without being asked for events.
         fds.extend(handles.iter().map(|(_, end)| PollFd::from_borrowed_fd(end.as_fd(), PollFlags::empty())));
         fds.extend(self.clients.iter().map(|client| PollFd::new(&client.stream, PollFlags::IN)));
+        fds.extend(partitions.map(|file| PollFd::from_borrowed_fd(file, PollFlags::PRI)));
         // After an interruption nothing is ready, and the next wait finds what is.
         let polled = poll(&mut fds, timeout.as_ref()).is_ok();
         let is_ready = |at: usize| polled && fds.get(at).is_some_and(|fd| !fd.revents().is_empty());

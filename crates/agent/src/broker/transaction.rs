@@ -135,7 +135,9 @@ impl Book {
         Ok(changed.into_iter().try_for_each(|grant| {
             let made = begun.made.iter().find(|(id, ..)| *id == grant.id).map(|(_, held, _)| held);
             let held = made.or_else(|| self.held.get(&grant.id));
-            held.map_or(Ok(()), |held| records.add(grant, held.carrier(), after.facts.control.throttle))
+            held.map_or(Ok(()), |held| {
+                records.add(grant, held.carrier(), after.facts.control.throttle, held.watch.lost())
+            })
         })?)
     }
 
@@ -223,7 +225,10 @@ impl Book {
         }
         for had in before.grants().filter(|had| after.grant(had.id) != Some(*had)) {
             // What cannot be written now was perhaps not written before either.
-            let _ = self.held.get(&had.id).map(|held| records.add(had, held.carrier(), before.facts.control.throttle));
+            let _ = self
+                .held
+                .get(&had.id)
+                .map(|held| records.add(had, held.carrier(), before.facts.control.throttle, held.watch.lost()));
         }
         failed.extend(self.follow(&before).err().map(|error| chain(&error)));
         self.note_all(&failed);

@@ -1,11 +1,12 @@
 //! The steps of a grant.
 
-use crate::grants::{Hardware, HardwareError, Setting, Shape};
+use crate::grants::{Hardware, HardwareError, Setting, Shape, Watch};
 use crate::journal::{GROUP, Journal, JournalError};
 use linux::{CgroupError, CgroupGroup, CgroupGroupError, Cgroups, Partition, Pid, Process, Switch, interrupts};
 use machine::{CpuSet, NodeId};
 use reserve::{CacheIsolation, Facts, Grant, GrantId, Ledger};
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Length of the periods in which a limited group gets its share, µs. The kernel refuses shares below 1 ms, and longer
@@ -44,6 +45,9 @@ pub enum CarryOutError {
         "CPUs {0} are offline or do not exist, or another partition of CPUs has them: look at cpuset.cpus.partition of the control groups"
     )]
     NotFree(CpuSet),
+    /// A partition cannot be watched.
+    #[error("cannot watch the partition of a grant")]
+    Watch(#[source] io::Error),
     /// The kernel keeps one for the topmost group.
     #[error("no CPU would be left for the rest of the machine")]
     NoneLeft,
@@ -80,18 +84,20 @@ impl Limit {
     }
 }
 
-/// Carries a grant of a ledger out, and returns the group that its program joins. On failure, `journal` undoes what was
-/// done when it is dropped. Needs root.
+/// Carries a grant of a ledger out, and returns the group that its program joins, with a watch of its partitions. On
+/// failure, `journal` undoes what was done when it is dropped. Needs root.
 pub fn carry_out(
     journal: &mut Journal,
     grant: &Grant,
     ledger: &Ledger,
     limits: &[Limit],
     hardware: Option<Hardware>,
-) -> Result<CgroupGroup, CarryOutError> {
+) -> Result<(CgroupGroup, Watch), CarryOutError> {
     let facts = &ledger.facts;
     let cgroups = Cgroups::find()?;
-    let group = make_groups(journal, &cgroups, grant.id, &Shape::new(grant, facts), &own_group(&cgroups)?, None)?;
+    let shape = Shape::new(grant, facts);
+    let group = make_groups(journal, &cgroups, grant.id, &shape, &own_group(&cgroups)?, None)?;
+    let watch = Watch::new(&group, idle_group(&cgroups, grant.id), &shape).map_err(CarryOutError::Watch)?;
     if grant.request.isolate.core {
         let all: CpuSet = grant.cpus.iter().chain(idle_cpus(grant, facts).iter()).collect();
         move_interrupts(journal, &all, facts)?;
@@ -105,7 +111,7 @@ pub fn carry_out(
             }
         }
     }
-    Ok(group)
+    Ok((group, watch))
 }
 
 /// Makes the groups of a grant: that of its programs, which is returned, and that of CPUs that idle. Their processes go

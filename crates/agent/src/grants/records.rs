@@ -35,6 +35,9 @@ pub struct GrantRecord {
     /// What limits the rest of the machine for it, if its controller is guarded.
     #[serde(default)]
     pub throttle: Option<Throttle>,
+    /// Why its CPUs are others' at present, too: the kernel has ended its partition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<String>,
 }
 
 /// Who carries a grant out.
@@ -117,8 +120,15 @@ impl Records {
         &self.folder
     }
 
-    /// Adds or replaces a record of this process. `throttle` limits the rest of the machine.
-    pub fn add(&self, grant: &Grant, carrier: Carrier<'_>, throttle: Throttle) -> Result<(), RecordsError> {
+    /// Adds or replaces a record of this process. `throttle` limits the rest of the machine; `lost` says why the grant's
+    /// CPUs are not its own at present.
+    pub fn add(
+        &self,
+        grant: &Grant,
+        carrier: Carrier<'_>,
+        throttle: Throttle,
+        lost: Option<&str>,
+    ) -> Result<(), RecordsError> {
         let pid = Pid(std::process::id());
         let start = Process::open(pid).and_then(|process| process.start_time());
         let started = start.map_err(|error| RecordsError::Write(io::Error::other(error)))?.ticks;
@@ -135,6 +145,7 @@ impl Records {
             stays,
             adopted: adopted.map(Path::to_owned),
             throttle: grant.request.isolate.controller.then_some(throttle),
+            lost: lost.map(str::to_owned),
         };
         let name = name(grant.id);
         // One that is left of a killed process is replaced.

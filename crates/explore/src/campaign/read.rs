@@ -87,6 +87,8 @@ pub struct Lab {
     pub time_scale: u32,
     /// The model: `full` or `fast`.
     pub fidelity: Fidelity,
+    /// Whether programs run as root, also for users that are not.
+    pub as_root: bool,
     /// Longest time of this host until a run has a result, with its unmeasured runs and, if it is the first, the boot, s.
     pub host_timeout_s: u32,
 }
@@ -101,6 +103,7 @@ impl Default for Lab {
             memory_per_node: None,
             time_scale: 1,
             fidelity: Fidelity::Full,
+            as_root: false,
             host_timeout_s: HOST_TIMEOUT_S,
         }
     }

@@ -178,6 +178,7 @@ impl<'a> Boots<'a> {
         give("--numa-balancing", boot.balancing.map(|on| if on { "on" } else { "off" }.to_owned()));
         give("--thp", boot.huge_pages.map(|huge_pages| huge_pages.name().to_owned()));
         give("--kernel-module", boot.kernel_module.clone());
+        options.extend(lab.as_root.then(|| "--as-root".into()));
         options
     }
 }

@@ -24,6 +24,14 @@ fn what_a_system_refuses_is_said_and_nothing_is_left() {
     refused("others", &format!("CPUs 2 {missing}"), "\nstatus 1\nroot\nsame\n");
     refused("offline", &format!("CPUs 7 {missing}"), "\nstatus 1\nsame\n");
     refused("unplugged", "Cpus_allowed_list:\t0-4,6-7\n", "status 5\nsame\n");
+    // Another group gets a CPU of the grant: that is said, and made good when it has gone.
+    checks.part("intruder", || {
+        let intruder = ran.section("intruder");
+        let withdrawn = "grant 1: other programs run on its CPUs at present, and nothing is promised: \
+            /sys/fs/cgroup/nearside-grant-1/cpuset.cpus.partition is `isolated invalid`\n";
+        assert_eq!(intruder.matches(withdrawn).count(), 2, "{intruder}");
+        assert!(intruder.ends_with("isolated\n0\nsame\n"), "{intruder}");
+    });
     refused("foreign machine", &format!("CPUs 40 {missing}"), "\nstatus 1\nsame\n");
     refused("last CPU", "no CPU would be left for the rest of the machine\n", "as before\nsame\n");
     refused("full disk", "the disk is full\n", "status 1\nsame\n");

@@ -11,17 +11,19 @@ const CALLS: &str = include_str!("programs/reserve_agent_calls.sh");
 
 const KILL: &str = include_str!("programs/reserve_agent_kill.sh");
 
+const TIMES: &str = include_str!("programs/reserve_agent_times.sh");
+
 const STUDY: &str = include_str!("programs/reserve_agent_study.sh");
 
 const END: &str = include_str!("programs/reserve_agent_end.sh");
 
 fn run(part: &str) -> RunOutput {
-    run_in(&Lab::new(), part)
+    run_in(&Lab::new(), "small-4x2", &FAST, part)
 }
 
-fn run_in(lab: &Lab, part: &str) -> RunOutput {
-    let options = [&["--quiet", "--as-root"][..], &FAST].concat();
-    let ran = lab.script("small-4x2", &options, &[BEGIN, part, END].concat()).succeeded();
+fn run_in(lab: &Lab, machine: &str, fidelity: &[&str], part: &str) -> RunOutput {
+    let options = [&["--quiet", "--as-root"], fidelity].concat();
+    let ran = lab.script(machine, &options, &[BEGIN, part, END].concat()).succeeded();
     assert!(!ran.text().contains("never: "), "{}", ran.text());
     assert_eq!(ran.section("end"), "status 0\nsame\ngrants\nmachine.toml\n", "{}", ran.text());
     ran
@@ -96,6 +98,11 @@ fn the_agent_makes_grants_and_nothing_is_left_of_them() {
         }
     });
     part("lease", &|lease| assert_eq!(lease, "same\n"));
+    part("lost", &lost);
+    part("removed", &|removed| {
+        assert!(removed.contains("there is no such file or folder\nstatus 1\nstatus 0\nits CPUs are not"), "{removed}");
+        assert!(removed.ends_with("No such device (os error 19)\nsame\n"), "{removed}");
+    });
     part("hundred", &|hundred| assert_eq!(hundred, "same\n"));
     part("second", &|second| assert!(second.contains("an agent is running already (process N)"), "{second}"));
 }
@@ -125,12 +132,30 @@ fn an_agent_that_is_killed_leaves_grants_that_are_whole_or_none() {
     assert!(left.trim().parse::<u32>().unwrap() >= 1, "no kill hit a grant: {kills}");
 }
 
+/// With 48 CPUs, in simulated time.
+#[test]
+fn grants_are_made_and_ended_in_time() {
+    let ran = run_in(&Lab::new(), "magny-cours-4p", &[], TIMES);
+    let times = ran.section("times");
+    let lines: Vec<(&str, u32)> =
+        times.lines().filter_map(|line| line.split_once(' ').map(|(what, ms)| (what, ms.parse().unwrap()))).collect();
+    assert!(lines.len() == 9 && times.ends_with("same\n"), "{times}");
+    for (what, ms) in lines {
+        let most = match what {
+            "grant" => 100,
+            "release" => 150,
+            _ => 200,
+        };
+        assert!(ms <= most, "{what}: {ms} ms, and at most {most}: {times}");
+    }
+}
+
 /// The study's twelve calls by the library and as lines, its shell's form, parts of grants, and requests that wait.
 #[test]
 fn grants_are_given_by_the_studys_calls_in_part_and_in_order() {
     let lab = Lab::new();
     let program = compiled(&lab, "grants.c", false);
-    let ran = run_in(&lab, &STUDY.replace("PROGRAM", &program.display().to_string()));
+    let ran = run_in(&lab, "small-4x2", &FAST, &STUDY.replace("PROGRAM", &program.display().to_string()));
     let checks = Checks::new();
     let part = |name: &'static str, check: &dyn Fn(&str)| checks.part(name, || check(ran.section(name)));
     part("program", &by_the_library);
@@ -199,6 +224,19 @@ fn by_the_library(said: &str) {
     assert_eq!((lines[1], lines[2], lines[3]), ("4,6", "{\"not_admitted\":: 0 handles", "4,6"), "{said}");
     assert_eq!((lines[4], lines[5]), ("{\"granted\":{\"grants\":[5]: 1 handles", "0,6"), "{said}");
     assert_eq!(lines[6..], ["same"], "{said}");
+}
+
+/// A partition that the kernel ends twice, with what the agent says and shows.
+fn lost(section: &str) {
+    let invalid = "cpuset.cpus.partition is `isolated invalid";
+    let (shown, said) = section.split_once("same\n").unwrap();
+    assert!(
+        shown.starts_with("  \"forecast_slowdown\": null,\n  \"lost\": \"/sys/fs/cgroup/nearside-grant-"),
+        "{section}"
+    );
+    assert_eq!(said.matches(invalid).count(), 2, "{section}");
+    let words: Vec<bool> = said.lines().map(|line| line.starts_with("its CPUs are its own again")).collect();
+    assert_eq!(words, [false, true, false, true], "{section}");
 }
 
 /// What the agent answers users without the right to a grant, and which processes no grant takes.

@@ -96,7 +96,7 @@ fn grants(grants: &[LiveGrant], now_s: u64, f: &mut fmt::Formatter<'_>) -> fmt::
         family.sample(&[&labels[..], &[("nodes", nodes.as_str()), ("guarded", guarded)]].concat(), 1);
     }
     family.end(f)?;
-    let gauges: [(&str, &str, GrantValue); 5] = [
+    let gauges: [(&str, &str, GrantValue); 6] = [
         ("cpus", "CPUs of a grant, without those that idle for it.", |live, _| Some(live.grant.cpus.len() as f64)),
         ("memory_limit_bytes", "The limit of a grant's memory.", |live, _| {
             live.grant.request.bytes.map(|bytes| bytes as f64)
@@ -109,6 +109,11 @@ fn grants(grants: &[LiveGrant], now_s: u64, f: &mut fmt::Formatter<'_>) -> fmt::
         ("most_slowdown_ratio", "The bound of a guarded grant's slow-down.", |live, _| {
             live.grant.request.isolate.controller.then_some(live.grant.request.most_slowdown)
         }),
+        (
+            "lost",
+            "Whether other programs run on a grant's CPUs at present, because its partition is invalid.",
+            |live, _| Some(f64::from(u8::from(live.is_lost))),
+        ),
         ("age_seconds", "Time since a grant was made.", |live, now_s| {
             Some(now_s.saturating_sub(live.grant.since_s) as f64)
         }),
@@ -205,6 +210,7 @@ mod tests {
         let live = |grant: &reserve::Grant| LiveGrant {
             grant: grant.clone(),
             forecast_slowdown: slowdown.get(&grant.id).copied(),
+            is_lost: grant.id.0 == 2,
         };
         let told = metrics(&Status::default(), &admitted.grants.iter().map(live).collect::<Vec<_>>());
         for line in [
@@ -214,6 +220,8 @@ mod tests {
             "# UNIT nearside_grant_forecast_slowdown_ratio ratio\n",
             "nearside_grant_forecast_slowdown_ratio{grant=\"1\"} 0.0",
             "nearside_grant_most_slowdown_ratio{grant=\"1\"} 0.05\n",
+            "nearside_grant_lost{grant=\"1\"} 0\n",
+            "nearside_grant_lost{grant=\"2\"} 1\n",
             "nearside_grant_age_seconds{grant=\"2\"} 90\n",
         ] {
             assert!(told.contains(line), "no {line} in {told}");

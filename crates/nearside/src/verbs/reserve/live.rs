@@ -63,9 +63,17 @@ pub fn list(arguments: &List, asker: &Asker, terminal: Terminal) -> Result<ExitC
             linux::printable(if *by_agent { grant.request.name.as_deref().unwrap_or("-") } else { command }),
         ]);
     }
-    let text = if records.is_empty() { "no grants\n".to_owned() } else { terminal.text(&table) };
+    let mut text = if records.is_empty() { "no grants\n".to_owned() } else { terminal.text(&table) };
+    for GrantRecord { grant, lost, .. } in &records {
+        text.extend(lost.iter().map(|why| format!("{}\n", withdrawn(grant.id, why))));
+    }
     output::write(&text, None)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What a grant's record says of a partition that is none.
+fn withdrawn(id: GrantId, why: &str) -> String {
+    format!("grant {id}: other programs run on its CPUs at present, and nothing is promised: {}", linux::printable(why))
 }
 
 pub fn explain(arguments: &Explain, asker: &Asker, terminal: Terminal) -> Result<ExitCode, Box<dyn Error>> {
@@ -75,26 +83,27 @@ pub fn explain(arguments: &Explain, asker: &Asker, terminal: Terminal) -> Result
     let planned = number
         .filter(|id| ledger.grant(*id).is_some())
         .or_else(|| ledger.named(&arguments.grant).map(|grant| grant.id));
-    let (id, throttle) = if let Some(id) = planned {
-        (id, ledger.facts.control.throttle)
+    let (id, throttle, lost) = if let Some(id) = planned {
+        (id, ledger.facts.control.throttle, None)
     } else {
-        let GrantRecord { grant, throttle, .. } = find(&arguments.grant)?;
+        let GrantRecord { grant, throttle, lost, .. } = find(&arguments.grant)?;
         ledger = with_grants(ledger);
-        (grant.id, throttle.unwrap_or_default())
+        (grant.id, throttle.unwrap_or_default(), lost)
     };
     let grant = ledger.grant(id).ok_or_else(|| Refusal::UnknownGrant(id).to_string())?;
-    let by = ledger.forecast().slowdown.get(&id).copied();
+    let by = ledger.forecast().slowdown.get(&id).copied().filter(|_| lost.is_none());
     let report = GrantReport::new(grant, &ledger.facts);
     if arguments.json {
         output::write(
-            &json::document(&json!({ "grant": report, "forecast_slowdown": by, "throttle": throttle }))?,
+            &json::document(&json!({ "grant": report, "forecast_slowdown": by, "throttle": throttle, "lost": lost }))?,
             None,
         )?;
     } else {
         let by = by.map_or_else(String::new, |by| format!("  forecast +{:.1} % at worst\n", 100.0 * by));
         let limited = grant.request.isolate.controller.then(|| limited_text(throttle)).flatten();
         let limited = limited.map_or_else(String::new, |text| format!("  {text}\n"));
-        terminal.print_lines(&format!("{report}\n{by}{limited}"))?;
+        let lost = lost.map_or_else(String::new, |why| format!("{}\n", withdrawn(id, &why)));
+        terminal.print_lines(&format!("{report}\n{by}{limited}{lost}"))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -9,7 +9,7 @@ use crate::interrupt::asked_to_end;
 use crate::options::policy::note;
 use crate::options::usage_error::UsageError;
 use agent::broker::{CallError, Connection};
-use agent::grants::{Carrier, Hardware, Limit, Records, carry_out, has_record};
+use agent::grants::{Carrier, Hardware, Limit, Records, Watch, carry_out, has_record};
 use agent::{Journal, journal};
 use clap::Args;
 use linux::ChildSetup;
@@ -25,7 +25,7 @@ use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Between two looks at the program and the grant's record.
 const LOOK: Duration = Duration::from_millis(20);
@@ -148,9 +148,10 @@ pub fn start(
     }
     check_limits(&ledger, grant)?;
     let limits = Limit::of(limit, &forecast.rest_limit, &ledger.facts);
-    let group = carry_out(&mut journal, grant, &admitted.after, &limits, hardware)?;
+    let (group, mut watch) = carry_out(&mut journal, grant, &admitted.after, &limits, hardware)?;
     let words: Vec<String> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    records.add(grant, Carrier::Process(&words.join(" ")), ledger.facts.control.throttle)?;
+    let line = words.join(" ");
+    records.add(grant, Carrier::Process(&line), ledger.facts.control.throttle, None)?;
     drop(records);
     let [program, arguments @ ..] = command else { return Err(UsageError::boxed("no program is named")) };
     let started = Command::new(program).args(arguments).join(group.processes_file()?).spawn();
@@ -159,7 +160,13 @@ pub fn start(
         format!("cannot start {}: {why}", words[0])
     };
     let ended = started.map_err(failed).map(|child| {
-        let is_released = || !has_record(&folder, grant.id) || is_over(grant);
+        let is_released = || {
+            let is_released = !has_record(&folder, grant.id) || is_over(grant);
+            if !is_released {
+                look_at_partitions(&mut watch, grant, &line, ledger.facts.control.throttle);
+            }
+            is_released
+        };
         wait(child, is_released, || to_end.swap(false, Ordering::Relaxed), Some(journal))
     });
     if let Ok(records) = Records::lock(&folder) {
@@ -217,6 +224,24 @@ pub fn with_grants(mut ledger: Ledger) -> Ledger {
     ledger
 }
 
+/// Reports that the grant's CPUs are not its own any more, or again.
+fn look_at_partitions(watch: &mut Watch, grant: &Grant, command: &str, throttle: Throttle) {
+    let Some(said) = watch.look(Instant::now()) else { return };
+    note(&format!("grant {}: {said}", grant.id));
+    let written = Records::lock(&records_folder())
+        // A release may have come before.
+        .and_then(|records| {
+            if has_record(&records_folder(), grant.id) {
+                records.add(grant, Carrier::Process(command), throttle, watch.lost())
+            } else {
+                Ok(())
+            }
+        });
+    if let Err(error) = written {
+        note(&machine::chain(&error));
+    }
+}
+
 fn is_over(grant: &Grant) -> bool {
     grant.until_s.is_some_and(|until| until <= super::asker().now_s)
 }
@@ -224,7 +249,7 @@ fn is_over(grant: &Grant) -> bool {
 /// Waits for the program. Undoes the journal's changes when it has ended, or is released while the program goes on.
 pub fn wait(
     mut child: Child,
-    is_released: impl Fn() -> bool,
+    mut is_released: impl FnMut() -> bool,
     is_asked: impl Fn() -> bool,
     mut journal: Option<Journal>,
 ) -> Result<ExitStatus, std::io::Error> {

@@ -67,6 +67,20 @@ nearside reserve adopt --cgroup /outer --cpus 2-3 --isolate core --name outer > 
 nearside reserve release outer; allowed $member; settings | sed 's/^0-7$//; s/^0-3$//' | diff /tmp/settings - && echo restored; kill $member; wait_for rmdir $G/outer/inner; rmdir $G/outer $G/none; same
 echo "[lease]"
 nearside reserve create --name short --lease 1 --isolate core > /dev/null; wait_for listed short; wait_for gone; same
+echo "[lost]"
+said() { sed -n 's/.*grant [0-9]*: its CPUs are/its CPUs are/p' /tmp/said; grep -v "its CPUs are" /tmp/said > /tmp/rest; cat /tmp/rest > /tmp/said; }
+nearside reserve create --name own --cpus 2 --isolate core,controller > /dev/null; own=$(ls -d $G/nearside-grant-*)
+is_own() { grep -qx isolated $own/cpuset.cpus.partition && ! listed promised; }; wait_for is_own
+lost() { listed "nothing is promised"; }
+mkdir $G/theirs; echo 2-3 > $G/theirs/cpuset.cpus; wait_for lost; nearside reserve explain own --json | grep -E '"(forecast_slowdown|lost)"'
+rmdir $G/theirs; wait_for is_own
+# A partition without processes stays one also without CPUs.
+sleep 1000 & member=$!; nearside reserve enter own --pid $member
+echo 0 > /sys/devices/system/cpu/cpu2/online; wait_for lost; echo 1 > /sys/devices/system/cpu/cpu2/online; wait_for is_own
+nearside reserve release own; kill $member; same; said
+echo "[removed]"
+nearside reserve create --name gone --cpus 2 --isolate core > /dev/null; rmdir $G/nearside-grant-*
+nearside reserve enter gone -- true 2>&1; echo "status $?"; nearside reserve release gone; echo "status $?"; said; same
 echo "[hundred]"
 for i in $(seq 100); do nearside reserve run --isolate core,controller -- true > /dev/null 2>&1 || echo "failed $?"; done; same
 echo "[second]"; nearside agent --config /tmp/agent.toml 2>&1 | tail -1 | sed 's/process [0-9]*/process N/'

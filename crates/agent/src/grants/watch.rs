@@ -1,0 +1,131 @@
+//! Whether the partitions of a grant are still there: the kernel makes one invalid as soon as another control group gets
+//! one of its CPUs, or they go offline, and tells the process that made it nothing.
+
+use crate::grants::Shape;
+use linux::{CgroupGroup, Partition};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+/// Time between two tries to make an invalid partition again.
+const RETRY: Duration = Duration::from_secs(1);
+/// Longest state, in bytes: a word and the kernel's reason.
+const MOST_BYTES: usize = 4096;
+
+/// The partitions of a grant.
+#[derive(Debug, Default)]
+pub struct Watch {
+    partitions: Vec<Watched>,
+    /// Why one of them is none any more, and when it is made again.
+    lost: Option<(String, Instant)>,
+}
+
+#[derive(Debug)]
+struct Watched {
+    group: CgroupGroup,
+    kind: Partition,
+    /// Polling it ends when the state changes after it was read.
+    state: File,
+}
+
+impl Watch {
+    /// Those of a grant's group and of the group of the CPUs that idle for it, as its shape has them.
+    pub(crate) fn new(group: &CgroupGroup, idle: CgroupGroup, shape: &Shape) -> io::Result<Self> {
+        let mut watch = Self::default();
+        watch.follow(group, idle, shape)?;
+        Ok(watch)
+    }
+
+    /// The same for another shape.
+    pub(crate) fn follow(&mut self, group: &CgroupGroup, idle: CgroupGroup, shape: &Shape) -> io::Result<()> {
+        let own = shape.partition.map(|kind| (group.clone(), kind));
+        let idle = (!shape.idle.is_empty()).then_some((idle, Partition::Isolated));
+        let watched = |(group, kind): (CgroupGroup, Partition)| {
+            Ok(Watched { state: File::open(group.folder().join("cpuset.cpus.partition"))?, group, kind })
+        };
+        self.partitions = own.into_iter().chain(idle).map(watched).collect::<io::Result<_>>()?;
+        Ok(())
+    }
+
+    /// Files that are ready for `PRI` when [`look`](Self::look) finds something new.
+    pub fn files(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.partitions.iter().map(|watched| watched.state.as_fd())
+    }
+
+    /// When to look, although no file is ready.
+    pub fn next(&self) -> Option<Instant> {
+        self.lost.as_ref().map(|(_, retry)| *retry)
+    }
+
+    /// Why a partition is none any more: its CPUs are others', too.
+    pub fn lost(&self) -> Option<&str> {
+        self.lost.as_ref().map(|(why, _)| why.as_str())
+    }
+
+    /// Reads the states, and makes again what is invalid, at most once a second. Returns a sentence if one was lost or all
+    /// are back.
+    pub fn look(&mut self, now: Instant) -> Option<String> {
+        if self.next().is_some_and(|retry| retry <= now) {
+            for watched in self.partitions.iter().filter(|watched| watched.lost().is_some()) {
+                // Its state says why it still is none.
+                let _ = watched.group.make_partition(watched.kind);
+            }
+            self.lost.iter_mut().for_each(|(_, retry)| *retry = now + RETRY);
+        }
+        let lost = self.partitions.iter().find_map(Watched::lost);
+        match (&self.lost, lost) {
+            (None, Some(why)) => {
+                let said = format!("its CPUs are not its own any more, until they can be again: {why}");
+                self.lost = Some((why, now + RETRY));
+                Some(said)
+            }
+            (Some(_), None) => {
+                self.lost = None;
+                Some("its CPUs are its own again".to_owned())
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Watched {
+    /// Why it is no partition; none if it is one.
+    fn lost(&self) -> Option<String> {
+        let mut text = vec![0; MOST_BYTES];
+        let state = self.state.read_at(&mut text, 0).map(|bytes| String::from_utf8_lossy(&text[..bytes]).into_owned());
+        let path = self.group.folder().display();
+        match state.as_deref().map(str::trim_end) {
+            Ok(state) if state == self.kind.name() => None,
+            Ok(state) => Some(format!("{path}/cpuset.cpus.partition is `{state}`")),
+            Err(error) => Some(format!("cannot read {path}/cpuset.cpus.partition: {error}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// A folder with the file of a partition, as the kernel would have it but for its rules.
+    #[test]
+    fn a_lost_partition_is_said_once_tried_again_and_said_to_be_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("cpuset.cpus.partition");
+        let set = |state: &str| fs::write(&file, state).unwrap();
+        set("root\n");
+        let group = CgroupGroup::at(folder.path().to_owned());
+        let watched = Watched { state: File::open(&file).unwrap(), group, kind: Partition::Root };
+        let mut watch = Watch { partitions: vec![watched], lost: None };
+        let began = Instant::now();
+        assert_eq!((watch.look(began), watch.next()), (None, None));
+        set("root invalid (Cpu list in cpuset.cpus not exclusive)\n");
+        let said = watch.look(began).unwrap();
+        assert!(said.ends_with("is `root invalid (Cpu list in cpuset.cpus not exclusive)`"), "{said}");
+        assert_eq!((watch.look(began), watch.next()), (None, Some(began + RETRY)));
+        assert_eq!(watch.look(began + RETRY).unwrap(), "its CPUs are its own again");
+        assert_eq!((watch.next(), fs::read_to_string(&file).unwrap().as_str()), (None, "root"));
+    }
+}
