@@ -245,6 +245,7 @@ mod tests {
         assert!(words(&both, &now).contains(&"/lab-control/cpu-0/class 3".to_owned()));
         let mut other = on_node_0(CacheIsolation::Ways(8), false);
         other.cores = reserve::Cores::These("1".parse().unwrap());
+        other.bandwidth = Some(ReadWrite { read: 0.3e9, write: 0.0 });
         let two = words(&admit(&both, other), &now);
         for word in ["cpu-1/class 2", "class-2/ways-0 0xff000", "class-0/ways-0 0xfff"] {
             assert!(two.contains(&format!("/lab-control/{word}")), "{word}: {two:?}");
