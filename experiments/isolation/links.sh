@@ -22,8 +22,15 @@ case $1 in
         memory=5
         [ $1 = other ] && memory=7
         beside nearside reserve run --cpus 43 --node $memory --
-        # Exit code 3: not admitted.
-        if [ $1 = other ] && ! kill -0 $second; then exit 1; fi
+        if [ $1 = other ]; then
+            kill -0 $second || exit 1
+        else
+            kill -0 $second 2> /dev/null && exit 1
+            # Not admitted.
+            wait $second
+            [ $? = 3 ] || exit 1
+            second=
+        fi
         first nearside reserve enter holder --
         ;;
 esac

@@ -18,6 +18,7 @@
 #include <linux/migrate.h>
 #include <linux/module.h>
 #include <linux/pagemap.h>
+#include <linux/sched/numa_balancing.h>
 #include <linux/string.h>
 #include <linux/vmstat.h>
 
@@ -56,7 +57,12 @@ static int get_count(char *buffer, const struct kernel_param *param)
 	return sysfs_emit(buffer, "%ld\n", atomic_long_read(param->arg));
 }
 
-static const struct kernel_param_ops count_ops = { .get = get_count };
+static int refuse_count(const char *value, const struct kernel_param *param)
+{
+	return -EPERM;
+}
+
+static const struct kernel_param_ops count_ops = { .set = refuse_count, .get = get_count };
 #define COUNTER(name)                \
 	static atomic_long_t name;   \
 	module_param_cb(name, &count_ops, &name, 0444)
@@ -68,13 +74,19 @@ COUNTER(marked);
 COUNTER(marked_moves);
 COUNTER(migrated);
 
-/* The kernel's functions that are not exported to modules. */
-static int (*split_huge_page_at)(struct page *page, struct list_head *list, unsigned int order);
-static unsigned long (*protect)(struct vm_area_struct *vma, unsigned long start, unsigned long end);
-static int (*exchange_last_fault)(struct folio *folio, int cpupid);
-static pte_t *(*lock_pte)(struct mm_struct *mm, pmd_t *pmd, unsigned long address, spinlock_t **lock);
-static int (*prepare_move)(struct folio *folio, struct vm_area_struct *vma, int node);
-static int (*move)(struct folio *folio, struct vm_area_struct *vma, int node);
+/*
+ * The kernel's functions that are not exported to modules. Their types are the headers', so that
+ * this does not compile for a kernel in which they have other parameters.
+ */
+static typeof(split_huge_page_to_list_to_order) *split_huge_page_at;
+static typeof(change_prot_numa) *protect;
+static typeof(folio_xchg_last_cpupid) *exchange_last_fault;
+static typeof(__pte_offset_map_lock) *lock_pte;
+static typeof(migrate_misplaced_folio_prepare) *prepare_move;
+static typeof(migrate_misplaced_folio) *move;
+/* before_decision() reads its second and fourth parameter from registers. */
+static_assert(__same_type(should_numa_migrate_memory,
+			  bool (struct task_struct *, struct folio *, int, int)));
 
 /*
  * What a marked page has as its last fault: a CPU without a process. The kernel keeps 8 bits of
@@ -228,7 +240,7 @@ static int before_decision(struct kprobe *probe, struct pt_regs *regs)
 	return 1;
 }
 
-/* With it, the kernel keeps the probe as a breakpoint, which may go on elsewhere. */
+/* With it, a probe may make its function go on elsewhere: the kernel refuses others that would. */
 static void after(struct kprobe *probe, struct pt_regs *regs, unsigned long flags)
 {
 }
@@ -273,6 +285,11 @@ static int __init start(void)
 {
 	int error, i;
 
+	/* The address of a probe is behind the mark that indirect calls have to arrive at. */
+	if (IS_ENABLED(CONFIG_X86_KERNEL_IBT) && cpu_feature_enabled(X86_FEATURE_IBT)) {
+		pr_err("nearside_thp: boot with ibt=off: it calls functions that are not exported\n");
+		return -EOPNOTSUPP;
+	}
 	for (i = 0; i < ARRAY_SIZE(needed); i++) {
 		*needed[i].function = find(needed[i].name);
 		if (!*needed[i].function) {
@@ -281,15 +298,16 @@ static int __init start(void)
 		}
 	}
 	mark = cpu_pid_to_cpupid(cpumask_first(cpu_possible_mask), LAST__PID_MASK);
-	error = register_kprobe(&huge_fault);
-	if (error) {
-		pr_err("nearside_thp: cannot replace %s: %d\n", huge_fault.symbol_name, error);
-		return error;
-	}
+	/* This one first: if the other fails, nothing that sleeps has run, and this can go. */
 	error = register_kprobe(&decision);
 	if (error) {
 		pr_err("nearside_thp: cannot replace %s: %d\n", decision.symbol_name, error);
-		unregister_kprobe(&huge_fault);
+		return error;
+	}
+	error = register_kprobe(&huge_fault);
+	if (error) {
+		pr_err("nearside_thp: cannot replace %s: %d\n", huge_fault.symbol_name, error);
+		unregister_kprobe(&decision);
 	}
 	return error;
 }

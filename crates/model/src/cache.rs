@@ -113,11 +113,10 @@ impl Cache {
         } else {
             // Normally not all bits are set: marking the last way clears the others. But a race may set every bit, and so
             // may hits of others that fill other ways.
-            if MASKED && !recent & ways == 0 {
+            if !recent & ways == 0 {
                 recent &= !ways;
             }
-            let free = if MASKED { !recent & ways } else { !recent };
-            let victim = free.trailing_zeros() as usize % self.ways;
+            let victim = (!recent & ways).trailing_zeros() as usize % self.ways;
             let old = tags[victim].load(Relaxed);
             tags[victim].store(if write { tag | DIRTY } else { tag }, Relaxed);
             let (word, shift) = (&hints[victim / HINTS as usize], victim % HINTS as usize * 8);
@@ -370,6 +369,22 @@ mod tests {
                 hit_in(&cache, line, mask);
                 prop_assert!(hit_in(&cache, line, mask));
             }
+        }
+
+        /// Masks of single ways can leave all ways recent: once they are gone, all ways are used again.
+        #[test]
+        fn masks_that_are_gone_leave_no_trace(
+            ways in 2_u32..=64, masked in prop::collection::vec((0_u32..64, 0_u64..300), 1..300),
+        ) {
+            let cache = Cache::new(u64::from(ways) * LINE_BYTES, ways, 0);
+            for (way, line) in masked {
+                hit_in(&cache, line, 1 << (way % ways));
+            }
+            for line in 1000..1000 + u64::from(ways) {
+                hit(&cache, line);
+            }
+            let last = 1000 + u64::from(ways) - 1;
+            prop_assert!(hit(&cache, last) && hit(&cache, last - 1));
         }
 
         #[test]

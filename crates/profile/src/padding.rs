@@ -5,6 +5,7 @@ use crate::evidence::Evidence;
 use crate::flow::Flow;
 use crate::line_words::{LineWords, line_of};
 use crate::profile::{Access, Profile};
+use crate::samples::leaves_caches;
 use crate::statistics::Share;
 use rustc_hash::FxHashMap;
 use trace::{AccessKind, Served};
@@ -35,7 +36,7 @@ fn is_from_other_core(access: &Access) -> bool {
 
 /// That most accesses that leave their core's caches are to lines that threads share falsely; none if they are not.
 pub(crate) fn falsely_shared_lines(flow: &Flow, profile: &Profile) -> Option<Evidence> {
-    let of = flow.accesses().filter(Access::reaches_memory).count() as u64;
+    let of = flow.accesses().filter(|access| leaves_caches(access.served)).count() as u64;
     let served_by_others = flow.accesses().filter(is_from_other_core);
     let mut lines: FxHashMap<_, Line> =
         served_by_others.map(|access| (line_of(&access, profile), Line::default())).collect();

@@ -46,12 +46,14 @@ impl Watch {
             Ok(Watched { state: File::open(group.folder().join("cpuset.cpus.partition"))?, group, kind })
         };
         self.partitions = own.into_iter().chain(idle).map(watched).collect::<io::Result<_>>()?;
+        self.lost = None;
         Ok(())
     }
 
-    /// Files that are ready for `PRI` when [`look`](Self::look) finds something new.
+    /// Files that are ready for `PRI` when [`look`](Self::look) finds something new. None while a partition is lost: the
+    /// file of a removed group is always ready, and [`next`](Self::next) says when to look.
     pub fn files(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.partitions.iter().map(|watched| watched.state.as_fd())
+        self.partitions.iter().filter(|_| self.lost.is_none()).map(|watched| watched.state.as_fd())
     }
 
     /// When to look, although no file is ready.
@@ -74,7 +76,9 @@ impl Watch {
             }
             self.lost.iter_mut().for_each(|(_, retry)| *retry = now + RETRY);
         }
-        let lost = self.partitions.iter().find_map(Watched::lost);
+        // All are read: a file stays ready until it is.
+        let lost: Vec<String> = self.partitions.iter().filter_map(Watched::lost).collect();
+        let lost = lost.into_iter().next();
         match (&self.lost, lost) {
             (None, Some(why)) => {
                 let said = format!("its CPUs are not its own any more, until they can be again: {why}");
@@ -125,7 +129,9 @@ mod tests {
         let said = watch.look(began).unwrap();
         assert!(said.ends_with("is `root invalid (Cpu list in cpuset.cpus not exclusive)`"), "{said}");
         assert_eq!((watch.look(began), watch.next()), (None, Some(began + RETRY)));
+        assert_eq!(watch.files().count(), 0, "polling them would not wait");
         assert_eq!(watch.look(began + RETRY).unwrap(), "its CPUs are its own again");
         assert_eq!((watch.next(), fs::read_to_string(&file).unwrap().as_str()), (None, "root"));
+        assert_eq!(watch.files().count(), 1);
     }
 }

@@ -204,6 +204,15 @@ fn label_of_machine(text: &str) -> String {
     }
 }
 
+/// A hash of a kernel module's file, which is named up to the first comma.
+fn module_hash(module: &str) -> Result<String, String> {
+    let file = Path::new(module.split(',').next().unwrap_or(module));
+    let failed = |error| format!("cannot read {}: {error}", file.display());
+    let bytes =
+        std::fs::File::open(file).and_then(|file| bounded::bytes_of(file, bounded::MOST_BYTES)).map_err(failed)?;
+    Ok(hex(&Sha256::digest(bytes)))
+}
+
 /// Hashes of the machines that cells run on, or why one cannot be read.
 fn machines(values: &[(&str, Values)]) -> BTreeMap<String, Result<String, String>> {
     let machines = values.iter().filter(|(name, _)| *name == "machine").flat_map(|(_, values)| values);
@@ -312,7 +321,9 @@ impl CellBuilder<'_> {
             huge_pages,
             kernel_module,
         };
-        cell.id = self.id(&cell).map_err(|rule| broken("machine", rule))?;
+        let module = cell.kernel_module.as_deref().map(module_hash).transpose();
+        let module = module.map_err(|rule| broken("kernel_module", rule))?;
+        cell.id = self.id(&cell, module).map_err(|rule| broken("machine", rule))?;
         Ok(cell)
     }
 
@@ -373,7 +384,7 @@ impl CellBuilder<'_> {
     }
 
     /// A hash of all that decides a result.
-    fn id(&self, cell: &Cell) -> Result<String, String> {
+    fn id(&self, cell: &Cell, module: Option<String>) -> Result<String, String> {
         let mut parts: Vec<String> = cell.command.clone();
         parts.push(format!("{:?}", cell.environment));
         parts.push(format!("{:?} {:?} {:?}", cell.pinning, cell.balancing, cell.huge_pages));
@@ -384,7 +395,7 @@ impl CellBuilder<'_> {
             self.file.metrics.iter().collect::<Vec<_>>(),
             self.file.timeout_s
         ));
-        parts.extend(cell.kernel_module.clone());
+        parts.extend(cell.kernel_module.clone().into_iter().chain(module));
         if let Place::Lab(LabMachine(name)) = &cell.place {
             let machine = self.machines.get(name).cloned().unwrap_or_else(|| Err(format!("`{name}` was not read")))?;
             parts.extend([machine, format!("{:?}", self.file.lab), self.model_version.to_owned()]);

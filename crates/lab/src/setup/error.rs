@@ -98,9 +98,11 @@ pub enum SetupError {
     /// The archive has no headers of the kernel.
     #[error(
         "cannot fetch the headers of the guest's kernel: {reason}\n\
-         remove the cached kernel and run `nearside lab setup --headers`, which fetches both anew"
+         remove {} and run the same command again, which fetches a kernel and its headers", kernel.display()
     )]
     Headers {
+        /// The cached kernel's folder.
+        kernel: PathBuf,
         /// The obstacle.
         reason: String,
     },

@@ -3,9 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::SetupError;
 use super::apt::Apt;
 use super::cache::Cache;
+use super::kernel::folder_of;
+use super::{Assets, SetupError};
 
 /// The cache's folder of headers, each kernel's in a folder named by its release.
 pub const FOLDER: &str = "headers";
@@ -29,8 +30,16 @@ pub fn are_there(cache: &Cache, release: &str) -> bool {
 }
 
 /// Fetches the packages of a kernel's headers into `into`, which is to become `build_folder` of this release.
-pub fn fetch(apt: &Apt, cache: &Cache, release: &str, into: &Path, progress: &dyn Fn(&str)) -> Result<(), SetupError> {
-    let packages = apt.header_packages(release)?;
+pub fn fetch(
+    apt: &Apt,
+    cache: &Cache,
+    kernel: &Assets,
+    into: &Path,
+    progress: &dyn Fn(&str),
+) -> Result<(), SetupError> {
+    let release = kernel.kernel_version.as_str();
+    let folder = folder_of(&kernel.modules).unwrap_or(&kernel.modules);
+    let packages = apt.header_packages(release, folder)?;
     progress(&format!("fetching {} (17 MiB)", packages.join(", ")));
     let unpacked = apt.download(&packages)?;
     let build = unpacked.join(build_folder_within(release));

@@ -157,7 +157,7 @@ pub fn setup_headers(assets: &Assets, progress: &dyn Fn(&str)) -> Result<PathBuf
         let scratch = cache.scratch()?;
         let apt = Apt::new(&scratch.path().join("apt-headers"), Releases::Newer, &interrupts, progress)?;
         let name = format!("{}/{release}", headers::FOLDER);
-        fetch(&cache, scratch.path(), &name, &|into| headers::fetch(&apt, &cache, release, into, progress))?;
+        fetch(&cache, scratch.path(), &name, &|into| headers::fetch(&apt, &cache, assets, into, progress))?;
     }
     Ok(folder)
 }

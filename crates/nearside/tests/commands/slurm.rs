@@ -12,7 +12,7 @@ use test_tools::skipped;
 
 const PROGRAMS: [&str; 5] = ["munged", "slurmctld", "slurmd", "sbatch", "scontrol"];
 /// Until a daemon is ready, or a job's state is as expected.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Slurm's daemons, which end with this.
 struct Cluster {
@@ -129,10 +129,8 @@ fn a_job_array_that_is_requeued_runs_the_whole_campaign() {
     if let Some(missing) = PROGRAMS.iter().find(|program| !has(program)) {
         return skipped(format_args!("{missing} is not installed (packages slurm-wlm and munge)"));
     }
-    let cluster = match Cluster::start() {
-        Ok(cluster) => cluster,
-        Err(why) => return skipped(format_args!("Slurm does not start here: {why}")),
-    };
+    // Another process may take a port that was free.
+    let cluster = Cluster::start().or_else(|_| Cluster::start()).unwrap();
     let campaign = "title = \"eight cells\"\ncommand = \"sh program {a}{b}\"\nseconds = \"/seconds\"\n\
                     runs = { min = 1, max = 1 }\n[grid]\na = [1, 2]\nb = [0, 1, 2, 3]\n";
     fs::write(cluster.path("c.toml"), campaign).unwrap();

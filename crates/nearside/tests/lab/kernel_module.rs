@@ -102,6 +102,9 @@ fn modules_that_cannot_be_loaded_are_named() {
     if !build_module(&lab) {
         return;
     }
-    load("module/nearside_thp.ko,split=never").failed(125, &["load the kernel module module/nearside_thp.ko"]);
+    for parameter in ["split=never", "splits=1"] {
+        let module = format!("module/nearside_thp.ko,{parameter}");
+        load(&module).failed(125, &["load the kernel module module/nearside_thp.ko"]);
+    }
     lab.assert_nothing_left();
 }

@@ -3,8 +3,11 @@
 //!
 //! The scanner takes away access to pages, window by window; the first access to such a page is a hint fault, and the
 //! kernel decides in it whether the page moves to the node of the CPU. The rules are those of `kernel/sched/fair.c` and
-//! `mm/huge_memory.c` of Linux 6.12, without time: the caller says when the scanner runs. Threads stay where the caller
-//! lets them run; [`KernelBalancing::preferred_node`] says where the kernel would move them.
+//! `mm/huge_memory.c` of Linux 6.12, without time: the caller says when the scanner runs, faults of a group's threads
+//! count alike (the kernel weighs them by run time), and a thread's preferred node is found at its first fault of a pass.
+//! Threads stay where the caller lets them run; [`KernelBalancing::preferred_node`] says where the kernel would move them.
+//!
+//! For experiments: no policy decides by it.
 
 mod faults;
 

@@ -418,6 +418,8 @@ fn counting(apart: u64, word: fn(u32, u64) -> u64) -> Profile {
         let kind = if trace.random(2) == 0 { AccessKind::Store } else { AccessKind::Load };
         let sample = trace.access((1, 1 + thread, 2 * thread), 0x6000_0000 + part * apart, 0, kind);
         sample.served = Some(trace::Served::Peer);
+        // Sources that know another core's cache often do not know the memory's node.
+        sample.node = None;
     }
     trace.profile()
 }
