@@ -172,7 +172,8 @@ fn a_flood_of_connections_and_calls_keeps_no_other_user_out_and_kills_nothing() 
     assert!(sent < 100_000, "the flood was never stopped");
     // A client that is gone before its answer.
     for _ in 0..100 {
-        send(fixture.connect(), call, &[]).unwrap();
+        // Where those before are not noticed as gone yet, it is refused.
+        let _ = send(fixture.connect(), call, &[]);
     }
     let told = (0..100).map(|_| fixture.answer(call, &[])).find(|told| told.contains("there is no grant"));
     assert!(told.is_some());
