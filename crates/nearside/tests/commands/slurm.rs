@@ -130,7 +130,11 @@ fn a_job_array_that_is_requeued_runs_the_whole_campaign() {
         return skipped(format_args!("{missing} is not installed (packages slurm-wlm and munge)"));
     }
     // Another process may take a port that was free.
-    let cluster = Cluster::start().or_else(|_| Cluster::start()).unwrap();
+    let cluster = match Cluster::start().or_else(|_| Cluster::start()) {
+        Ok(cluster) => cluster,
+        // As in containers that lack what its daemons need.
+        Err(why) => return skipped(format_args!("Slurm does not start here: {why}")),
+    };
     let campaign = "title = \"eight cells\"\ncommand = \"sh program {a}{b}\"\nseconds = \"/seconds\"\n\
                     runs = { min = 1, max = 1 }\n[grid]\na = [1, 2]\nb = [0, 1, 2, 3]\n";
     fs::write(cluster.path("c.toml"), campaign).unwrap();
