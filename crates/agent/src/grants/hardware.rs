@@ -422,7 +422,7 @@ mod tests {
     fn a_process_without_an_agent_writes_only_what_it_alone_changes() {
         let guarded = on_node_0(CacheIsolation::Shared, true);
         let own = ["/lab-control/cpu-0/class 1", "/lab-control/class-0/limit-0 750000000"];
-        assert_eq!(alone(&[guarded.clone()], true).unwrap(), own);
+        assert_eq!(alone(std::slice::from_ref(&guarded), true).unwrap(), own);
         // Nothing of others' limits: not of this node, whichever ends first, and not of another one.
         assert_eq!(alone(&[guarded.clone(), on("1", 0, Isolation::default())], true).unwrap(), [""; 0]);
         let of_node_1 = alone(&[guarded.clone(), on("6", 1, Isolation { controller: true, ..CORE })], true).unwrap();
