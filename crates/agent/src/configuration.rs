@@ -161,8 +161,8 @@ pub enum ThrottleSetting {
     /// The processor's bandwidth control where it can be used, and CPU time elsewhere.
     #[default]
     Best,
-    /// The bandwidth control of the lab's machines.
-    Lab,
+    /// The processor's bandwidth control: that of the lab's machines.
+    Hardware,
     /// CPU time of control groups.
     Duty,
     /// Nothing.

@@ -12,7 +12,7 @@ mod watch;
 
 pub use carry_out::{CarryOutError, Limit, carry_out};
 pub(crate) use carry_out::{fill, idle_cpus, idle_group, make, make_groups, make_idle};
-pub use hardware::{Hardware, HardwareError};
+pub use hardware::{Hardware, HardwareError, TooFine};
 pub(crate) use lab_control::LabWord;
 pub use queue::Ticket;
 pub(crate) use records::left_records;

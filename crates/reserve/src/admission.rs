@@ -94,6 +94,9 @@ fn check_control(ledger: &Ledger, request: &Request) -> Result<(), Refusal> {
     if isolate.controller && request.strict && facts.control.throttle < Throttle::Hardware {
         return Err(Refusal::NoControl(ThrottleName(facts.control.throttle)));
     }
+    if isolate.controller && !isolate.core && facts.control.throttle == Throttle::Hardware {
+        return Err(Refusal::SharedCores);
+    }
     Ok(())
 }
 
@@ -318,6 +321,12 @@ impl Decision<'_> {
     /// Promised bandwidth fits all that it passes, and no guarded grant is slowed too much.
     fn check_bandwidth(&self, grant: &Grant) -> Result<(), Obstacle> {
         let Some(load) = Load::new(grant, self.ledger) else { return Ok(()) };
+        let facts = &self.ledger.facts;
+        let is_limited = grant.request.isolate.controller && facts.control.throttle == Throttle::Hardware;
+        let has_no_cpus = |&node: &NodeId| facts.machine.node(node).is_some_and(|node| node.cpus.is_empty());
+        if let Some(node) = grant.memory.iter().filter(|_| is_limited).find(has_no_cpus) {
+            return Err(Obstacle::NoCpus { node });
+        }
         if let Some(rate) = grant.request.bandwidth {
             load.passes.iter().try_for_each(|&resource| self.check_promises(resource, rate))?;
         }

@@ -26,6 +26,11 @@ pub enum Refusal {
         "a slow-down that holds at each moment needs the processor's bandwidth control, and this machine has {0}: without --strict it holds on average"
     )]
     NoControl(ThrottleName),
+    /// The hardware limits all CPUs of the node that no grant has for itself, and so would limit the program itself.
+    #[error(
+        "the hardware limits all CPUs of a guarded node that no grant has for itself, so that the program would be limited, too: ask for --isolate core,controller, or for --throttle duty"
+    )]
+    SharedCores,
     /// The machine's caches have no masks of ways.
     #[error(
         "the caches of this machine have no masks of ways (CAT): --isolate cache leaves its other cores idle instead"
@@ -160,6 +165,11 @@ pub enum Obstacle {
         /// The node.
         node: NodeId,
     },
+    /// The hardware limits the CPUs of a guarded node, and this node has none.
+    NoCpus {
+        /// The node.
+        node: NodeId,
+    },
     /// Not enough memory.
     Memory {
         /// The node.
@@ -291,6 +301,10 @@ impl fmt::Display for Obstacle {
             }
             Self::Classes { most } => write!(f, "all {most} classes of service are taken"),
             Self::NoMemory { node } => write!(f, "node {node} has no memory"),
+            Self::NoCpus { node } => write!(
+                f,
+                "node {node} has no CPUs, and the hardware limits those of a guarded node: --throttle duty limits control groups"
+            ),
             Self::Memory { node, free, wanted } => {
                 let size = machine::size::rounded;
                 write!(f, "node {node}: {} of its memory are not promised, {} wanted", size(*free), size(*wanted))

@@ -142,11 +142,12 @@ impl Default for Request {
 }
 
 impl Request {
-    /// The same, with what its isolation implies: an exclusive cache has exclusive cores, also those that join it.
+    /// The same, with what its isolation implies: an exclusive cache, or ways of one, has exclusive cores, also those that
+    /// join it.
     #[must_use]
     pub fn complete(mut self) -> Self {
         let is_on_exclusive = matches!(self.cores, Cores::OnCacheOf(..));
-        self.isolate.core |= self.isolate.cache == CacheIsolation::Exclusive || is_on_exclusive;
+        self.isolate.core |= self.isolate.cache != CacheIsolation::Shared || is_on_exclusive;
         self
     }
 
@@ -350,6 +351,16 @@ mod tests {
         }
         for text in ["", "0", "-1G", "NaN", "inf", "5.9GB/s", "G", "1e999"] {
             assert!(parse_bandwidth(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_a_grants_own_of_a_cache_is_of_cores_that_are_its_own() {
+        for (cache, has_cores) in
+            [(CacheIsolation::Shared, false), (CacheIsolation::Ways(8), true), (CacheIsolation::Exclusive, true)]
+        {
+            let request = Request { isolate: Isolation { cache, ..Isolation::default() }, ..Request::default() };
+            assert_eq!(request.complete().isolate.core, has_cores, "{cache:?}");
         }
     }
 

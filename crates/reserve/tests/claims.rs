@@ -425,6 +425,30 @@ fn ways_are_runs_that_do_not_overlap_and_leave_some_to_the_rest() {
 }
 
 #[test]
+fn the_hardware_guards_only_what_it_can_limit_beside_the_grant() {
+    let on = |preset: &str, throttle| {
+        let control = Control { throttle, ..Control::default() };
+        empty(Facts::new(presets::find(preset).unwrap(), control), Rules::default())
+    };
+    // The limits of a CPU that all use would be the program's, too.
+    let shared = Request { isolate: Isolation { controller: true, ..Isolation::default() }, ..Request::default() };
+    let mut limited = on("magny-cours-4p", Throttle::Hardware);
+    assert_eq!(admit(&mut limited, shared.clone()).unwrap_err(), Refusal::SharedCores);
+    let plain = admit(&mut limited, Request::default()).unwrap();
+    let later = limited.apply(&[Action::Guard(plain.id, true)], &Asker::default()).unwrap_err();
+    assert_eq!(later, Refusal::SharedCores);
+    assert!(admit(&mut limited, guarded()).is_ok());
+    assert!(admit(&mut on("magny-cours-4p", Throttle::Duty), shared).is_ok());
+    // A node without CPUs has none to limit.
+    let machine = presets::find("epyc-9224x2-cxl").unwrap();
+    let far = machine.nodes.iter().find(|node| node.cpus.is_empty()).unwrap().id;
+    let far = Request { memory: Memory::Node(far), bandwidth: Some(ReadWrite { read: 1e9, write: 0.0 }), ..guarded() };
+    assert!(admit(&mut on("epyc-9224x2-cxl", Throttle::Duty), far.clone()).is_ok());
+    let refused = admit(&mut on("epyc-9224x2-cxl", Throttle::Hardware), far).unwrap_err().to_string();
+    assert!(refused.contains("has no CPUs, and the hardware limits those"), "{refused}");
+}
+
+#[test]
 fn the_calls_for_what_is_held_already() {
     let ledger = machine_a();
     let admitted = ledger.admit(&[exclusive_cache()], &Asker::default()).unwrap();

@@ -59,7 +59,11 @@ impl Book {
             book.ledger.adopt(grant);
         }
         records.sweep().map_err(RecordsError::Write)?;
-        book.follow(&book.ledger.clone())?;
+        book.see_others();
+        let ledger = book.ledger.clone();
+        // The grants are there already: the agent goes on with them as well as it can.
+        let failed = book.follow(&ledger).err().map(|error| chain(&error));
+        failed.into_iter().chain(book.shared.too_fine(&ledger)).for_each(|text| (book.settings.note)(&text));
         book.publish();
         Ok(book)
     }
@@ -168,7 +172,8 @@ impl Book {
         while let Some((&id, _)) = self.held.last_key_value() {
             self.end(id);
         }
-        self.shared.restore().iter().for_each(|text| (self.settings.note)(text));
+        self.see_others();
+        self.shared.restore(&self.ledger).iter().for_each(|text| (self.settings.note)(text));
     }
 
     fn adopt(&mut self, request: &Request, cgroup: &str, peer: &Peer) -> Result<Answered, BrokerError> {

@@ -2,7 +2,7 @@
 //! have one journal, because grants end in any order, and each former value is that of before the first grant.
 
 use crate::broker::BrokerError;
-use crate::grants::{CarryOutError, Hardware, Limit, Setting, idle_cpus};
+use crate::grants::{CarryOutError, Hardware, HardwareError, Limit, Setting, TooFine, idle_cpus};
 use crate::journal::Journal;
 use linux::{Cgroups, interrupts};
 use machine::{CpuSet, chain};
@@ -26,41 +26,73 @@ impl SharedSettings {
         Self { journal, limited, hardware, originals: BTreeMap::new() }
     }
 
-    /// Sets everything as these grants need it.
+    /// Sets everything as these grants need it, as far as that is possible: what no grant needs any more is undone also
+    /// where something else fails. Returns the first failure.
     pub fn follow(&mut self, ledger: &Ledger, own: impl Iterator<Item = Grant>) -> Result<(), BrokerError> {
         let own: Vec<Grant> = own.collect();
-        let mut limits = self.limits(ledger)?;
-        if let Some(hardware) = self.hardware {
-            limits.extend(hardware.settings(ledger, &own).map_err(CarryOutError::from)?);
+        let words = self.hardware.map(|hardware| hardware.settings(ledger, &own).map_err(CarryOutError::from));
+        let mut failed = Ok(());
+        let mut wanted = BTreeMap::new();
+        for found in [self.limits(ledger), words.transpose().map(Option::unwrap_or_default).map_err(BrokerError::from)]
+        {
+            match found {
+                Ok(settings) => wanted.extend(settings),
+                Err(error) => failed = failed.and(Err(error)),
+            }
         }
-        for (path, value) in &limits {
-            self.set(path, value)?;
+        // What is not known to be needed no more stays.
+        let is_known = failed.is_ok();
+        for (path, value) in &wanted {
+            failed = failed.and(self.set(path, value));
         }
         let away = own.iter().filter(|grant| grant.request.isolate.core).flat_map(|grant| {
             let idle = idle_cpus(grant, &ledger.facts);
             grant.cpus.iter().chain(idle.iter()).collect::<Vec<_>>()
         });
-        let wanted = self.interrupts(&away.collect(), &ledger.facts.machine.cpus());
-        for (path, value) in &wanted {
+        let interrupts = self.interrupts(&away.collect(), &ledger.facts.machine.cpus());
+        for (path, value) in &interrupts {
             // The kernel refuses it for some, such as those of a CPU's own timer.
             let _ = self.set(path, value);
         }
+        let is_needed = |path: &Path| {
+            let is_limit = !path.starts_with("/proc/irq");
+            wanted.contains_key(path) || interrupts.contains_key(path) || is_limit && !is_known
+        };
         let over: Vec<(PathBuf, String)> = self.originals.clone().into_iter().collect();
-        for (path, value) in
-            over.into_iter().filter(|(path, _)| !limits.contains_key(path) && !wanted.contains_key(path))
-        {
+        for (path, value) in over.into_iter().filter(|(path, _)| !is_needed(path)) {
             // A group that its owner has removed needs no former value.
-            if Setting::at(&path).exists() {
-                self.set(&path, &value)?;
+            let undone = if Setting::at(&path).exists() { self.set(&path, &value) } else { Ok(()) };
+            if undone.is_ok() {
+                self.originals.remove(&path);
             }
-            self.originals.remove(&path);
+            failed = failed.and(undone);
         }
-        Ok(())
+        failed
     }
 
-    /// Restores everything. Returns what failed.
-    pub fn restore(self) -> Vec<String> {
-        self.journal.restore().failed
+    /// Whether the hardware's limits are fine enough for what is added to a ledger.
+    pub fn check(&self, before: &Ledger, after: &Ledger) -> Result<(), BrokerError> {
+        let Some(hardware) = self.hardware else { return Ok(()) };
+        let worse = TooFine::worse(&hardware.too_fine(before), &hardware.too_fine(after));
+        worse.map_or(Ok(()), |fine| Err(CarryOutError::from(HardwareError::TooFine(fine)).into()))
+    }
+
+    /// Where the rest has more than these grants bear, because the hardware's limits are too coarse.
+    pub fn too_fine(&self, ledger: &Ledger) -> Vec<String> {
+        let too_fine = self.hardware.map(|hardware| hardware.too_fine(ledger)).unwrap_or_default();
+        too_fine.iter().map(|fine| format!("{fine}, which each of them has now")).collect()
+    }
+
+    /// Restores everything, except what these grants, which other processes carry out, need and have journals of. Returns
+    /// what failed.
+    pub fn restore(self, others: &Ledger) -> Vec<String> {
+        let has = |path: &Path, value: &str| Setting::at(path).value().is_ok_and(|now| now == value);
+        let wanted = self.hardware.and_then(|hardware| hardware.settings(others, &[]).ok()).unwrap_or_default();
+        let kept: Vec<(PathBuf, String)> = wanted.into_iter().filter(|(path, value)| has(path, value)).collect();
+        let mut failed = self.journal.restore().failed;
+        let again = kept.into_iter().filter_map(|(path, value)| Setting::at(&path).set(&value).err());
+        failed.extend(again.map(|error| chain(&error)));
+        failed
     }
 
     fn limits(&self, ledger: &Ledger) -> Result<BTreeMap<PathBuf, String>, BrokerError> {
@@ -91,8 +123,38 @@ impl SharedSettings {
         if now == value {
             return Ok(());
         }
-        self.originals.entry(path.to_owned()).or_insert(now);
+        if !self.originals.contains_key(path) {
+            let original = setting.original().map_err(|error| BrokerError::Setting(chain(&error)))?;
+            self.originals.insert(path.to_owned(), original);
+        }
         self.journal.will_write(path, value)?;
         setting.set(value).map_err(|error| BrokerError::Setting(chain(&error)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use machine::presets;
+    use reserve::{Control, Facts, Rules};
+    use std::fs;
+    use std::sync::Arc;
+
+    #[test]
+    fn what_no_grant_needs_is_undone_also_where_something_else_fails() {
+        let folder = tempfile::tempdir().unwrap();
+        let (journal, _) = Journal::open(&folder.path().join("journals"), "reserve").unwrap();
+        let mut shared = SharedSettings::new(journal, Vec::new(), None);
+        let [broken, file] = ["a", "b"].map(|name| folder.path().join(name));
+        fs::create_dir(&broken).unwrap();
+        fs::write(&file, "changed").unwrap();
+        shared.originals.extend([&broken, &file].map(|path| (path.clone(), "original".to_owned())));
+        let control = Control { throttle: Throttle::None, ways: None };
+        let facts = Facts::new(presets::find("small-4x2").unwrap(), control);
+        let ledger = Ledger::new(Arc::new(facts), Rules::default());
+        assert!(shared.follow(&ledger, std::iter::empty()).is_err());
+        assert_eq!(fs::read_to_string(&file).unwrap(), "original");
+        // It is tried again.
+        assert_eq!(shared.originals.keys().collect::<Vec<_>>(), [&broken]);
     }
 }

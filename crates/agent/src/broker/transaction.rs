@@ -72,6 +72,11 @@ impl Book {
             let why = format!("a transaction makes at most {MOST_FILES} grants: one answer has their handles");
             return Err(BrokerError::Wrong(why));
         }
+        // What is given back is never refused.
+        let gives_back = |action: &Action| matches!(action, Action::Release(..) | Action::Guard(_, false));
+        if !actions.iter().all(gives_back) {
+            self.shared.check(&self.ledger, &after)?;
+        }
         let mut begun = Begun::default();
         match self.begin(&after, form, peer, &records, &mut begun) {
             Ok(()) => {
@@ -156,10 +161,12 @@ impl Book {
 
     /// Ends a grant: its programs go on among the others.
     pub fn end(&mut self, id: GrantId) {
+        self.see_others();
         let Some(held) = self.held.remove(&id) else { return };
         let mut after = self.ledger.clone();
         after.release(id);
         let mut failed: Vec<String> = self.follow(&after).err().map(|error| chain(&error)).into_iter().collect();
+        failed.extend(self.shared.too_fine(&after));
         failed.extend(held.undo().failed);
         let all = after.facts.machine.cpus().to_string();
         for (id, from, to) in self.reshapings(&after) {

@@ -95,6 +95,7 @@ pub fn carry_out(
 ) -> Result<(CgroupGroup, Watch), CarryOutError> {
     let facts = &ledger.facts;
     let cgroups = Cgroups::find()?;
+    let words = hardware.map(|hardware| hardware.settings_alone(ledger, grant)).transpose()?.unwrap_or_default();
     let shape = Shape::new(grant, facts);
     let group = make_groups(journal, &cgroups, grant.id, &shape, &own_group(&cgroups)?, None)?;
     let watch = Watch::new(&group, idle_group(&cgroups, grant.id), &shape).map_err(CarryOutError::Watch)?;
@@ -103,12 +104,10 @@ pub fn carry_out(
         move_interrupts(journal, &all, facts)?;
     }
     limits.iter().try_for_each(|limit| set_limit(journal, &cgroups, limit))?;
-    if let Some(hardware) = hardware {
-        for (path, value) in hardware.settings(ledger, std::slice::from_ref(grant))? {
-            if Setting::at(&path).value()? != value {
-                journal.will_write(&path, &value)?;
-                Setting::at(&path).set(&value)?;
-            }
+    for (path, value) in words {
+        if Setting::at(&path).value()? != value {
+            journal.will_write(&path, &value)?;
+            Setting::at(&path).set(&value)?;
         }
     }
     Ok((group, watch))

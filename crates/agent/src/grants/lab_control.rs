@@ -3,7 +3,7 @@
 use linux::{SharedWords, pci_memory};
 use machine::Machine;
 use model::control_block::{self, ControlBlock};
-use model::{ControlHardware, pmu};
+use model::{ControlHardware, Controls, pmu};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
 use std::io;
@@ -66,37 +66,30 @@ impl LabControl {
         ControlBlock::open(&self.words, &self.hardware).map_err(io::Error::other)
     }
 
-    /// The class of each CPU.
-    pub(crate) fn classes(&self) -> io::Result<Vec<u64>> {
-        Ok(self.block()?.controls(&self.hardware).classes)
+    /// All words.
+    pub(crate) fn controls(&self) -> io::Result<Controls> {
+        Ok(self.block()?.controls(&self.hardware))
     }
 
     /// The text of a word.
     pub(crate) fn value(&self, word: LabWord) -> io::Result<String> {
-        let controls = self.block()?.controls(&self.hardware);
-        let share = |class: usize, cache: usize| controls.shares.get(class)?.get(cache);
-        let text = match word {
-            LabWord::Class { cpu } => controls.classes.get(cpu).map(u64::to_string),
-            LabWord::Ways { class, cache } => share(class, cache).map(|share| ways_text(share.ways)),
-            LabWord::Limit { class, cache } => share(class, cache).map(|share| limit_text(share.bytes_per_s)),
-        };
-        text.ok_or_else(|| io::ErrorKind::NotFound.into())
+        word.text(&self.controls()?).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// The text that a word has before any grant. What it has now may be another process's.
+    pub(crate) fn original(&self, word: LabWord) -> io::Result<String> {
+        word.text(&self.hardware.at_start()).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     /// Changes a word. The hardware obeys before this returns.
     pub(crate) fn set(&self, word: LabWord, text: &str) -> io::Result<()> {
-        let value = parse(word, text).ok_or(io::ErrorKind::InvalidInput)?;
+        if !word.can_be(text) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
         let block = self.block()?;
         flock(&self.file, FlockOperation::LockExclusive)?;
         let changed = block.change(&self.hardware, |controls| {
-            let place = match word {
-                LabWord::Class { cpu } => controls.classes.get_mut(cpu),
-                LabWord::Ways { class, cache } => controls.share_mut(class, cache).map(|share| &mut share.ways),
-                LabWord::Limit { class, cache } => controls.share_mut(class, cache).map(|share| &mut share.bytes_per_s),
-            };
-            if let Some(place) = place {
-                *place = value;
-            }
+            let _ = word.write(controls, text);
         });
         flock(&self.file, FlockOperation::Unlock)?;
         changed.map_err(io::Error::other)
@@ -126,6 +119,27 @@ impl LabWord {
             Self::Limit { class, cache } => format!("{WORDS}class-{class}/limit-{cache}"),
         }
         .into()
+    }
+
+    /// Its text among all words, if the hardware has it.
+    pub(crate) fn text(self, controls: &Controls) -> Option<String> {
+        let share = |class: usize, cache: usize| controls.shares.get(class)?.get(cache);
+        match self {
+            Self::Class { cpu } => controls.classes.get(cpu).map(u64::to_string),
+            Self::Ways { class, cache } => share(class, cache).map(|share| ways_text(share.ways)),
+            Self::Limit { class, cache } => share(class, cache).map(|share| limit_text(share.bytes_per_s)),
+        }
+    }
+
+    /// Changes it among all words. None if it cannot have this text, or the hardware has no such word.
+    pub(crate) fn write(self, controls: &mut Controls, text: &str) -> Option<()> {
+        let value = parse(self, text)?;
+        *match self {
+            Self::Class { cpu } => controls.classes.get_mut(cpu)?,
+            Self::Ways { class, cache } => &mut controls.share_mut(class, cache)?.ways,
+            Self::Limit { class, cache } => &mut controls.share_mut(class, cache)?.bytes_per_s,
+        } = value;
+        Some(())
     }
 
     /// Whether this text can be its value.
@@ -158,6 +172,7 @@ fn number<T: FromStr>(text: &str) -> Option<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use machine::presets;
     use proptest::prelude::*;
 
     #[test]
@@ -177,6 +192,23 @@ mod tests {
             assert_eq!(LabWord::named(&Path::new(WORDS).join(name)), None, "{name}");
         }
         assert!(!LabWord::Ways { class: 0, cache: 0 }.can_be("ff") && !LabWord::Class { cpu: 0 }.can_be("-1"));
+    }
+
+    #[test]
+    fn words_are_read_as_they_are_written() {
+        let hardware = ControlHardware::of(&presets::find("magny-cours-4p-control").unwrap()).unwrap();
+        let mut controls = hardware.at_start();
+        for (word, at_start, text) in [
+            (LabWord::Class { cpu: 7 }, "0", "3"),
+            (LabWord::Ways { class: 0, cache: 2 }, "0xffffffffff", "0xff"),
+            (LabWord::Limit { class: 0, cache: 7 }, "max", "125000000"),
+        ] {
+            assert_eq!(word.text(&controls).unwrap(), at_start);
+            assert_eq!(word.write(&mut controls, text), Some(()));
+            assert_eq!(word.text(&controls).unwrap(), text);
+        }
+        let none = LabWord::Class { cpu: 48 };
+        assert!(none.text(&controls).is_none() && none.write(&mut controls, "1").is_none());
     }
 
     proptest! {

@@ -31,6 +31,15 @@ impl Setting {
         }
     }
 
+    /// What it has before any grant. For a file that is what it has now: its owner chose it. Control words have owners only
+    /// while there are grants.
+    pub(crate) fn original(&self) -> Result<String, SwitchError> {
+        match self {
+            Self::File(switch) => switch.value(),
+            Self::Lab(path, word) => with_device(path, "read", |device| device.original(*word)),
+        }
+    }
+
     /// Sets it permanently.
     pub(crate) fn set(&self, value: &str) -> Result<(), SwitchError> {
         match self {

@@ -184,7 +184,7 @@ impl Journal {
     /// Records that the CPUs of an interrupt, the CPU time of a control group or a word of control hardware will get this
     /// value, before they do. Needs permission to read it.
     pub fn will_write(&mut self, path: &Path, after: &str) -> Result<(), JournalError> {
-        let before = Setting::at(path).value()?;
+        let before = Setting::at(path).original()?;
         self.will(&Change::Setting { path: path.to_owned(), before, after: after.to_owned() })
     }
 

@@ -49,7 +49,8 @@ fn ways_and_limits_are_obeyed_and_nothing_is_left_of_them() {
         assert!(text.contains("20 ways of its cache") && text.contains("\"throttle\": \"hardware\""), "{text}");
     });
     part("taken", &|text| {
-        assert!(text.contains("status 3\n") && text.contains("grant 1 guards node 0 already"), "{text}");
+        assert!(text.contains("status 3\n") && text.contains("plain: 0\n"), "{text}");
+        assert_eq!(text.matches("another process's grant has set /lab-control/class-0/limit-0").count(), 2, "{text}");
     });
     // Each word of the killed grant is put back, and the chase and the reader are as before.
     let is_as_before = |name: &'static str, text: &str| {
@@ -68,5 +69,8 @@ fn ways_and_limits_are_obeyed_and_nothing_is_left_of_them() {
         assert!(text.contains("\n0xfffff00000\n0xff000\nstatus 0\n"), "{text}");
         is_as_before("agent", text);
     });
-    part("hardware", &|text| assert!(text.contains("reserve.throttle"), "{text}"));
+    // Only where all words of the rest are as at the start does a process alone get ways.
+    part("both", &|text| {
+        assert!(text.contains("0xfffff00000\n0xff000\n") && text.ends_with("status 0\n"), "{text}");
+    });
 }

@@ -70,9 +70,9 @@ fn throttle(setting: ThrottleSetting) -> Result<(Throttle, Option<Hardware>), Bo
     let hardware = Hardware::find()?;
     let has_limits = hardware.is_some_and(Hardware::has_limits);
     let throttle = match setting {
-        ThrottleSetting::Best | ThrottleSetting::Lab if has_limits => Throttle::Hardware,
-        ThrottleSetting::Lab => {
-            let why = "reserve.throttle = \"lab\": this is no machine of the lab with bandwidth control";
+        ThrottleSetting::Best | ThrottleSetting::Hardware if has_limits => Throttle::Hardware,
+        ThrottleSetting::Hardware => {
+            let why = "reserve.throttle = \"hardware\": this is no machine of the lab with bandwidth control";
             return Err(UsageError::boxed(why));
         }
         ThrottleSetting::Best | ThrottleSetting::Duty => Throttle::Duty,

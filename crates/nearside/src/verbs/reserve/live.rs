@@ -43,12 +43,7 @@ pub fn list(arguments: &List, asker: &Asker, terminal: Terminal) -> Result<ExitC
     let mut table =
         Table::new(["grant", "owner", "CPUs", "idle", "nodes", "ways", "guarded", "since", "program or name"]);
     for GrantRecord { grant, command, by_agent, throttle, .. } in &records {
-        let guarded = match throttle {
-            None => "no",
-            Some(Throttle::None) => "yes",
-            Some(Throttle::Duty) => "by CPU time",
-            Some(Throttle::Hardware) => "by hardware",
-        };
+        let guarded = guarded(grant.request.isolate.controller, *throttle);
         let ways = if grant.ways == 0 { "-".to_owned() } else { format!("{:#x}", grant.ways) };
         let since = format!("{} s", asker.now_s.saturating_sub(grant.since_s));
         table.row([
@@ -69,6 +64,16 @@ pub fn list(arguments: &List, asker: &Asker, terminal: Terminal) -> Result<ExitC
     }
     output::write(&text, None)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether and how the controllers of a grant are guarded. Records of earlier versions do not say how.
+fn guarded(is_guarded: bool, throttle: Option<Throttle>) -> &'static str {
+    match throttle {
+        _ if !is_guarded => "no",
+        None | Some(Throttle::None) => "yes",
+        Some(Throttle::Duty) => "by CPU time",
+        Some(Throttle::Hardware) => "by hardware",
+    }
 }
 
 /// What a grant's record says of a partition that is none.
@@ -106,4 +111,17 @@ pub fn explain(arguments: &Explain, asker: &Asker, terminal: Terminal) -> Result
         terminal.print_lines(&format!("{report}\n{by}{limited}{lost}"))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grant_is_guarded_also_where_its_record_does_not_say_how() {
+        let of = |throttle| [false, true].map(|is_guarded| guarded(is_guarded, throttle));
+        assert_eq!(of(None), ["no", "yes"]);
+        assert_eq!(of(Some(Throttle::Duty)), ["no", "by CPU time"]);
+        assert_eq!(of(Some(Throttle::Hardware)), ["no", "by hardware"]);
+    }
 }

@@ -35,7 +35,7 @@ pub struct RequestOptions {
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WHAT,...")]
     isolate: Vec<Isolate>,
 
-    /// This number of ways of its last-level cache for itself
+    /// This number of ways of its last-level cache for itself, and its cores
     #[arg(long, value_name = "N")]
     cache_ways: Option<u32>,
 

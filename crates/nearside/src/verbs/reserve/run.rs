@@ -146,7 +146,6 @@ pub fn start(
     if grant.request.isolate.controller && limit.is_empty() && ledger.facts.control.throttle <= Throttle::Duty {
         note("nothing limits the rest of the machine: name its control groups with --limit");
     }
-    check_limits(&ledger, grant)?;
     let limits = Limit::of(limit, &forecast.rest_limit, &ledger.facts);
     let (group, mut watch) = carry_out(&mut journal, grant, &admitted.after, &limits, hardware)?;
     let words: Vec<String> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
@@ -195,23 +194,6 @@ pub fn to_carry_out_alone(ledger: Ledger, hardware: Option<Hardware>) -> Ledger 
         ways.classes = ways.classes.min(2);
     }
     ledger
-}
-
-/// Whether another grant's process limits the rest of the machine by the hardware already.
-fn check_limits(ledger: &Ledger, grant: &Grant) -> Result<(), Box<dyn Error>> {
-    let is_limited = ledger.facts.control.throttle == Throttle::Hardware && grant.request.isolate.controller;
-    let is_other = |other: &&Grant| {
-        other.request.isolate.controller && other.memory.iter().any(|node| grant.memory.contains(node))
-    };
-    match ledger.grants().filter(|_| is_limited).find(is_other) {
-        None => Ok(()),
-        Some(other) => Err(format!(
-            "{} guards node {} already, and two processes cannot limit the rest of it by the hardware: let an agent make both grants, or use --throttle duty",
-            other.title(),
-            grant.memory,
-        )
-        .into()),
-    }
 }
 
 /// A ledger with the grants that other processes carry out.

@@ -19,7 +19,10 @@ nearside reserve list | sed 's/  */ /g'; nearside reserve explain 1
 nearside reserve list --json | grep -E '"(throttle|ways)":'
 echo "[taken]"
 nearside reserve run --node 1 --cache-ways 8 -- true 2>&1; echo "status $?"
-nearside reserve run --node 0 --cpus 1 --isolate core,controller --bandwidth 0.1G -- true 2>&1 | tail -1
+for isolate in core core,controller; do
+  nearside reserve run --node 0 --cpus 1 --isolate $isolate --bandwidth 0.1G -- true 2>&1 | tail -1
+done
+nearside reserve run --node 0 --cpus 1 --bandwidth 0.1G -- true > /tmp/said 2>&1; echo "plain: $?"
 echo "[killed]"
 kill -9 $run; wait $run 2> /dev/null
 nearside reserve run --node 2 -- true 2>&1 | grep -o '/lab-control/[^ ]* has' | sort; pkill -x sleep
@@ -30,7 +33,7 @@ policy = "first-touch"
 round_s = 3600
 [reserve]
 enabled = true
-throttle = "lab"
+throttle = "hardware"
 END
 answers() { nearside reserve enter none --pid $$ 2> /dev/null; [ $? = 1 ]; }
 start() { nearside agent --config /tmp/agent.toml 2>> /tmp/agent & service=$!; wait_for answers; }
@@ -43,7 +46,14 @@ kill -9 $service; wait $service 2> /dev/null; start
 inside; nearside reserve list | grep -o '0x[0-9a-f]*'
 nearside reserve release high; nearside reserve release low; kill -TERM $service; wait $service; echo "status $?"
 chase core; reader core
-echo "[hardware]"
-sed -i 's/"lab"/"hardware"/' /tmp/agent.toml; nearside agent --config /tmp/agent.toml 2>&1 | tail -1
+echo "[both]"
+# An agent beside a process with ways, which ends first.
+nearside reserve run --node 0 --cpus 0 --cache-ways 20 -- sleep 1000 2> /dev/null & run=$!; wait_for listed sleep
+start
+nearside reserve create --name low --node 0 --cpus 1 --cache-ways 8 --bandwidth 0.3G > /dev/null
+nearside reserve list | grep -o '0x[0-9a-f]*'
+kill -TERM $run; wait $run 2> /dev/null
+nearside reserve release low; kill -TERM $service; wait $service
+nearside reserve run --node 0 --cpus 0 --cache-ways 8 -- true 2>&1; echo "status $?"
 kill $streams
 echo "[end]"
