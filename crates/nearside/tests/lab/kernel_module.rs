@@ -17,8 +17,8 @@ fn build_module(lab: &Lab) -> bool {
         return false;
     }
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut build = Command::new(repository.join("tools/build-module"));
-    let built = build.arg(nearside).arg(lab.path("work/module")).output().unwrap();
+    let mut command = Command::new(repository.join("tools/build-module"));
+    let built = command.arg(nearside).arg(lab.path("work/module")).output().unwrap();
     let said = [built.stdout, built.stderr].concat();
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&said));
     true

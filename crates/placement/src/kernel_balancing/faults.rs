@@ -23,7 +23,9 @@ impl Faults {
     /// Old faults count half, and those of this pass count whole.
     fn age(&mut self, new: Faults) {
         for (old, new) in [(&mut self.memory, new.memory), (&mut self.cpus, new.cpus)] {
-            old.values_mut().for_each(|pages| *pages /= 2);
+            for pages in old.values_mut() {
+                *pages /= 2;
+            }
             for (node, pages) in new {
                 *old.entry(node).or_default() += pages;
             }
