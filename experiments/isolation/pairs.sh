@@ -4,10 +4,10 @@
 # pairs.sh least|most|most-local|chosen PROGRAM: prints the time of one of them, as JSON.
 which=$1
 case $2 in
-    canneal) program="canneal --size 6M --swaps 10000 --repeat 1" ;;
+    canneal) program="canneal --size 16M --swaps 10000 --repeat 1" ;;
     fluid) program="fluid --size 256K --repeat 1" ;;
     streamcluster) program="streamcluster --size 8M" ;;
-    blackscholes) program="blackscholes --size 256K --repeat 1" ;;
+    blackscholes) program="blackscholes --size 2M --repeat 4" ;;
 esac
 program="nearside-workloads $program --threads 1 --json"
 seconds() { "$@" 2> /dev/null | sed -n 's/.*"seconds":\([0-9.e-]*\).*/\1/p'; }

@@ -125,7 +125,8 @@ impl LabReport {
         let names: Vec<_> = self.model_without.iter().map(ToString::to_string).collect();
         let without = if names.is_empty() { String::new() } else { format!(" without {}", names.join(", ")) };
         let scale = if self.time_scale > 1 { format!(", time scale {}", self.time_scale) } else { String::new() };
-        let modules: String = self.kernel_modules.iter().map(|module| format!(" with {module}")).collect();
+        let modules: Vec<&str> = self.kernel_modules.iter().flat_map(|module| [" with ", module]).collect();
+        let modules = modules.concat();
         format!(
             "{} ({nodes} nodes with {} each, {} CPUs), Linux {}{modules}, model {}{without}{scale}",
             self.machine,
