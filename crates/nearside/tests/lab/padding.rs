@@ -9,7 +9,7 @@ use std::process::Command;
 fn recorded(lab: &Lab, bytes: &str) -> (Value, f64) {
     let mut record = lab.nearside();
     record.args(["lab", "record", "--machine", "small-4x2", "--quiet", "--period", "100"]);
-    record.args(["--output", bytes, "--", "./counters", bytes, "100000", "0", "2", "4", "6"]);
+    record.args(["--output", bytes, "--", "./counters", bytes, "400000", "0", "2", "4", "6"]);
     let ran = lab.run(record, b"").succeeded();
     let mut report = lab.nearside();
     let reported = lab
@@ -43,6 +43,6 @@ fn threads_that_count_in_one_line_are_told_to_pad() {
     assert_eq!(close["action"], "pad", "{close:#}");
     let (apart, apart_s) = recorded(&lab, "64");
     assert_ne!(apart["action"], "pad", "{apart:#}");
-    assert!(apart_s < close_s / 2.0, "{apart_s} s padded, {close_s} s not");
+    assert!(apart_s < 0.7 * close_s, "{apart_s} s padded, {close_s} s not");
     lab.assert_nothing_left();
 }
