@@ -36,16 +36,7 @@ fn a_module_splits_huge_pages_in_hint_faults() {
     if !build_module(&lab) {
         return;
     }
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lab/programs/parts.c");
-    assert!(
-        Command::new("cc")
-            .args(["-O1", "-pthread", "-o"])
-            .arg(lab.path("work/parts"))
-            .arg(source)
-            .status()
-            .unwrap()
-            .success()
-    );
+    lab.compile("parts.c");
     let options = ["--quiet", "--as-root", "--numa-balancing", "on", "--thp", "always", "--time-scale", "1000"];
     let module = ["--kernel-module", "module/nearside_thp.ko,reapply=0"];
     let options = [&options[..], &module, &["--json", "report.json"]].concat();

@@ -2,8 +2,6 @@
 
 use crate::support::Lab;
 use serde_json::Value;
-use std::path::Path;
-use std::process::Command;
 
 /// The advice for the costliest object, and the simulated time in seconds, of counters that are that many bytes apart.
 fn recorded(lab: &Lab, bytes: &str) -> (Value, f64) {
@@ -29,16 +27,7 @@ fn recorded(lab: &Lab, bytes: &str) -> (Value, f64) {
 #[test]
 fn threads_that_count_in_one_line_are_told_to_pad() {
     let lab = Lab::new();
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lab/programs/counters.c");
-    assert!(
-        Command::new("cc")
-            .args(["-O1", "-pthread", "-o"])
-            .arg(lab.path("work/counters"))
-            .arg(source)
-            .status()
-            .unwrap()
-            .success()
-    );
+    lab.compile("counters.c");
     let (close, close_s) = recorded(&lab, "8");
     assert_eq!(close["action"], "pad", "{close:#}");
     let (apart, apart_s) = recorded(&lab, "64");

@@ -81,6 +81,15 @@ impl Lab {
         self.folder.path().join(name)
     }
 
+    /// Compiles a program of `tests/lab/programs`, such as `parts.c`, to `work/parts`.
+    pub fn compile(&self, source: &str) {
+        let program = self.path("work").join(source).with_extension("");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lab/programs").join(source);
+        let mut compiler = Command::new("cc");
+        compiler.args(["-O1", "-pthread", "-o"]).arg(program).arg(source);
+        assert!(compiler.status().unwrap().success());
+    }
+
     pub fn text(&self, name: &str) -> String {
         fs::read_to_string(self.path(name)).unwrap()
     }
