@@ -34,9 +34,11 @@ fn ways_and_limits_are_obeyed_and_nothing_is_left_of_them() {
     let part = |name: &'static str, check: &dyn Fn(&str)| checks.part(name, || check(ran.section(name)));
     let (alone, shared) = (ns(&ran, "alone"), ns(&ran, "shared"));
     let ((median, worst), (beside, _)) = (rates(&ran, "alone"), rates(&ran, "shared"));
+    // The kernel's own work on the CPU costs a round up to 13 %. Without ways of its own the chase takes six times as long.
+    let fits = |ns: f64| ns < 1.25 * alone;
     part("shared", &|text| assert!(shared > 4.0 * alone && beside < 0.5 * median, "{text}"));
     part("20 ways", &|text| {
-        assert!(ns(&ran, "20 ways") < 1.05 * alone && text.contains("20 ways of its cache (0xfffff00000)"), "{text}");
+        assert!(fits(ns(&ran, "20 ways")) && text.contains("20 ways of its cache (0xfffff00000)"), "{text}");
     });
     part("8 ways", &|text| assert!(ns(&ran, "8 ways") > 2.0 * alone, "{text}"));
     part("guarded", &|text| {
@@ -65,7 +67,7 @@ fn ways_and_limits_are_obeyed_and_nothing_is_left_of_them() {
     part("agent", &|text| {
         let load = |line: &str| line.split_once(" ns a load")?.0.rsplit(' ').next()?.parse().ok();
         let loads: Vec<f64> = text.lines().filter_map(load).collect();
-        assert!(loads.len() == 3 && loads[..2].iter().all(|&ns| ns < 1.1 * alone), "{text}");
+        assert!(loads.len() == 3 && loads[..2].iter().all(|&ns| fits(ns)), "{text}");
         assert!(text.contains("\n0xfffff00000\n0xff000\nstatus 0\n"), "{text}");
         is_as_before("agent", text);
     });
