@@ -140,18 +140,28 @@ static inline struct bitmask *ns_compat_fill(struct bitmask *mask, ns_set *set) 
     return mask;
 }
 
-/* A new mask of numactl's grammar; NULL if it is none. */
-static inline struct bitmask *numa_parse_nodestring(const char *text) {
+/* A new mask of numactl's grammar; NULL if it is none. Those without `_all` are NULL too if a member is not allowed. */
+static inline struct bitmask *numa_parse_nodestring_all(const char *text) {
     ns_set *set = NULL;
     return ns_nodes(text, &set, NULL) < 0 ? NULL : ns_compat_fill(numa_allocate_nodemask(), set);
 }
 
-static inline struct bitmask *numa_parse_cpustring(const char *text) {
+static inline struct bitmask *numa_parse_cpustring_all(const char *text) {
     ns_set *set = NULL;
     return ns_cpus(text, &set, NULL) < 0 ? NULL : ns_compat_fill(numa_allocate_cpumask(), set);
 }
 
-static inline struct bitmask *numa_get_mems_allowed(void) { return numa_parse_nodestring("all"); }
+static inline struct bitmask *ns_compat_allowed(struct bitmask *mask, const struct bitmask *allowed) {
+    int is_allowed = mask != NULL && allowed != NULL;
+    for (unsigned bit = 0; is_allowed && bit < mask->size; bit++)
+        is_allowed = !numa_bitmask_isbitset(mask, bit) || numa_bitmask_isbitset(allowed, bit);
+    if (is_allowed)
+        return mask;
+    numa_bitmask_free(mask);
+    return NULL;
+}
+
+static inline struct bitmask *numa_get_mems_allowed(void) { return numa_parse_nodestring_all("all"); }
 
 /* libnuma's masks of what is allowed: each use allocates one, once in each file that includes this header. */
 static inline struct bitmask *ns_compat_all_nodes(void) {
@@ -171,13 +181,21 @@ static inline struct bitmask *ns_compat_no_nodes(void) {
 static inline struct bitmask *ns_compat_all_cpus(void) {
     static struct bitmask *mask;
     if (mask == NULL)
-        mask = numa_parse_cpustring("all");
+        mask = numa_parse_cpustring_all("all");
     return mask;
 }
 
 #define numa_all_nodes_ptr (ns_compat_all_nodes())
 #define numa_no_nodes_ptr (ns_compat_no_nodes())
 #define numa_all_cpus_ptr (ns_compat_all_cpus())
+
+static inline struct bitmask *numa_parse_nodestring(const char *text) {
+    return ns_compat_allowed(numa_parse_nodestring_all(text), numa_all_nodes_ptr);
+}
+
+static inline struct bitmask *numa_parse_cpustring(const char *text) {
+    return ns_compat_allowed(numa_parse_cpustring_all(text), numa_all_cpus_ptr);
+}
 
 /* -- the machine -- */
 
@@ -220,6 +238,11 @@ static inline int numa_num_configured_nodes(void) {
     return count;
 }
 
+/* As many as a mask has bits. */
+static inline int numa_num_possible_nodes(void) { return (int)NS_COMPAT_NODES; }
+static inline int numa_num_possible_cpus(void) { return (int)NS_COMPAT_CPUS; }
+static inline int numa_max_possible_node(void) { return (int)NS_COMPAT_NODES - 1; }
+
 static inline int numa_num_configured_cpus(void) { return (int)sysconf(_SC_NPROCESSORS_CONF); }
 static inline int numa_num_task_nodes(void) { return (int)numa_bitmask_weight(numa_all_nodes_ptr); }
 static inline int numa_num_task_cpus(void) { return (int)numa_bitmask_weight(numa_all_cpus_ptr); }
@@ -254,27 +277,32 @@ static inline int numa_node_of_cpu(int cpu) {
 
 /* -- where threads run -- */
 
-static inline int numa_run_on_node_mask(struct bitmask *mask) {
-    ns_set *nodes = ns_compat_set(mask);
-    int result = ns_run_on_nodes(nodes, NULL);
-    ns_set_free(nodes);
-    return ns_compat_result(result);
+/* The system call itself: the kernel reduces the CPUs to those of the cpuset. */
+static inline int numa_sched_setaffinity(pid_t pid, struct bitmask *mask) {
+    return (int)syscall(SYS_sched_setaffinity, pid, numa_bitmask_nbytes(mask), mask->maskp);
 }
 
-/* -1: all nodes again, as far as the cpuset allows them, to which the kernel itself reduces all CPUs. */
-static inline int numa_run_on_node(int node) {
-    if (node == -1) {
-        struct bitmask *all = numa_allocate_cpumask();
-        long result = -1;
-        if (all != NULL)
-            result = syscall(SYS_sched_setaffinity, 0, numa_bitmask_nbytes(all), numa_bitmask_setall(all)->maskp);
-        numa_bitmask_free(all);
-        return (int)result;
-    }
-    ns_set *nodes = ns_compat_one((unsigned)node);
-    int result = node < 0 ? -EINVAL : ns_run_on_nodes(nodes, NULL);
+static inline int numa_run_on_node_mask(struct bitmask *mask) {
+    struct bitmask *cpus = numa_allocate_cpumask();
+    ns_set *nodes = ns_compat_set(mask), *set = NULL;
+    int result = cpus == NULL ? -ENOMEM : ns_cpus_of(nodes, &set, NULL);
+    if (ns_compat_result(result) == 0)
+        result = numa_sched_setaffinity(0, ns_compat_fill(cpus, set));
     ns_set_free(nodes);
-    return ns_compat_result(result);
+    numa_bitmask_free(cpus);
+    return result < 0 ? -1 : 0;
+}
+
+/* -1: all CPUs again. */
+static inline int numa_run_on_node(int node) {
+    struct bitmask *cpus = numa_allocate_cpumask();
+    int result = -1;
+    if (cpus != NULL && node == -1)
+        result = numa_sched_setaffinity(0, numa_bitmask_setall(cpus));
+    else if (cpus != NULL && numa_node_to_cpus(node, cpus) == 0)
+        result = numa_sched_setaffinity(0, cpus);
+    numa_bitmask_free(cpus);
+    return result;
 }
 
 static inline int numa_sched_getaffinity(pid_t pid, struct bitmask *mask) {
@@ -285,19 +313,12 @@ static inline int numa_sched_getaffinity(pid_t pid, struct bitmask *mask) {
     return (int)numa_bitmask_nbytes(mask);
 }
 
-static inline int numa_sched_setaffinity(pid_t pid, struct bitmask *mask) {
-    ns_set *cpus = ns_compat_set(mask);
-    int result = ns_thread_run_on(pid, cpus, NULL);
-    ns_set_free(cpus);
-    return ns_compat_result(result);
-}
-
-/* The nodes of the CPUs that the thread may run on. */
+/* The nodes of the CPUs that the thread may run on, of those that it may use memory of. */
 static inline struct bitmask *numa_get_run_node_mask(void) {
     struct bitmask *nodes = numa_allocate_nodemask(), *own = numa_allocate_cpumask(), *cpus = numa_allocate_cpumask();
     if (nodes != NULL && own != NULL && cpus != NULL && numa_sched_getaffinity(0, own) > 0)
         for (int node = 0; node <= numa_max_node(); node++)
-            if (numa_node_to_cpus(node, cpus) == 0)
+            if (numa_bitmask_isbitset(numa_all_nodes_ptr, (unsigned)node) && numa_node_to_cpus(node, cpus) == 0)
                 for (unsigned cpu = 0; cpu < cpus->size; cpu++)
                     if (numa_bitmask_isbitset(cpus, cpu) && numa_bitmask_isbitset(own, cpu))
                         numa_bitmask_setbit(nodes, (unsigned)node);
@@ -323,7 +344,7 @@ static inline struct bitmask *ns_compat_nodes(int mode, const char *otherwise) {
     if ((own & ~(NS_BALANCING | NS_RELATIVE_NODES | NS_STATIC_NODES)) == mode)
         return ns_compat_fill(numa_allocate_nodemask(), nodes);
     ns_set_free(nodes);
-    return otherwise == NULL ? numa_allocate_nodemask() : numa_parse_nodestring(otherwise);
+    return otherwise == NULL ? numa_allocate_nodemask() : numa_parse_nodestring_all(otherwise);
 }
 
 static inline void numa_set_localalloc(void) { ns_compat_policy(NS_LOCAL, NULL); }
@@ -342,12 +363,11 @@ static inline void numa_set_preferred(int node) {
     ns_set_free(nodes);
 }
 
-/* The preferred node, or -1. */
+/* The first node of the policy, whatever its mode; -1 if it has none. */
 static inline int numa_preferred(void) {
     ns_set *nodes = NULL;
-    int mode = NS_DEFAULT;
-    ns_policy_get(&mode, &nodes, NULL);
-    long first = mode == NS_PREFERRED ? ns_set_next(nodes, -1) : -1;
+    ns_policy_get(NULL, &nodes, NULL);
+    long first = ns_set_next(nodes, -1);
     ns_set_free(nodes);
     return (int)first;
 }
@@ -359,11 +379,14 @@ static inline void numa_bind(struct bitmask *mask) {
 
 /* -- memory -- */
 
+/* Memory without a policy, and errno, if the policy is refused. Frees the set. */
 static inline void *ns_compat_alloc(size_t bytes, int mode, ns_set *nodes) {
     ns_error *error = NULL;
     void *memory = ns_alloc(bytes, mode, nodes, &error);
-    if (memory == NULL)
+    if (memory == NULL) {
+        memory = mode == NS_DEFAULT ? NULL : ns_alloc(bytes, NS_DEFAULT, NULL, NULL);
         errno = ns_error_code(error);
+    }
     ns_error_free(error);
     ns_set_free(nodes);
     return memory;
@@ -394,6 +417,13 @@ static inline void *numa_alloc_interleaved_subset(size_t bytes, struct bitmask *
 
 static inline void *numa_alloc_interleaved(size_t bytes) {
     return numa_alloc_interleaved_subset(bytes, numa_all_nodes_ptr);
+}
+
+/* The memory may move, with its pages and its policy. */
+static inline void *numa_realloc(void *memory, size_t from_bytes, size_t to_bytes) {
+    const unsigned long may_move = 1; /* MREMAP_MAYMOVE: libc has it only with _GNU_SOURCE */
+    long moved = syscall(SYS_mremap, memory, from_bytes, to_bytes, may_move);
+    return moved == -1 ? NULL : (void *)moved;
 }
 
 static inline void numa_free(void *memory, size_t bytes) { ns_compat_result(ns_free(memory, bytes, NULL)); }

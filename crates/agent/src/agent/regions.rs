@@ -3,7 +3,7 @@
 use super::Agent;
 use crate::error::AgentError;
 use crate::regions::{OrderedRange, RegionPlace};
-use machine::{NodeSet, NodeWeight, Pid};
+use machine::{NodeSet, NodeWeight, Pid, SMALL_PAGE};
 use placement::{Action, AddressRange, Outcome, Reason, Rule, Step};
 use std::time::Instant;
 
@@ -33,11 +33,11 @@ impl Agent {
             let began = Instant::now();
             for action in actions(pid, process.owners.ordered()) {
                 let action = at_most(action, left);
-                let moved = if left == Some(0) { 0 } else { self.place_region(action, is_new)? };
+                let moved = if is_used_up(left) { 0 } else { self.place_region(action, is_new)? };
                 left = left.map(|left| left.saturating_sub(moved));
             }
             // What the budget cut goes on in the next round.
-            if let (Some(process), true) = (self.managed.get_mut(pid), left != Some(0)) {
+            if let (Some(process), false) = (self.managed.get_mut(pid), is_used_up(left)) {
                 process.owners.look_again_after(began.elapsed() * PATIENCE);
             }
         }
@@ -65,6 +65,11 @@ impl Agent {
         }
         Ok(bytes_moved)
     }
+}
+
+/// What is left of the budget moves no page.
+fn is_used_up(left: Option<u64>) -> bool {
+    left.is_some_and(|left| left < SMALL_PAGE)
 }
 
 /// An action that moves no more than what is left of the budget.

@@ -12,7 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define BYTES (64 * 4096UL)
+#define BYTES (48 * 4096UL) /* as many pages on each of 2, 3, 4 or 8 nodes */
 
 static void print_mask(const char *what, const struct bitmask *mask) {
     printf("%s", what);
@@ -163,6 +163,9 @@ static void memory(struct bitmask *last) {
     print_pages("interleaved", all);
     print_pages("subset", some);
     numa_free(local, BYTES);
+    some = numa_realloc(some, BYTES, 2 * BYTES);
+    print_pages("longer", some);
+    print_policy("its end", some + BYTES);
     printf("freed: %ld\n", syscall(SYS_madvise, local, BYTES, 0));
     char *memory[4];
     for (int i = 0; i < 4; i++)
@@ -180,7 +183,8 @@ static void memory(struct bitmask *last) {
     int node = 1, status = -1;
     int result = numa_move_pages(0, 1, &page, &node, &status, 2);
     printf("moved: %d, status %d\n", result, status);
-    struct bitmask *from = numa_parse_nodestring("1"), *to = numa_parse_nodestring("0");
+    struct bitmask *from = numa_bitmask_setbit(numa_allocate_nodemask(), 1);
+    struct bitmask *to = numa_bitmask_setbit(numa_allocate_nodemask(), 0);
     result = numa_migrate_pages(0, from, to);
     printf("migrated: %d\n", result >= 0);
     print_pages("on node 1", one);

@@ -1,5 +1,6 @@
 //! Programs that use libnearside, on virtual machines. Claims are numbered as in section 8 of the specification.
 
+use crate::look::odd_machine;
 use crate::support::Lab;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -45,23 +46,57 @@ fn memory_and_threads_are_where_a_program_puts_them() {
     assert!(page.contains(&format!("```c\n{source}```\n")), "docs/library.md has another program");
 }
 
+/// Runs a program with nearside-numa-compat.h and with libnuma, and compares their lines. `!` is the one difference that
+/// docs/library.md names: libnuma counts nodes that are not allowed, or fails.
+fn assert_alike(place: &str, own: &str, libnumas: &str, with_not: bool) {
+    assert!(own.starts_with("available 0\n"), "{place}: {own}");
+    let lines = |text: &str| -> Vec<String> {
+        text.lines().filter(|line| with_not || !line.starts_with("parsed !")).map(str::to_owned).collect()
+    };
+    let (own, libnumas) = (lines(own), lines(libnumas));
+    let differences: Vec<_> = own.iter().zip(&libnumas).filter(|(one, other)| one != other).collect();
+    assert!(differences.is_empty() && own.len() == libnumas.len(), "{place}: {differences:#?}");
+}
+
 /// Each function of nearside-numa-compat.h has the result and effect of libnuma's own: results, policies, CPUs and pages, as
-/// the kernel reports them.
+/// the kernel reports them. The last machine has a node without memory and one without CPUs.
 #[test]
 fn libnumas_names_have_libnumas_effects() {
     let lab = Lab::new();
     let (own, libnumas) = (compiled(&lab, "numa.c", false), compiled(&lab, "numa.c", true));
-    for machine in ["small-2x2", "small-4x2", "small-8x2"] {
-        let script = format!("echo '[own]'; {}; echo '[libnuma]'; {} 2>/dev/null", own.display(), libnumas.display());
+    let script = format!("echo '[own]'; {}; echo '[libnuma]'; {} 2>/dev/null", own.display(), libnumas.display());
+    let odd = odd_machine(&lab, "small-4x2", 4);
+    for machine in ["small-2x2", "small-4x2", "small-8x2", &odd] {
         let ran = lab.script(machine, &["--quiet"], &script).succeeded();
-        let (own, libnumas) = (ran.section("own"), ran.section("libnuma"));
+        let own = ran.section("own");
         assert!(own.contains("\ninterleaved: node 0 ") && own.contains("\nmoved: 0, status 1\n"), "{machine}: {own}");
-        let differ = |(one, other): &(&str, &str)| one != other;
-        let differences: Vec<_> = own.lines().zip(libnumas.lines()).filter(differ).collect();
-        assert!(
-            differences.is_empty() && own.lines().count() == libnumas.lines().count(),
-            "{machine}: {differences:#?}"
-        );
+        assert_alike(machine, own, ran.section("libnuma"), machine != odd);
+    }
+}
+
+/// Likewise in cpusets: without some nodes, without the node that the program asks for, with one node, and with CPUs of other
+/// nodes than the memory's.
+#[test]
+fn libnumas_names_have_libnumas_effects_in_cpusets() {
+    let lab = Lab::new();
+    let (own, libnumas) = (compiled(&lab, "numa.c", false), compiled(&lab, "numa.c", true));
+    let cpusets = [("0,2", "0-5"), ("1,3", "0-7"), ("1", "2-3"), ("0-3", "4-7"), ("0", "6-7")];
+    let mut script = "echo +cpuset >/sys/fs/cgroup/cgroup.subtree_control\n".to_owned();
+    for (index, (nodes, cpus)) in cpusets.iter().enumerate() {
+        let group = format!("/sys/fs/cgroup/few-{index}");
+        writeln!(script, "mkdir {group} && echo {nodes} >{group}/cpuset.mems && echo {cpus} >{group}/cpuset.cpus")
+            .unwrap();
+        for (name, program) in [("own", &own), ("libnuma", &libnumas)] {
+            let inside = format!("sh -c 'echo $$ >{group}/cgroup.procs && exec {} 2>/dev/null'", program.display());
+            writeln!(script, "echo '[{name}-{index}]'; {inside}").unwrap();
+        }
+    }
+    script += "echo '[end]'\n";
+    let ran = lab.script("small-4x2", &["--quiet", "--as-root"], &script).succeeded();
+    let checks = Checks::new();
+    for (index, cpuset) in cpusets.iter().enumerate() {
+        let section = |name: &str| ran.section(&format!("{name}-{index}"));
+        checks.part(index, || assert_alike(&format!("{cpuset:?}"), section("own"), section("libnuma"), false));
     }
 }
 
@@ -121,6 +156,13 @@ fn named_ranges_are_placed_and_shown_by_name() {
     let names = lab.path("work/names.toml");
     let rules = "[[region]]\nname = 'mesh'\nvariable = 'grid'\n";
     std::fs::write(&names, rules).unwrap();
+    // The budget takes seven rounds, and is no multiple of a page in any.
+    let agent = format!(
+        "policy = 'first-touch'\nround_s = 0.02\nbudget_bytes_per_s = '64M'\nfolder = '/tmp/agent'\n[regions]\n\
+         places = {{ weights = '1', mesh = '2-3' }}\nfile = '{}'\n",
+        names.display()
+    );
+    std::fs::write(lab.path("work/agent.toml"), agent).unwrap();
     let (near, program, names) = (lab.path("nearside"), program.display(), names.display());
     let near = near.display();
     let script = format!(
@@ -134,9 +176,12 @@ fn named_ranges_are_placed_and_shown_by_name() {
          --to 2 --quiet && {near} pages $! mesh --regions {names}; \
          {near} record --quiet --duration 0.05 --output /tmp/pid --regions {names} --pid $! && wait && cat /tmp/said && \
          {near} report /tmp/pid --json
+         echo '[agent]'; {near} agent --config agent.toml 2>/tmp/log & agent=$!
+         for look in $(seq 200); do {near} agent status --socket /tmp/agent/agent.sock >/dev/null 2>&1 && break; sleep 0.02; done
+         {program} 150; kill $agent; wait $agent
          echo '[end]'"
     );
-    let options = ["--quiet", "--time-scale", "50", "--numa-balancing", "off", "--thp", "never"];
+    let options = ["--quiet", "--as-root", "--time-scale", "50", "--numa-balancing", "off", "--thp", "never"];
     let ran = lab.script("small-4x2", &options, &script).succeeded();
     let checks = Checks::new();
     let has = |name: &str, texts: &[&str]| {
@@ -151,6 +196,7 @@ fn named_ranges_are_placed_and_shown_by_name() {
         has(name, &["\"weights\"", "\"mesh\""]);
     }
     has("pid", &["weights: 0 1024 0 0\n", "grid: 0 0 1024 0\n", "rest: 1024 0 0 0\n"]);
+    has("agent", &["weights: 0 1024 0 0\n", "grid: 0 0 512 512\n", "rest: 1024 0 0 0\n"]);
 }
 
 /// Objects that are to be on a node are allocated all the same where the kernel refuses that: in a container's filter, on a

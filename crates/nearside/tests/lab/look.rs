@@ -223,7 +223,7 @@ fn an_ordinary_user_sees_its_own(ran: &RunOutput) {
 }
 
 /// A preset whose nodes have two CPUs each; the last but one has no memory and the last no CPUs.
-fn odd_machine(lab: &Lab, preset: &str, nodes: u32) -> String {
+pub(crate) fn odd_machine(lab: &Lab, preset: &str, nodes: u32) -> String {
     let preset = lab.nearside().args(["topology", "--from", preset, "--format", "toml"]).output().unwrap();
     let mut text = String::from_utf8(preset.stdout).unwrap();
     let pair = |node: u32| format!("cpus = \"{}-{}\"", node * 2, node * 2 + 1);
