@@ -22,7 +22,7 @@ pub(crate) struct OwnersRanges {
     ordered: Vec<OrderedRange>,
     /// When they may be looked at again.
     next_ordered: Option<Instant>,
-    /// They were just looked at, and whether they are others than before.
+    /// They were just looked at, or are not all at their places, and whether they are others than before.
     looked: Option<bool>,
 }
 
@@ -49,7 +49,12 @@ impl OwnersRanges {
         self.ordered = found;
     }
 
-    /// Whether the named ranges are others than before, once after each look.
+    /// Moving them is to go on in the next round, without another look.
+    pub fn go_on(&mut self) {
+        self.looked = Some(false);
+    }
+
+    /// Whether the named ranges are others than before, once after each look and each [`go_on`](Self::go_on).
     pub fn take_ordered(&mut self) -> Option<bool> {
         self.looked.take()
     }

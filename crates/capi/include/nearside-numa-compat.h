@@ -282,9 +282,13 @@ static inline int numa_sched_setaffinity(pid_t pid, struct bitmask *mask) {
     return (int)syscall(SYS_sched_setaffinity, pid, numa_bitmask_nbytes(mask), mask->maskp);
 }
 
+/* Of the nodes that the thread may use memory of. */
 static inline int numa_run_on_node_mask(struct bitmask *mask) {
     struct bitmask *cpus = numa_allocate_cpumask();
     ns_set *nodes = ns_compat_set(mask), *set = NULL;
+    for (long node = ns_set_next(nodes, -1); node >= 0; node = ns_set_next(nodes, node))
+        if (!numa_bitmask_isbitset(numa_all_nodes_ptr, (unsigned)node))
+            ns_set_remove(nodes, (unsigned)node);
     int result = cpus == NULL ? -ENOMEM : ns_cpus_of(nodes, &set, NULL);
     if (ns_compat_result(result) == 0)
         result = numa_sched_setaffinity(0, ns_compat_fill(cpus, set));

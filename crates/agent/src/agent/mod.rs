@@ -3,6 +3,7 @@
 //! In each round data flows one way: the [`Observer`] observes, the [`Policy`] decides, the [`Actor`] acts, and the
 //! [`Ledger`] accounts for it. [`Managed`] is what they work on.
 
+mod budget;
 mod regions;
 mod requests;
 mod round;
@@ -19,6 +20,7 @@ use crate::observer::Observer;
 use crate::options::Options;
 use crate::status::Status;
 use crate::summary::PlaceReport;
+use budget::Budget;
 use linux::monotonic_ns;
 use machine::{Machine, NodeId, Pid, chain};
 use placement::{LogLine, Policy, ThreadPolicy};
@@ -45,6 +47,7 @@ pub struct Agent {
     actor: Actor,
     ledger: Ledger,
     round: u64,
+    budget: Budget,
     /// Processes that requests placed on nodes, whose memory has not followed completely.
     placing: BTreeMap<Pid, NodeId>,
     /// Whether the program spreads what it touches before it makes threads.
@@ -74,6 +77,7 @@ impl Agent {
             actor: Actor::new(journal, options.stop.clone(), options.settings.respect_owner),
             ledger: Ledger::open(&options, notes)?,
             round: 0,
+            budget: Budget::new(options.budget_bytes_per_s),
             placing: BTreeMap::new(),
             spreads_start: false,
             huge_pages: None,

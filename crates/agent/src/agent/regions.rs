@@ -3,7 +3,7 @@
 use super::Agent;
 use crate::error::AgentError;
 use crate::regions::{OrderedRange, RegionPlace};
-use machine::{NodeSet, NodeWeight, Pid, SMALL_PAGE};
+use machine::{NodeSet, NodeWeight, Pid};
 use placement::{Action, AddressRange, Outcome, Reason, Rule, Step};
 use std::time::Instant;
 
@@ -25,37 +25,38 @@ impl Agent {
 
     /// Moves what is not at its place, of the processes that were just looked at.
     pub(super) fn move_regions(&mut self) -> Result<(), AgentError> {
-        let budget = self.options.budget_bytes_per_s.map(|budget| budget as f64 * self.options.round.as_secs_f64());
-        let mut left = budget.map(|bytes| bytes as u64);
         for pid in self.managed.iter().map(|(pid, _)| pid).collect::<Vec<_>>() {
             let Some(process) = self.managed.get_mut(pid) else { continue };
             let Some(is_new) = process.owners.take_ordered() else { continue };
             let began = Instant::now();
             for action in actions(pid, process.owners.ordered()) {
-                let action = at_most(action, left);
-                let moved = if is_used_up(left) { 0 } else { self.place_region(action, is_new)? };
-                left = left.map(|left| left.saturating_sub(moved));
+                if !self.budget.is_used_up() {
+                    self.place_region(at_most(action, self.budget.left()), is_new)?;
+                }
             }
-            // What the budget cut goes on in the next round.
-            if let (Some(process), false) = (self.managed.get_mut(pid), is_used_up(left)) {
+            let Some(process) = self.managed.get_mut(pid) else { continue };
+            if self.budget.is_used_up() {
+                process.owners.go_on();
+            } else {
                 process.owners.look_again_after(began.elapsed() * PATIENCE);
             }
         }
         Ok(())
     }
 
-    /// Reports what was moved; where nothing is, only the first time. Returns the bytes.
-    fn place_region(&mut self, action: Action, is_new: bool) -> Result<u64, AgentError> {
+    /// Reports what was moved; where nothing is, only the first time.
+    fn place_region(&mut self, action: Action, is_new: bool) -> Result<(), AgentError> {
         let step = Step { action, reason: Reason::new(Rule::Region) };
         if self.options.dry_run {
             if is_new {
                 self.ledger.add_step(self.round, &step, None);
             }
-            return Ok(0);
+            return Ok(());
         }
         let mut outcome = Outcome { round: self.round, ..Outcome::default() };
         let done = self.actor.carry_out(std::slice::from_ref(&step), &mut self.managed, &mut outcome)?;
         let bytes_moved = done.first().map_or(0, |done| done.bytes_moved);
+        self.budget.spend(bytes_moved);
         let has_moved = bytes_moved > 0;
         if has_moved || is_new {
             self.ledger.add_step(self.round, &step, done.first());
@@ -63,13 +64,8 @@ impl Agent {
         if has_moved {
             self.observer.memory_changed(self.round, &step.action.fills());
         }
-        Ok(bytes_moved)
+        Ok(())
     }
-}
-
-/// What is left of the budget moves no page.
-fn is_used_up(left: Option<u64>) -> bool {
-    left.is_some_and(|left| left < SMALL_PAGE)
 }
 
 /// An action that moves no more than what is left of the budget.

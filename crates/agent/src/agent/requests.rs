@@ -51,21 +51,23 @@ impl Agent {
 
     /// Moves the memory of processes that requests have placed.
     pub(super) fn move_requested(&mut self) -> Result<(), AgentError> {
-        let most_bytes = self.options.budget_bytes_per_s.map(|budget| budget as f64 * self.options.round.as_secs_f64());
         for (pid, node) in self.placing.clone() {
             let respects_owner = self.options.settings.respect_owner;
             let Some(process) = self.managed.get_mut(pid) else {
                 self.placing.remove(&pid);
                 continue;
             };
+            if self.budget.is_used_up() {
+                break;
+            }
             let rule = rule(process);
             let (ranges, all_bytes) = left(process, node, respects_owner);
             let has_moved = !ranges.is_empty() && {
-                let bytes = most_bytes.map_or(all_bytes, |bytes| all_bytes.min(bytes as u64));
+                let bytes = self.budget.left().map_or(all_bytes, |left| all_bytes.min(left));
                 self.carry_out(Action::MoveRanges { pid, node, ranges, bytes }, rule)? > 0
             };
             // What stays now, stays: it is shared, locked, or the node is full.
-            if !has_moved || most_bytes.is_none() {
+            if !has_moved || self.budget.left().is_none() {
                 self.placing.remove(&pid);
             }
         }

@@ -7,6 +7,7 @@ use crate::managed_process::SharedOut;
 use crate::observer::RoundReadings;
 use crate::samples::RoundSamples;
 use linux::monotonic_ns;
+use machine::SMALL_PAGE;
 use placement::{Decision, LogLine, MemoryPlacement, Observation, Outcome};
 
 /// Rounds after which the state of the kernel's NUMA balancing is checked again.
@@ -15,7 +16,15 @@ const BALANCING_ROUNDS: u64 = 16;
 impl Agent {
     /// Decides and acts. `began_ns` is when this call of `poll` began.
     pub(super) fn end_round(&mut self, began_ns: u64) -> Result<(), AgentError> {
-        let observation = self.observe()?;
+        let mut observation = self.observe()?;
+        self.ledger.work_time().add_observing(began_ns);
+        let ordered_ns = monotonic_ns();
+        // What users order comes before what the policy finds.
+        self.move_requested()?;
+        self.move_regions()?;
+        observation.budget_bytes = self.budget.left();
+        let helped = self.actor.take_helped();
+        self.ledger.work_time().add_moving(ordered_ns, helped);
         let observed_ns = monotonic_ns();
         // In a dry run the policy must not remember steps that were not taken.
         let decision = if self.options.dry_run {
@@ -24,7 +33,7 @@ impl Agent {
             self.policy.decide(&observation)
         };
         self.ledger.work_time().add_deciding(observed_ns);
-        self.ledger.work_time().add_observing(began_ns);
+        self.ledger.work_time().add_observing(observed_ns);
         let (cost, divisor) = (self.ledger.work_time().take_observing(), self.sampling_divisor());
         // Moving pages may have taken longer than a round.
         self.observer.adjust_rate(cost, divisor, observation.length_s, &self.machine);
@@ -32,8 +41,6 @@ impl Agent {
         let decided_ns = monotonic_ns();
         let outcome = self.act(&decision)?;
         self.judge_huge_pages();
-        self.move_requested()?;
-        self.move_regions()?;
         let helped = self.actor.take_helped();
         self.ledger.work_time().add_moving(decided_ns, helped);
         self.ledger.update_status(&observation, &decision, (&self.managed, self.policy.costs()), self.observer.lost());
@@ -64,6 +71,7 @@ impl Agent {
 
     fn observe(&mut self) -> Result<Observation, AgentError> {
         let length_s = self.observer.next_round();
+        self.budget.add_round(self.options.budget_bytes_per_s, length_s);
         self.round += 1;
         if self.round.is_multiple_of(BALANCING_ROUNDS) {
             self.quiet_the_kernel()?;
@@ -104,7 +112,8 @@ impl Agent {
                 .needs_ranges(self.round)
                 .map_or_else(Vec::new, |which| self.managed.ranges(which, &pages)),
             pages,
-            budget_bytes: self.options.budget_bytes_per_s.map(|budget| (budget as f64 * length_s) as u64),
+            // What is left of it when orders are carried out.
+            budget_bytes: None,
         })
     }
 
@@ -115,6 +124,7 @@ impl Agent {
         } else {
             self.actor.carry_out(&decision.steps, &mut self.managed, &mut outcome)?
         };
+        self.budget.spend(all_done.iter().map(|done| done.bytes_moved + done.pages_copied * SMALL_PAGE).sum());
         for (index, step) in decision.steps.iter().enumerate() {
             let done = all_done.get(index);
             self.ledger.add_step(decision.round, step, done);
