@@ -2,6 +2,7 @@
 
 use crate::copies::Copies;
 use crate::done::Done;
+use crate::huge_pages::{Advisers, CureSteps, Cured, cure};
 use crate::journal::{Journal, JournalError, OwnSwitch, PutBack};
 use crate::managed_process::ManagedProcess;
 use crate::managed_processes::Managed;
@@ -9,10 +10,10 @@ use crate::owner;
 use crate::work_time::since;
 use linux::{
     Attempt, MigrateError, Migration, PageBatch, PageRefusal, Route, SwitchError, SystemState, Whose, affinity,
-    diagnose, monotonic_ns, set_affinity, split_huge_pages,
+    diagnose, monotonic_ns, set_affinity,
 };
 use machine::{CpuSet, NodeId, NodeSet, Pid, Tid, chain};
-use placement::{Action, AddressRange, Outcome, PageOf, PageTarget, Step};
+use placement::{Action, AddressRange, MisplacedHugePage, Outcome, PageOf, PageTarget, Step};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -79,6 +80,7 @@ impl Actor {
         steps: &[Step],
         managed: &mut Managed,
         outcome: &mut Outcome,
+        mut advisers: Option<&mut Advisers>,
     ) -> Result<Vec<Done>, JournalError> {
         let mut done = Vec::with_capacity(steps.len());
         while let Some(step) = steps.get(done.len()) {
@@ -88,15 +90,21 @@ impl Actor {
                     let moves: Vec<&Step> = rest.take_while(|step| whose_pages(&step.action) == Some(pid)).collect();
                     done.extend(self.move_all(pid, &moves, managed, outcome));
                 }
-                None => done.push(self.act(&step.action, managed, outcome)?),
+                None => done.push(self.act(&step.action, managed, outcome, advisers.as_deref_mut())?),
             }
         }
-        let operations = |done: &Done| done.pages_moved + done.pages_copied + done.pages_split;
+        let operations = |done: &Done| done.pages_moved + done.pages_copied + done.split_at.len() as u64;
         outcome.operations += done.iter().map(operations).sum::<u64>();
         Ok(done)
     }
 
-    fn act(&mut self, action: &Action, managed: &mut Managed, outcome: &mut Outcome) -> Result<Done, JournalError> {
+    fn act(
+        &mut self,
+        action: &Action,
+        managed: &mut Managed,
+        outcome: &mut Outcome,
+        advisers: Option<&mut Advisers>,
+    ) -> Result<Done, JournalError> {
         let Some(pid) = action.pid() else { return Ok(Done::default()) };
         let Some(process) = managed.get_mut(pid) else {
             refuse_all(action, pid, outcome);
@@ -115,7 +123,7 @@ impl Actor {
                 let route = Route::dealt(weights);
                 Ok(route.map_or_else(Done::default, |to| self.move_ranges(process, to, ranges, *bytes, outcome)))
             }
-            Action::SplitHugePages { pages, .. } => Ok(split(process, pages, outcome)),
+            Action::SplitHugePages { pages, .. } => Ok(split(process, pages, outcome, advisers)),
             Action::Replicate { nodes, pages, is_possible: true, instead, .. } => Ok(nodes
                 .first()
                 .map_or_else(Done::default, |node| self.copy(process, pages, node, instead.as_deref(), outcome))),
@@ -365,27 +373,32 @@ fn why_not_moved(process: &mut ManagedProcess, targets: &NodeSet, error: &io::Er
     Some(format!("cannot move pages of process {pid} (move_pages: {error}): {why}"))
 }
 
-fn split(process: &mut ManagedProcess, pages: &[u64], outcome: &mut Outcome) -> Done {
-    let (pid, huge) = (process.record.pid, machine::HUGE_PAGE);
-    let mut done = Done::default();
-    for &page in pages {
-        if let Err(error) = split_huge_pages(pid, &(page..page + huge)) {
-            let why = match error.source.kind() {
-                io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => "this needs root and debugfs",
-                _ => "the kernel refuses this range",
-            };
-            done.note.get_or_insert(format!("cannot split huge pages of process {pid}: {}: {why}", chain(&error)));
-        }
-    }
+/// Splits huge pages, and keeps them small where the program can be asked to. The policy moves their parts.
+fn split(process: &mut ManagedProcess, pages: &[u64], outcome: &mut Outcome, advisers: Option<&mut Advisers>) -> Done {
+    let pid = process.record.pid;
+    let whole = |&address: &u64| MisplacedHugePage {
+        pid,
+        address,
+        owners: Vec::new(),
+        misplaced_pages: 0,
+        saved_ns_per_s: None,
+    };
+    let wanted: Vec<MisplacedHugePage> = pages.iter().map(whole).collect();
+    let steps = CureSteps { split: true, keep_small: true, move_pages: false };
+    let cured = cure(pid, &wanted.iter().collect::<Vec<_>>(), steps, advisers);
     process.sizes.forget();
-    for &page in pages {
-        // The kernel does not say which pages were left unsplit.
-        if process.sizes.at(&process.process, page) == huge {
-            *done.pages_refused.entry(PageRefusal::Stayed).or_default() += 1;
-            outcome.refused.push(PageOf { pid, address: page });
-        } else {
-            done.pages_split += 1;
+    let (cured, note) = match cured {
+        Ok(cured) => {
+            let note = cured.failed.keys().next().cloned();
+            (cured, note)
         }
+        Err(error) => (Cured::default(), Some(error.to_string())),
+    };
+    let mut done = Done { split_at: cured.split_at, kept_small: cured.kept_small, ..Done::default() };
+    done.note = note.map(|why| format!("huge pages of process {pid}: {why}"));
+    for page in pages.iter().filter(|page| !done.split_at.contains(page)) {
+        *done.pages_refused.entry(PageRefusal::Stayed).or_default() += 1;
+        outcome.refused.push(PageOf { pid, address: *page });
     }
     done
 }

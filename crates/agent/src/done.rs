@@ -16,8 +16,10 @@ pub struct Done {
     pub pages_copied: u64,
     /// Threads whose CPUs were changed.
     pub threads_moved: u64,
-    /// Huge pages that were split.
-    pub pages_split: u64,
+    /// First addresses of the huge pages that were split.
+    pub split_at: Vec<u64>,
+    /// How many of these the kernel does not join again.
+    pub kept_small: u64,
     /// Why less was done than requested.
     pub note: Option<String>,
 }

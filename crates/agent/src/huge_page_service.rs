@@ -6,7 +6,9 @@ use crate::judged_blocks::{JudgedBlock, judged_blocks};
 use crate::managed_process::ManagedProcess;
 use crate::managed_processes::Managed;
 use machine::{HUGE_PAGE, Machine, NodeId, Pid, is_kernel_address};
-use placement::{BlockHistory, BlockStep, Cure, CureLimits, MisplacedHugePage, cures};
+use placement::{
+    BlockHistory, BlockStep, BlockUse, Cure, CureLimits, MisplacedHugePage, Page, Runs, cures, joins_within,
+};
 use profile::{Filter, HugePage, NoSymbols, Recording, Sharing, leaves_caches};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,16 +18,29 @@ use trace::{Event, Sample, Served, Stacks, What};
 
 /// Most samples that are judged at a time: 50 ms of work.
 const MOST_SAMPLES: usize = 1 << 16;
+/// Rounds of a policy between two judgements for it: a round alone has few samples of a page.
+const ROUNDS: u32 = 8;
+
+/// What verdicts are for, besides the policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VerdictsFor {
+    /// Only the policy, which decides what is split.
+    PolicyOnly,
+    /// They are shown.
+    Status,
+    /// What they find is cured.
+    Cure,
+}
 
 /// What to do about huge pages.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[allow(clippy::struct_excessive_bools, reason = "switches of their own, each")]
 pub struct HugePageOptions {
-    /// Whether they are cured, and not only found.
-    pub cures: bool,
+    /// What the verdicts are for.
+    pub verdicts: VerdictsFor,
     /// Time between two judgements.
     pub every: Duration,
-    /// Most bytes to move per second for cures.
+    /// Most bytes to move per second for cures: the small pages that move, and all of each huge page that is joined.
     pub budget_bytes_per_s: Option<u64>,
     /// Whether split pages are kept small where the library is in the program.
     pub keep_small: bool,
@@ -71,7 +86,8 @@ pub(crate) struct HugePageService {
     /// The time that the samples are of, if there were more than are kept.
     full_after: Option<Duration>,
     history: BlockHistory,
-    advisers: Option<Advisers>,
+    /// Huge pages that the last judgement surely found falsely shared, and that may be split.
+    falsely_shared: BTreeSet<(Pid, u64)>,
     /// When the samples of each process began.
     known_since: BTreeMap<Pid, Instant>,
     began: Instant,
@@ -87,24 +103,46 @@ pub(crate) struct Judgement {
     pub failed: Vec<String>,
 }
 
+impl HugePageOptions {
+    /// For a policy that only asks which huge pages are falsely shared.
+    pub(crate) fn for_policy(round: Duration) -> Self {
+        let every = round * ROUNDS;
+        let verdicts = VerdictsFor::PolicyOnly;
+        Self { verdicts, every, budget_bytes_per_s: None, keep_small: true, rearm: true, join: false }
+    }
+}
+
 impl HugePageService {
-    /// With the programs that have the library, if they can be asked.
-    pub fn new(options: HugePageOptions, machine: &Machine, advisers: Option<Advisers>) -> Self {
+    pub fn new(options: HugePageOptions, machine: &Machine) -> Self {
         Self {
             options,
             machine: machine.clone(),
             samples: Vec::new(),
             full_after: None,
             history: BlockHistory::default(),
-            advisers,
+            falsely_shared: BTreeSet::new(),
             known_since: BTreeMap::new(),
             began: Instant::now(),
-            status: HugePageStatus { cures: options.cures, ..HugePageStatus::default() },
+            status: HugePageStatus { cures: options.verdicts == VerdictsFor::Cure, ..HugePageStatus::default() },
         }
     }
 
-    pub fn status(&self) -> &HugePageStatus {
-        &self.status
+    /// None if the verdicts are only for the policy.
+    pub fn status(&self) -> Option<&HugePageStatus> {
+        (self.options.verdicts != VerdictsFor::PolicyOnly).then_some(&self.status)
+    }
+
+    /// Marks the huge pages that were found falsely shared.
+    pub fn mark(&self, pages: &mut [Page]) {
+        for page in pages.iter_mut().filter(|page| page.page_bytes == HUGE_PAGE) {
+            page.is_falsely_shared = self.falsely_shared.contains(&(page.pid, page.address));
+        }
+    }
+
+    /// The policy has split a huge page.
+    pub fn was_split(&mut self, pid: Pid, address: u64) {
+        self.falsely_shared.remove(&(pid, address));
+        self.history.was_split(pid, address, None);
     }
 
     /// Keeps a sample, if it is of memory in a huge page, or in one that was split.
@@ -135,12 +173,18 @@ impl HugePageService {
     pub fn forget(&mut self, pid: Pid) {
         self.history.forget(pid);
         self.known_since.remove(&pid);
+        self.falsely_shared.retain(|(of, _)| *of != pid);
         self.samples.retain(|sample| sample.pid != pid);
     }
 
-    /// Judges and acts, if that is due. `respects_owner` leaves memory whose node its owner chose.
-    pub fn judge(&mut self, managed: &mut Managed, respects_owner: bool) -> Judgement {
-        self.advisers.iter_mut().for_each(Advisers::look);
+    /// Judges and acts, if that is due, through the programs that can be asked. `respects_owner` leaves memory whose node its
+    /// owner chose.
+    pub fn judge(
+        &mut self,
+        managed: &mut Managed,
+        respects_owner: bool,
+        mut advisers: Option<&mut Advisers>,
+    ) -> Judgement {
         let seconds = self.began.elapsed();
         if seconds < self.options.every {
             return Judgement::default();
@@ -155,10 +199,30 @@ impl HugePageService {
         self.began = Instant::now();
         let seen: Vec<_> = judged.iter().map(|block| block.seen).collect();
         let steps = self.history.decide(&seen);
+        self.falsely_shared = self.to_be_split(&judged);
         let mut done = Judgement::default();
-        self.split(&judged, &steps, seconds, managed, &mut done);
-        self.join(&judged, &steps, managed, &mut done);
+        if self.options.verdicts != VerdictsFor::PolicyOnly {
+            let mut left = self.options.budget_bytes_per_s.map(|budget| (budget as f64 * seconds.as_secs_f64()) as u64);
+            self.split((&judged, &steps), managed, &mut left, &mut done, advisers.as_deref_mut());
+            self.join((&judged, &steps), managed, &mut left, &mut done, advisers);
+        }
         done
+    }
+
+    /// What a policy may split: within the mappings that marks may add to a process, and not again what the kernel joins
+    /// each time.
+    fn to_be_split(&self, judged: &[JudgedBlock]) -> BTreeSet<(Pid, u64)> {
+        let mut runs: BTreeMap<Pid, Runs> = BTreeMap::new();
+        let is_found = |block: &&JudgedBlock| {
+            let (pid, address) = (block.seen.pid, block.seen.address);
+            let is_one = block.seen.is_huge && block.seen.used == BlockUse::Apart;
+            let mut has_room = || {
+                let runs = runs.entry(pid).or_insert_with(|| Runs::of(self.history.split_of(pid)));
+                runs.add(address, CureLimits::RUNS)
+            };
+            is_one && !self.history.is_barred(pid, address) && has_room()
+        };
+        judged.iter().filter(is_found).map(|block| (block.seen.pid, block.seen.address)).collect()
     }
 
     /// The verdicts on the huge pages of these samples.
@@ -219,11 +283,11 @@ impl HugePageService {
 
     fn split(
         &mut self,
-        judged: &[JudgedBlock],
-        steps: &[(usize, BlockStep)],
-        seconds: Duration,
+        (judged, steps): (&[JudgedBlock], &[(usize, BlockStep)]),
         managed: &Managed,
+        left: &mut Option<u64>,
         done: &mut Judgement,
+        mut advisers: Option<&mut Advisers>,
     ) {
         let mut by_process: BTreeMap<Pid, Vec<(&JudgedBlock, BlockStep)>> = BTreeMap::new();
         for (at, step) in steps {
@@ -236,26 +300,27 @@ impl HugePageService {
                 by_process.entry(block.seen.pid).or_default().push((block, *step));
             }
         }
-        let mut left = self.options.budget_bytes_per_s.map(|budget| (budget as f64 * seconds.as_secs_f64()) as u64);
         for (pid, blocks) in by_process {
             let pages: Vec<MisplacedHugePage> = blocks.iter().filter_map(|(block, _)| block.cure.clone()).collect();
             // What has run for some time is expected to run as long again.
             let horizon_s = self.known_since.get(&pid).map_or(0.0, |since| since.elapsed().as_secs_f64());
             // Only marks of the library take mappings.
-            let marked = if self.options.keep_small { self.history.split_of(pid).count() as u64 } else { 0 };
-            let runs = CureLimits::RUNS.saturating_sub(marked);
-            let chosen = cures(&pages, &CureLimits { horizon_s, budget_bytes: left, runs });
+            let runs = if self.options.keep_small { CureLimits::RUNS } else { u64::MAX };
+            let limits = CureLimits { horizon_s, budget_bytes: *left, runs };
+            let chosen = cures(&pages, &limits, &self.history);
             let chosen: Vec<&MisplacedHugePage> =
                 pages.iter().zip(chosen).filter(|(_, cure)| *cure == Cure::Split).map(|(page, _)| page).collect();
             if chosen.is_empty() || managed.get(pid).is_none() {
                 continue;
             }
             let misplaced: u64 = chosen.iter().map(|page| page.misplaced_pages).sum();
-            left = left.map(|left| left.saturating_sub(misplaced * machine::SMALL_PAGE));
-            let Cured { split_at, kept_small, moved, failed, .. } = self.cure(pid, &chosen, done);
+            let bytes: u64 = chosen.iter().map(|page| page.moved_bytes()).sum();
+            *left = left.map(|left| left.saturating_sub(bytes));
+            let Cured { split_at, kept_small, moved, failed, .. } =
+                self.cure(pid, &chosen, done, advisers.as_deref_mut());
             // Programs without the library are cured as well: that their pages may be joined again is known beforehand.
             done.failed.extend(failed.into_keys().map(|why| format!("huge pages: {why}")));
-            let what = if self.options.cures {
+            let what = if self.cures() {
                 format!("split {} falsely shared huge pages, and moved {moved} small ones", split_at.len())
             } else {
                 format!("would split {} falsely shared huge pages, {misplaced} misplaced small ones", chosen.len())
@@ -271,12 +336,21 @@ impl HugePageService {
         }
     }
 
+    fn cures(&self) -> bool {
+        self.options.verdicts == VerdictsFor::Cure
+    }
+
     /// Nothing, if they are only to be found.
-    fn cure(&mut self, pid: Pid, pages: &[&MisplacedHugePage], done: &mut Judgement) -> Cured {
-        if !self.options.cures {
+    fn cure(
+        &self,
+        pid: Pid,
+        pages: &[&MisplacedHugePage],
+        done: &mut Judgement,
+        advisers: Option<&mut Advisers>,
+    ) -> Cured {
+        if !self.cures() {
             return Cured::default();
         }
-        let advisers = self.advisers.as_mut();
         let steps = CureSteps { split: true, keep_small: self.options.keep_small, move_pages: true };
         cure(pid, pages, steps, advisers).unwrap_or_else(|error| {
             done.failed.extend(because(&error));
@@ -284,9 +358,16 @@ impl HugePageService {
         })
     }
 
-    fn join(&mut self, judged: &[JudgedBlock], steps: &[(usize, BlockStep)], managed: &Managed, done: &mut Judgement) {
+    fn join(
+        &mut self,
+        (judged, steps): (&[JudgedBlock], &[(usize, BlockStep)]),
+        managed: &Managed,
+        left: &mut Option<u64>,
+        done: &mut Judgement,
+        mut advisers: Option<&mut Advisers>,
+    ) {
         let mut by_process: BTreeMap<Pid, Vec<(u64, NodeId, bool)>> = BTreeMap::new();
-        for (at, step) in steps.iter().filter(|_| self.options.join && self.options.cures) {
+        for (at, step) in steps.iter().filter(|_| self.options.join && self.cures()) {
             let (node, is_slower) = match step {
                 BlockStep::Join(node) => (*node, false),
                 BlockStep::TakeBack(node) => (*node, true),
@@ -296,9 +377,11 @@ impl HugePageService {
                 by_process.entry(block.seen.pid).or_default().push((block.seen.address, node, is_slower));
             }
         }
-        for (pid, blocks) in by_process {
+        for (pid, mut blocks) in by_process {
+            // What has no room is wanted again in the next judgement.
+            blocks.truncate(joins_within(left, blocks.len()));
             let wanted: Vec<(u64, NodeId)> = blocks.iter().map(|(address, node, _)| (*address, *node)).collect();
-            match join(pid, &wanted, self.advisers.as_mut()) {
+            match join(pid, &wanted, advisers.as_deref_mut()) {
                 Ok((cured, joined)) => {
                     done.decided.push((pid, format!("joined {} huge pages again", joined.len())));
                     for (address, _, is_slower) in blocks.iter().filter(|(address, ..)| joined.contains(address)) {

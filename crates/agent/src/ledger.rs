@@ -244,6 +244,7 @@ impl Ledger {
             pages_copied: run_summary.pages_copied,
             bytes_copied: run_summary.pages_copied * SMALL_PAGE,
             pages_split: run_summary.pages_split,
+            pages_kept_small: run_summary.pages_kept_small,
             threads_moved: run_summary.threads_moved,
             before: run_summary.before(costs),
             after: run_summary.after(costs),

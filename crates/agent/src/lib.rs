@@ -80,7 +80,7 @@ pub use configuration::{
 };
 pub use decision_log::LogError;
 pub use error::AgentError;
-pub use huge_page_service::{HugePageOptions, HugePageStatus};
+pub use huge_page_service::{HugePageOptions, HugePageStatus, VerdictsFor};
 pub use huge_pages::{Advisers, CureSteps, Cured, cure, join};
 pub use journal::{Journal, JournalError, PutBack};
 pub use judged_blocks::{JudgedBlock, judged_blocks};

@@ -48,6 +48,8 @@ pub(crate) struct RunSummary {
     /// Of those, pages of which processes now have private copies.
     pub pages_copied: u64,
     pub pages_split: u64,
+    /// How many of these the kernel does not join again.
+    pub pages_kept_small: u64,
     pub threads_moved: u64,
     pages_by_rule: BTreeMap<Rule, u64>,
     /// Rounds in which nothing was done, by reason, with the last reason of each rule.
@@ -67,12 +69,13 @@ impl RunSummary {
         self.pages_moved += done.pages_moved;
         self.bytes_moved += done.bytes_moved;
         self.pages_copied += done.pages_copied;
-        self.pages_split += done.pages_split;
+        self.pages_split += done.split_at.len() as u64;
+        self.pages_kept_small += done.kept_small;
         self.threads_moved += done.threads_moved;
         for (refusal, pages) in &done.pages_refused {
             *self.pages_refused.entry(refusal.word()).or_default() += pages;
         }
-        let pages = done.pages_moved + done.pages_copied + done.pages_split;
+        let pages = done.pages_moved + done.pages_copied + done.split_at.len() as u64;
         if pages > 0 {
             *self.pages_by_rule.entry(rule).or_default() += pages;
         }

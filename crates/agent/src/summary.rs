@@ -44,6 +44,8 @@ pub struct PlaceReport {
     pub bytes_copied: u64,
     /// Huge pages that were split.
     pub pages_split: u64,
+    /// How many of these the kernel does not join again.
+    pub pages_kept_small: u64,
     /// Threads whose CPUs were changed.
     pub threads_moved: u64,
     /// Whether the program spread over the nodes what it touched before it made threads; only of `predict`.

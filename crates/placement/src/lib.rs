@@ -120,13 +120,15 @@ mod trial;
 pub use action::{Action, AddressRange, Decision, PageTarget, Sampling, Step};
 pub use costs::Costs;
 pub use decision_log::{Again, LogLine, Replay};
-pub use huge_pages::{BlockHistory, BlockStep, BlockUse, Cure, CureLimits, MisplacedHugePage, SeenBlock, cures};
+pub use huge_pages::{
+    BlockHistory, BlockStep, BlockUse, Cure, CureLimits, MisplacedHugePage, Runs, SeenBlock, cures, joins_within,
+};
 pub use kernel_balancing::{BalancingCounts, HUGE_PAGE_PAGES, KernelBalancing, SplitOptions, SplitTrigger};
 pub use metrics::Metrics;
 pub use name::{MemoryPlacement, NameError, POLICIES, PolicyName, ThreadPolicy, list as policy_list};
 pub use observation::{
-    ControllerLoad, Few, LinkLoad, NodeAccesses, NodeBytes, NodeMemory, Observation, Page, PartAccesses, Process,
-    Range, Thread, ThreadAccesses, Traffic,
+    ControllerLoad, Few, LinkLoad, NodeAccesses, NodeBytes, NodeMemory, Observation, Page, Process, Range, Thread,
+    ThreadAccesses, Traffic,
 };
 pub use outcome::{Outcome, PageOf};
 pub use page_tally::{PageSample, PageTally};

@@ -198,9 +198,10 @@ pub struct Page {
     /// Samples by thread, if known.
     #[serde(default, skip_serializing_if = "SmallVec::is_empty")]
     pub threads: Few<ThreadAccesses>,
-    /// For a huge page: samples in each of its small pages, if known.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub parts: Vec<PartAccesses>,
+    /// For a huge page: whether the detector of `profile` found in earlier rounds that different nodes use different parts
+    /// of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_falsely_shared: bool,
     /// For a page that other processes map too: its frame number, or another number that is the same in all these
     /// processes and unique to the page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -220,18 +221,6 @@ pub struct Page {
 pub struct ThreadAccesses {
     /// The thread.
     pub tid: Tid,
-    /// Number of samples.
-    pub accesses: u64,
-}
-
-/// Samples in a small page of a huge page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PartAccesses {
-    /// Index of the small page, from 0.
-    pub part: u32,
-    /// The node of the CPU that accessed it.
-    pub node: NodeId,
     /// Number of samples.
     pub accesses: u64,
 }

@@ -1,7 +1,7 @@
 //! Counts samples by page: the pages of an observation, from the samples of a round.
 
-use crate::observation::{Few, NodeAccesses, Page, PartAccesses, ThreadAccesses};
-use machine::{NodeId, Pid, SMALL_PAGE, Tid};
+use crate::observation::{Few, NodeAccesses, Page, ThreadAccesses};
+use machine::{NodeId, Pid, Tid};
 use rustc_hash::FxHashMap;
 
 /// Maximum number of threads distinguished per page; more do not improve clusters.
@@ -78,13 +78,6 @@ impl PageTally {
             }
             None => {}
         }
-        if page_bytes > SMALL_PAGE {
-            let part = u32::try_from((sample.address - address) / SMALL_PAGE).unwrap_or(u32::MAX);
-            match page.parts.iter_mut().find(|by| by.part == part && by.node == from) {
-                Some(by) => by.accesses += 1,
-                None => page.parts.push(PartAccesses { part, node: from, accesses: 1 }),
-            }
-        }
     }
 
     /// Ends a round. Returns its pages, ordered by process and address, and the number of samples whose pages exceeded
@@ -100,7 +93,6 @@ impl PageTally {
         for page in &mut pages {
             page.accesses.sort_unstable_by_key(|by| by.node);
             page.threads.sort_unstable_by_key(|by| by.tid);
-            page.parts.sort_unstable_by_key(|by| (by.part, by.node));
         }
         (pages, missed)
     }
@@ -115,7 +107,7 @@ fn new_page(sample: &PageSample, address: u64) -> Page {
         accesses: Few::new(),
         writes: 0,
         threads: Few::new(),
-        parts: Vec::new(),
+        is_falsely_shared: false,
         frame: sample.frame,
         is_bound: false,
         is_replicable: false,
@@ -125,6 +117,7 @@ fn new_page(sample: &PageSample, address: u64) -> Page {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use machine::SMALL_PAGE;
 
     fn sample(address: u64, from: u32, is_write: bool) -> PageSample {
         PageSample {
@@ -161,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_are_counted_by_node_thread_and_part() {
+    fn samples_of_a_huge_page_are_counted_by_node_and_thread() {
         let mut tally = PageTally::new(10);
         let huge = |part: u64, from, write| PageSample {
             page_bytes: 512 * SMALL_PAGE,
@@ -173,10 +166,8 @@ mod tests {
         let (pages, _) = tally.take(10);
         let page = &pages[0];
         let by = |node, accesses| NodeAccesses { node: NodeId(node), accesses };
-        let part = |part, node, accesses| PartAccesses { part, node: NodeId(node), accesses };
         assert_eq!((pages.len(), page.address, page.writes), (1, 512 * SMALL_PAGE, 1));
         assert_eq!(page.accesses[..], [by(1, 2), by(2, 1)]);
-        assert_eq!(page.parts, [part(0, 2, 1), part(3, 1, 2)]);
         assert_eq!(page.threads[..], [ThreadAccesses { tid: Tid(8), accesses: 3 }]);
     }
 }

@@ -66,6 +66,6 @@ impl Page {
         }
         self.writes = self.writes.saturating_add(other.writes);
         self.is_bound |= other.is_bound;
-        self.parts.extend(&other.parts);
+        self.is_falsely_shared |= other.is_falsely_shared;
     }
 }

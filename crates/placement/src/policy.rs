@@ -158,6 +158,11 @@ impl Policy {
         looks_again || *threads == ThreadPolicy::ThreadClustering || is_moving
     }
 
+    /// Whether it splits huge pages that are found falsely shared: [`split_shared`](crate::Thresholds::split_shared).
+    pub fn splits_shared(&self) -> bool {
+        self.name.memory == MemoryPlacement::Carrefour && self.settings.thresholds.split_shared > 0
+    }
+
     /// What the name requests and the process's cpuset denies.
     pub fn denies(&self, process: &Process) -> Vec<String> {
         let mut denied = Vec::new();

@@ -191,8 +191,8 @@ thresholds! {
     credit_share: f64 = 0.02, "Own: what may be lost where nothing helps";
     /// Share of a node's memory that pages are not moved into.
     memory_free_min: f64 = 0.02, "Own: above the kernel's own watermarks, so that moves do not stall allocations";
-    /// Huge pages are split if at least this share of accesses would be from one node per small page.
-    same_node_in_small_pages_min: f64 = 0.9, "Own, as in the advice of `nearside report`";
+    /// With 1, `carrefour` splits huge pages that nodes share falsely; with 0 these move as a whole.
+    split_shared: u64 = 1, "Own: the study's pages are small";
     /// A shared huge page with at least this share of all samples is split before it is interleaved.
     hot_page_share_min: f64 = 0.06, "Carrefour for large pages (Gaud et al., 2014), from memory";
     /// Moves are reverted when the cost of an access grows by this factor.

@@ -11,7 +11,7 @@ mod start;
 
 use crate::actor::Actor;
 use crate::error::AgentError;
-use crate::huge_page_service::HugePageService;
+use crate::huge_page_service::{HugePageOptions, HugePageService, VerdictsFor};
 use crate::huge_pages::Advisers;
 use crate::journal::{Journal, OwnSwitch, PutBack};
 use crate::ledger::Ledger;
@@ -26,6 +26,7 @@ use machine::{Machine, NodeId, Pid, chain};
 use placement::{LogLine, Policy, ThreadPolicy};
 pub use start::ProgramStart;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -54,6 +55,8 @@ pub struct Agent {
     spreads_start: bool,
     /// Finds and cures huge pages, if it is to.
     huge_pages: Option<HugePageService>,
+    /// Programs that keep their memory on small pages on request.
+    advisers: Option<Advisers>,
 }
 
 impl Agent {
@@ -81,6 +84,7 @@ impl Agent {
             placing: BTreeMap::new(),
             spreads_start: false,
             huge_pages: None,
+            advisers: None,
             policy,
             options,
         };
@@ -94,14 +98,26 @@ impl Agent {
     }
 
     fn begin_huge_pages(&mut self) {
-        let Some(mut wanted) = self.options.huge_pages.filter(|_| !self.policy.has_nothing_to_place()) else { return };
-        wanted.cures &= !self.options.dry_run;
-        let folder = self.options.advice_folder.as_deref().filter(|_| wanted.cures && wanted.keep_small);
-        let advisers = folder.map(Advisers::listen).transpose().unwrap_or_else(|error| {
+        let (splits, dry_run) = (self.policy.splits_shared(), self.options.dry_run);
+        let for_policy = splits.then(|| HugePageOptions::for_policy(self.options.round));
+        let wanted = self.options.huge_pages.or(for_policy).filter(|_| !self.policy.has_nothing_to_place());
+        let Some(mut wanted) = wanted else { return };
+        if dry_run && wanted.verdicts == VerdictsFor::Cure {
+            wanted.verdicts = VerdictsFor::Status;
+        }
+        let marks = wanted.keep_small && !dry_run && (splits || wanted.verdicts == VerdictsFor::Cure);
+        let folder = self.options.advice_folder.as_deref().filter(|_| marks);
+        self.advisers = folder.map(Advisers::listen).transpose().unwrap_or_else(|error| {
             self.ledger.note(format!("split huge pages are not kept small, as no program can be asked to: {error}"));
             None
         });
-        self.huge_pages = Some(HugePageService::new(wanted, &self.machine, advisers));
+        self.huge_pages = Some(HugePageService::new(wanted, &self.machine));
+    }
+
+    /// The environment variable of programs that are to keep their memory on small pages on request, with the library that
+    /// does; none if none is to.
+    pub fn advice(&self) -> Option<(&'static str, &Path)> {
+        self.advisers.as_ref().map(Advisers::variable)
     }
 
     /// The kernel's NUMA balancing would undo our moves. Another process may switch it on again, for example another

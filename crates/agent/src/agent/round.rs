@@ -3,6 +3,7 @@
 use super::{Agent, first_line};
 use crate::cpu_rotation::rotate_cpu;
 use crate::error::AgentError;
+use crate::huge_pages::Advisers;
 use crate::managed_process::SharedOut;
 use crate::observer::RoundReadings;
 use crate::samples::RoundSamples;
@@ -16,6 +17,7 @@ const BALANCING_ROUNDS: u64 = 16;
 impl Agent {
     /// Decides and acts. `began_ns` is when this call of `poll` began.
     pub(super) fn end_round(&mut self, began_ns: u64) -> Result<(), AgentError> {
+        self.advisers.iter_mut().for_each(Advisers::look);
         let mut observation = self.observe()?;
         self.ledger.work_time().add_observing(began_ns);
         let ordered_ns = monotonic_ns();
@@ -56,17 +58,21 @@ impl Agent {
 
     /// Verdicts on huge pages need as many samples as may be taken, also where the policy has settled.
     fn sampling_divisor(&self) -> u64 {
-        if self.huge_pages.is_some() { 1 } else { self.policy.sampling().divisor }
+        let is_shown = self.huge_pages.as_ref().is_some_and(|huge_pages| huge_pages.status().is_some());
+        if is_shown { 1 } else { self.policy.sampling().divisor }
     }
 
     fn judge_huge_pages(&mut self) {
         let Some(huge_pages) = &mut self.huge_pages else { return };
-        let judged = huge_pages.judge(&mut self.managed, self.options.settings.respect_owner);
+        let respects_owner = self.options.settings.respect_owner;
+        let judged = huge_pages.judge(&mut self.managed, respects_owner, self.advisers.as_mut());
         for (pid, what) in judged.decided {
             self.ledger.add_huge_pages(self.round, pid, what);
         }
         judged.failed.into_iter().for_each(|why| self.ledger.note_failure(Some(why)));
-        self.ledger.update_huge_pages(huge_pages.status());
+        if let Some(status) = huge_pages.status() {
+            self.ledger.update_huge_pages(status);
+        }
     }
 
     fn observe(&mut self) -> Result<Observation, AgentError> {
@@ -93,6 +99,9 @@ impl Agent {
             self.forget(pid)?;
         }
         self.managed.mark_pages(&mut pages, self.options.policy.memory == MemoryPlacement::Carrefour);
+        if let Some(huge_pages) = &self.huge_pages {
+            huge_pages.mark(&mut pages);
+        }
         self.ledger.add_samples(count, missed);
         Ok(Observation {
             round: self.round,
@@ -122,12 +131,15 @@ impl Agent {
         let all_done = if self.options.dry_run {
             Vec::new()
         } else {
-            self.actor.carry_out(&decision.steps, &mut self.managed, &mut outcome)?
+            self.actor.carry_out(&decision.steps, &mut self.managed, &mut outcome, self.advisers.as_mut())?
         };
         self.budget.spend(all_done.iter().map(|done| done.bytes_moved + done.pages_copied * SMALL_PAGE).sum());
         for (index, step) in decision.steps.iter().enumerate() {
             let done = all_done.get(index);
             self.ledger.add_step(decision.round, step, done);
+            if let (Some(huge_pages), Some(done), Some(pid)) = (&mut self.huge_pages, done, step.action.pid()) {
+                done.split_at.iter().for_each(|address| huge_pages.was_split(pid, *address));
+            }
             if done.is_some_and(|done| done.pages_moved > 0 || done.pages_copied > 0) {
                 self.observer.memory_changed(decision.round, &step.action.fills());
             }

@@ -1,5 +1,6 @@
 //! Nearside's libraries that a program runs with, through `LD_PRELOAD`.
 
+use machine::NodeSet;
 use observe::objects;
 use std::env;
 use std::error::Error;
@@ -8,6 +9,12 @@ use std::path::Path;
 
 /// Environment variable with the libraries that the dynamic linker loads first.
 const PRELOAD: &str = "LD_PRELOAD";
+/// File name of the library that spreads what a program touches before it makes threads: crates/start-preload.
+const START_LIBRARY: &str = "libnearside_start.so";
+/// Environment variable with the library's path, if it is not beside nearside.
+const START_LIBRARY_VARIABLE: &str = "NEARSIDE_START_LIBRARY";
+/// Environment variable from which the library reads the nodes.
+const START_NODES_VARIABLE: &str = "NEARSIDE_SPREAD_START";
 
 /// The environment variables of a program that runs with this library, whose path `variable` may have if it is not beside
 /// nearside.
@@ -25,6 +32,19 @@ pub fn environment(
     }
     let before = env::var_os(PRELOAD).unwrap_or_default();
     Ok([(PRELOAD, with(&before, &library)?), objects::sanitizer_options()])
+}
+
+/// Those of a program that is to spread over these nodes what it touches before it makes threads.
+pub fn spread_start(nodes: &NodeSet) -> Result<[(&'static str, OsString); 3], Box<dyn Error>> {
+    let nodes: Vec<String> = nodes.iter().map(|node| node.0.to_string()).collect();
+    let [preload, sanitizer] = environment(START_LIBRARY, START_LIBRARY_VARIABLE)?;
+    Ok([preload, sanitizer, (START_NODES_VARIABLE, nodes.join(",").into())])
+}
+
+/// Those of a program that keeps its memory on small pages where this socket asks it to.
+pub fn keep_small((name, socket): (&'static str, &Path)) -> Result<[(&'static str, OsString); 3], Box<dyn Error>> {
+    let [preload, sanitizer] = environment(objects::LIBRARY, objects::LIBRARY_VARIABLE)?;
+    Ok([preload, sanitizer, (name, socket.into())])
 }
 
 /// Puts the library in front of others, and behind the one that reports objects: that one calls the next `malloc` behind

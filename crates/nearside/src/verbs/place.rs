@@ -19,8 +19,8 @@ use agent::journal::default_folder;
 use agent::{Agent, Journal, Options, PlaceReport, PutBack, Scope};
 use clap::{Args, ValueEnum};
 use clap_complete::ArgValueCompleter;
-use linux::{ChildSetup, Pid, Process};
-use machine::{Machine, NodeSet, chain, size};
+use linux::{ChildSetup, Pid, Process, Switch};
+use machine::{Machine, chain, size};
 use observe::{Followed, Target};
 use placement::{Lesson, MemoryPlacement, POLICIES, Policy, PolicyName, Settings, policy_list};
 use report::PlaceText;
@@ -42,12 +42,6 @@ const FAILED: u8 = 125;
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Longest delay before Ctrl-C takes effect.
 const CTRL_C: Duration = Duration::from_millis(20);
-/// File name of the library that spreads what a program touches before it makes threads: crates/start-preload.
-const START_LIBRARY: &str = "libnearside_start.so";
-/// Environment variable with the library's path, if it is not beside nearside.
-const START_LIBRARY_VARIABLE: &str = "NEARSIDE_START_LIBRARY";
-/// Environment variable from which the library reads the nodes.
-const START_NODES_VARIABLE: &str = "NEARSIDE_SPREAD_START";
 const USAGE: &str = "nearside place [OPTIONS] -- <CMD>...
        nearside place [OPTIONS] --pid <PID>,...
        nearside place [OPTIONS] --system";
@@ -306,17 +300,23 @@ impl Placing<'_> {
     fn program(&self) -> Result<(u8, Option<PlaceReport>), Box<dyn Error>> {
         let lessons = self.lessons();
         let lesson = lessons.as_ref().and_then(|lessons| self.begin_with(lessons));
-        let mut agent = self.open(Target::Program, Scope::default(), lesson, Arc::default())?;
+        let scratch = has_huge_pages().then(tempfile::tempdir).transpose()?;
+        let folder = scratch.as_ref().map(|scratch| scratch.path().to_owned());
+        let mut agent = self.open((Target::Program, Scope::default()), lesson, Arc::default(), folder)?;
         let mut start = agent.program_start()?;
-        let spread = start.spread.as_ref().map(spread_start);
+        let spread = start.spread.as_ref().map(loaded_first::spread_start);
         let spread = spread.transpose().unwrap_or_else(|why| {
             note(&format!("what the program touches before it makes threads is left to first touch: {}", chain(&*why)));
             start.spread = None;
             None
         });
+        let advised = agent.advice().map(loaded_first::keep_small).transpose().unwrap_or_else(|why| {
+            note(&format!("huge pages that are split may be joined again by the kernel: {}", chain(&*why)));
+            None
+        });
         let program = Program::start(&self.arguments.command, |command| {
             command.place(start.cpus.as_ref(), start.memory.as_ref());
-            command.envs(spread.into_iter().flatten());
+            command.envs(spread.into_iter().chain(advised).flatten());
         })?;
         let mut program = UntilExit(program);
         let placed = agent.add_program(program.0.pid(), &start).map_err(Box::from);
@@ -343,11 +343,11 @@ impl Placing<'_> {
         // With nothing to place, it ends at once.
         stop.fetch_or(self.is_idle, Relaxed);
         let (report, put_back) = if self.arguments.system {
-            let agent = self.open(Target::System, own_processes(Scope::default()), None, stop.clone())?;
+            let agent = self.open((Target::System, own_processes(Scope::default())), None, stop.clone(), None)?;
             self.follow(agent, &mut WholeSystem(stop))?
         } else {
             let mut processes = observable::open(&with_descendants(&self.arguments.pid), stop.clone())?;
-            let agent = self.open(Target::Pids(processes.pids()), Scope::default(), None, stop)?;
+            let agent = self.open((Target::Pids(processes.pids()), Scope::default()), None, stop, None)?;
             self.follow(agent, &mut processes)?
         };
         self.tell(&report, &put_back);
@@ -370,10 +370,10 @@ impl Placing<'_> {
 
     fn open(
         &self,
-        target: Target,
-        scope: Scope,
+        (target, scope): (Target, Scope),
         lesson: Option<Lesson>,
         stop: Arc<AtomicBool>,
+        advice_folder: Option<PathBuf>,
     ) -> Result<Agent, Box<dyn Error>> {
         let arguments = self.arguments;
         let (journal, put_back) = Journal::open(&default_folder(), &format!("place-{}", std::process::id()))?;
@@ -396,6 +396,7 @@ impl Placing<'_> {
             keep_kernel_balancing: arguments.kernel_balancing == KernelBalancing::Keep,
             log: arguments.log.clone(),
             explain: arguments.explain,
+            advice_folder,
             stop,
             ..Options::new(self.policy.clone())
         };
@@ -433,11 +434,9 @@ impl Placing<'_> {
     }
 }
 
-/// The environment variables of a program that is to spread over these nodes what it touches before it makes threads.
-fn spread_start(nodes: &NodeSet) -> Result<[(&'static str, OsString); 3], Box<dyn Error>> {
-    let nodes: Vec<String> = nodes.iter().map(|node| node.0.to_string()).collect();
-    let [preload, sanitizer] = loaded_first::environment(START_LIBRARY, START_LIBRARY_VARIABLE)?;
-    Ok([preload, sanitizer, (START_NODES_VARIABLE, nodes.join(",").into())])
+/// Whether the kernel gives programs huge pages, which a policy may split.
+fn has_huge_pages() -> bool {
+    Switch::huge_pages().value().is_ok_and(|mode| mode != "never")
 }
 
 /// Lessons are an aid: the program is placed without them as well.

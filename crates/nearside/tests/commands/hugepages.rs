@@ -84,5 +84,9 @@ fn a_program_without_such_pages_runs_as_it_is() {
     assert!(code == 0 && text.ends_with("/advice\n"), "{text}");
     assert_eq!(cure(&["--source", "none", "--", "/no/such/program"]).0, 127);
     assert_eq!(cure(&["--no-objects", "--", "true"]).0, 2);
+    for of_recording in [["--regions", "names.toml"], ["--small-objects", "64"]] {
+        let (code, _, error) = cure(&[&["--from", "/no/such/trace"], &of_recording[..], &["--", "true"]].concat());
+        assert!(code == 2 && error.contains("give them to nearside record, which writes the TRACE"), "{code} {error}");
+    }
     assert_eq!(cure(&[]).0, 2);
 }

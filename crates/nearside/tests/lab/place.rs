@@ -1,6 +1,7 @@
 //! `nearside place` on virtual machines: policies make programs faster, lose nothing whatever the programs do
 //! meanwhile, and everything is restored.
 
+use super::hugepages::compile as compile_parts;
 use crate::support::{FAST, Lab, RunOutput};
 use serde_json::Value;
 use std::fs;
@@ -97,6 +98,32 @@ fn shared_huge_pages_are_split_and_full_nodes_get_no_more() {
     assert!(anonymous_after < anonymous + 2048, "pages moved to the full node are gone, KiB: {kib:?}");
     assert!(hog_after + 1024 > hog, "the memory that filled it is still there, KiB: {kib:?}");
     assert!(full["exit_status"] == 0 && full["pages_moved"].as_u64() > Some(1000), "{full:#}");
+}
+
+/// `carrefour` splits what the detector of `hugepages` finds and nothing else. What it splits stays small under a busy
+/// khugepaged, so that the parts reach their threads.
+#[test]
+fn what_carrefour_splits_is_what_the_detector_finds_and_stays_small() {
+    let lab = Lab::new();
+    compile_parts(&lab);
+    let script = include_str!("programs/place_splits.sh");
+    let options = ["--quiet", "--numa-balancing", "off", "--time-scale", "1000"];
+    let ran = lab.script("small-4x2", &options, script).succeeded();
+    let misplaced = |section: &str| -> u64 {
+        let counted = ran.section(section).split_whitespace().nth(1);
+        counted.and_then(|pages| pages.parse().ok()).unwrap_or_else(|| panic!("{}", ran.text()))
+    };
+    let checks = Checks::new();
+    checks.part("apart", || {
+        let (placed, plain) = (json(ran.section("apart.json")), misplaced("published"));
+        assert_eq!((&placed["pages_split"], &placed["pages_kept_small"]), (&3.into(), &3.into()), "{placed:#}");
+        assert!(plain > 300 && misplaced("apart") < plain / 2, "{plain}, then {}\n{placed:#}", misplaced("apart"));
+    });
+    for (section, why) in
+        [("whole.json", "each node has huge pages of its own"), ("published.json", "small pages only")]
+    {
+        checks.part(section, || assert_eq!(json(ran.section(section))["pages_split"], 0, "{why}"));
+    }
 }
 
 /// Programs that fork, execute others, end, set CPUs and policies, and unmap memory while they are placed.

@@ -28,7 +28,7 @@ fn page(number: u64) -> Page {
         accesses: Few::from_slice(&[one, other][..=(number % 2) as usize]),
         writes: u64::from(number % 4 == 1),
         threads: Few::new(),
-        parts: Vec::new(),
+        is_falsely_shared: false,
         frame: None,
         is_bound: false,
         is_replicable: false,

@@ -50,8 +50,8 @@ impl Rules<'_> {
         let mut users = page.accesses.iter().filter(|by| by.accesses > 0);
         let (Some(first), more) = (users.next(), users.next().is_some()) else { return Choice::Stay };
         if more {
-            if page.page_bytes > SMALL_PAGE && !page.parts.is_empty() && (migrate || interleave) {
-                if self.is_falsely_shared(page) {
+            if page.page_bytes > SMALL_PAGE && (migrate || interleave) {
+                if page.is_falsely_shared && self.thresholds.split_shared > 0 {
                     return Choice::SplitShared;
                 }
                 if interleave && self.is_too_hot(page) {
@@ -85,23 +85,6 @@ impl Rules<'_> {
         let allowed = (0..process.allowed.len()).filter(|&index| process.allowed[index]);
         let nearest = allowed.min_by(|a, b| far(a).total_cmp(&far(b)))?;
         (far(&nearest) < self.costs.remoteness(user, page.node)).then_some(nearest)
-    }
-
-    /// Whether most accesses to the small pages of a huge page are from one node each, but those to the whole are not:
-    /// if split, its parts could be local.
-    fn is_falsely_shared(&self, page: &Page) -> bool {
-        let least = self.thresholds.same_node_in_small_pages_min;
-        let leading = page.accesses.iter().map(|by| by.accesses).max().unwrap_or(0);
-        let mut parts: FxHashMap<u32, (u64, u64)> = FxHashMap::default();
-        for part in &page.parts {
-            let (leading, all) = parts.entry(part.part).or_default();
-            *leading = (*leading).max(part.accesses);
-            *all += part.accesses;
-        }
-        // A single sample is always of one node.
-        let told = parts.values().filter(|(_, all)| *all >= self.thresholds.samples_min);
-        let (apart, all) = told.fold((0, 0), |(apart, sum), (leading, all)| (apart + leading, sum + all));
-        all > 0 && apart as f64 >= least * all as f64 && (leading as f64) < least * page.samples() as f64
     }
 
     fn is_too_hot(&self, page: &Page) -> bool {

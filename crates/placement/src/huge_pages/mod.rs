@@ -38,8 +38,8 @@ pub struct CureLimits {
     pub horizon_s: f64,
     /// Most memory that is moved, bytes.
     pub budget_bytes: Option<u64>,
-    /// Most runs of adjacent huge pages of a process that are kept small: the mark of each run adds up to two mappings, of
-    /// which Linux allows 65,530 a process.
+    /// Most runs of adjacent huge pages of a process that are kept small, with those of earlier rounds: the mark of each run
+    /// adds up to two mappings, of which Linux allows 65,530 a process.
     pub runs: u64,
 }
 
@@ -78,6 +78,11 @@ impl MisplacedHugePage {
         self.owners.iter().flat_map(move |(range, node)| pages(range).map(|page| (page, *node)))
     }
 
+    /// Bytes that its cure moves.
+    pub fn moved_bytes(&self) -> u64 {
+        self.misplaced_pages * SMALL_PAGE
+    }
+
     /// The expected profit within a time, ns; none if latencies are not known.
     fn profit_ns(&self, horizon_s: f64) -> Option<f64> {
         let split_ns = SPLIT_NS + self.misplaced_pages as f64 * MOVE_NS;
@@ -86,9 +91,9 @@ impl MisplacedHugePage {
     }
 }
 
-/// What to do with each page, in their order. Where latencies are not known, pages with more misplaced small pages come
-/// first.
-pub fn cures(pages: &[MisplacedHugePage], limits: &CureLimits) -> Vec<Cure> {
+/// What to do with each page, in their order, after what earlier rounds did. Where latencies are not known, pages with more
+/// misplaced small pages come first.
+pub fn cures(pages: &[MisplacedHugePage], limits: &CureLimits, earlier: &BlockHistory) -> Vec<Cure> {
     let profit = |at: &usize| pages[*at].profit_ns(limits.horizon_s).unwrap_or(pages[*at].misplaced_pages as f64);
     let mut order: Vec<usize> = (0..pages.len()).collect();
     order.sort_by(|a, b| profit(b).total_cmp(&profit(a)).then(a.cmp(b)));
@@ -101,8 +106,8 @@ pub fn cures(pages: &[MisplacedHugePage], limits: &CureLimits) -> Vec<Cure> {
     while before > order.len() {
         before = order.len();
         order.retain(|&at| {
-            let bytes = pages[at].misplaced_pages * SMALL_PAGE;
-            let runs = runs.entry(pages[at].pid).or_default();
+            let bytes = pages[at].moved_bytes();
+            let runs = runs.entry(pages[at].pid).or_insert_with(|| Runs::of(earlier.split_of(pages[at].pid)));
             cures[at] = match () {
                 () if bytes > left => Cure::OverBudget,
                 // It stays one mapping.
@@ -117,21 +122,43 @@ pub fn cures(pages: &[MisplacedHugePage], limits: &CureLimits) -> Vec<Cure> {
     cures
 }
 
+/// How many of these joins a budget allows, whose bytes it takes: the kernel copies all of a page that it joins.
+pub fn joins_within(budget_bytes: &mut Option<u64>, wanted: usize) -> usize {
+    let Some(left) = budget_bytes else { return wanted };
+    let joins = (*left / HUGE_PAGE).min(wanted as u64);
+    *left -= joins * HUGE_PAGE;
+    // At most `wanted`.
+    joins as usize
+}
+
 /// The huge pages of a process that are kept small, as runs of adjacent ones.
-#[derive(Default)]
-struct Runs {
+#[derive(Debug, Default)]
+pub struct Runs {
     addresses: BTreeSet<u64>,
     number: u64,
 }
 
 impl Runs {
-    /// Adds a huge page, unless there were more than this number of runs then.
-    fn add(&mut self, address: u64, most: u64) -> bool {
+    /// Those of these huge pages.
+    pub fn of(addresses: impl IntoIterator<Item = u64>) -> Self {
+        let mut runs = Self::default();
+        for address in addresses {
+            runs.add(address, u64::MAX);
+        }
+        runs
+    }
+
+    /// Adds a huge page, unless there were more than this number of runs then. Returns whether it is among them.
+    pub fn add(&mut self, address: u64, most: u64) -> bool {
         let neighbours = [address.checked_sub(HUGE_PAGE), address.checked_add(HUGE_PAGE)];
         let joined = neighbours.iter().flatten().filter(|neighbour| self.addresses.contains(neighbour)).count() as u64;
         let number = self.number + 1 - joined;
+        if self.addresses.contains(&address) {
+            return true;
+        }
         let has_room = number <= most.max(self.number);
-        if has_room && self.addresses.insert(address) {
+        if has_room {
+            self.addresses.insert(address);
             self.number = number;
         }
         has_room
@@ -148,16 +175,20 @@ mod tests {
         MisplacedHugePage { pid: Pid(7), address: 0x20_0000, owners, misplaced_pages, saved_ns_per_s }
     }
 
+    fn none() -> BlockHistory {
+        BlockHistory::default()
+    }
+
     #[test]
     fn what_saves_more_than_it_takes_is_split_as_far_as_the_budget_goes() {
         let pages = [page(100, Some(1e6)), page(100, Some(5e5)), page(200, Some(5e6)), page(10, None), page(0, None)];
         let limits = CureLimits { horizon_s: 1.0, budget_bytes: None, runs: u64::MAX };
         let all = [Cure::Split, Cure::NotWorthIt, Cure::Split, Cure::Split, Cure::NotWorthIt];
-        assert_eq!(cures(&pages, &limits), all);
-        assert_eq!(cures(&pages, &CureLimits { horizon_s: 10.0, ..limits })[1], Cure::Split);
+        assert_eq!(cures(&pages, &limits, &none()), all);
+        assert_eq!(cures(&pages, &CureLimits { horizon_s: 10.0, ..limits }, &none())[1], Cure::Split);
         let budget_bytes = Some(250 << 12);
         let some = [Cure::OverBudget, Cure::NotWorthIt, Cure::Split, Cure::Split, Cure::NotWorthIt];
-        assert_eq!(cures(&pages, &CureLimits { budget_bytes, ..limits }), some);
+        assert_eq!(cures(&pages, &CureLimits { budget_bytes, ..limits }, &none()), some);
         let small: Vec<_> = pages[0].pages().collect();
         assert_eq!(small, [(0x20_0000, NodeId(0)), (0x20_1000, NodeId(0)), (0x20_2000, NodeId(1))]);
     }
@@ -168,9 +199,16 @@ mod tests {
         assert_eq!((whole.whole(), page(1, None).whole()), (Some(NodeId(1)), None));
         let pages = [whole.clone(), MisplacedHugePage { saved_ns_per_s: Some(3e5), ..whole }];
         let limits = CureLimits { horizon_s: 1.0, budget_bytes: None, runs: 0 };
-        assert_eq!(cures(&pages, &limits), [Cure::MoveWhole, Cure::NotWorthIt]);
+        assert_eq!(cures(&pages, &limits, &none()), [Cure::MoveWhole, Cure::NotWorthIt]);
         let budget_bytes = Some(HUGE_PAGE - 1);
-        assert_eq!(cures(&pages, &CureLimits { budget_bytes, ..limits })[0], Cure::OverBudget);
+        assert_eq!(cures(&pages, &CureLimits { budget_bytes, ..limits }, &none())[0], Cure::OverBudget);
+    }
+
+    #[test]
+    fn joins_take_whole_pages_from_the_budget() {
+        let mut left = Some(3 * HUGE_PAGE - 1);
+        assert_eq!((joins_within(&mut left, 1), joins_within(&mut left, 5), left), (1, 1, Some(HUGE_PAGE - 1)));
+        assert_eq!((joins_within(&mut left, 1), joins_within(&mut None, 7)), (0, 7));
     }
 
     /// Blocks by number, the first one the most profitable; number and process of those that are split.
@@ -183,7 +221,7 @@ mod tests {
                 ..page(1, Some(1e9 - f64::from(rank) * 1e6))
             })
             .collect();
-        let cures = cures(&pages, &CureLimits { horizon_s: 1.0, budget_bytes: None, runs });
+        let cures = cures(&pages, &CureLimits { horizon_s: 1.0, budget_bytes: None, runs }, &none());
         blocks.iter().zip(cures).filter(|(_, cure)| *cure == Cure::Split).map(|(block, _)| *block).collect()
     }
 
@@ -195,6 +233,21 @@ mod tests {
         assert_eq!(split(&blocks, 0), []);
         // The second has room once the third has joined the first's run to it.
         assert_eq!(split(&[(1, 10), (1, 12), (1, 11)], 1), [(1, 10), (1, 12), (1, 11)]);
+    }
+
+    #[test]
+    fn adjacent_huge_pages_that_are_kept_small_already_are_one_run_of_the_limit() {
+        let mut earlier = BlockHistory::default();
+        (10..15).for_each(|block| earlier.was_split(Pid(7), block * HUGE_PAGE, None));
+        let at = |block: u64| MisplacedHugePage { address: block * HUGE_PAGE, ..page(1, None) };
+        let chosen = |runs, blocks: &[u64]| {
+            let pages: Vec<MisplacedHugePage> = blocks.iter().copied().map(at).collect();
+            cures(&pages, &CureLimits { horizon_s: 1.0, budget_bytes: None, runs }, &earlier)
+        };
+        assert_eq!(chosen(2, &[20, 30]), [Cure::Split, Cure::TooManyRuns], "five pages are one run");
+        assert_eq!(chosen(1, &[20, 15]), [Cure::TooManyRuns, Cure::Split], "the second extends it");
+        // The kernel has joined it, and its mark is there already.
+        assert_eq!(chosen(0, &[12]), [Cure::Split]);
     }
 
     proptest! {
@@ -217,7 +270,7 @@ mod tests {
             let pages: Vec<_> = pages.into_iter().map(|(misplaced, saved)| page(misplaced, saved)).collect();
             let moved = |budget: Option<u64>| {
                 let limits = CureLimits { horizon_s: 1.0, budget_bytes: budget, runs: u64::MAX };
-                let split = cures(&pages, &limits);
+                let split = cures(&pages, &limits, &none());
                 let moved = pages.iter().zip(split).filter(|(_, cure)| *cure == Cure::Split);
                 moved.map(|(page, _)| page.misplaced_pages * SMALL_PAGE).sum::<u64>()
             };

@@ -5,8 +5,8 @@ use crate::support::*;
 #[allow(dead_code, reason = "each test file uses its part")]
 use machine::{MemoryMode, MemoryPolicy, NodeId, Pid, SMALL_PAGE};
 use placement::{
-    Action, ControllerLoad, Decision, LinkLoad, NodeMemory, Observation, Outcome, Page, PageOf, PartAccesses, Policy,
-    Rule, Settings, Step, Thread,
+    Action, ControllerLoad, Decision, LinkLoad, NodeMemory, Observation, Outcome, Page, PageOf, Policy, Rule, Settings,
+    Step, Thread,
 };
 
 /// Three processes on nodes 0 to 2 that read the same 20 pages of a file, which are on node 0.
@@ -157,9 +157,8 @@ fn a_round_does_no_more_than_its_cap_and_actions_are_batches() {
     assert_eq!((sizes.len(), sizes[0], sizes.iter().sum::<usize>()), (15, 2048, 30_000));
 }
 
-fn huge(number: u64, accesses: &[(u32, u64)], parts: &[(u32, u32, u64)]) -> Page {
-    let part = |&(part, node, accesses): &(u32, u32, u64)| PartAccesses { part, node: NodeId(node), accesses };
-    Page { page_bytes: 512 * SMALL_PAGE, parts: parts.iter().map(part).collect(), ..page(512 * number, 0, accesses) }
+fn huge(number: u64, accesses: &[(u32, u64)], is_falsely_shared: bool) -> Page {
+    Page { page_bytes: 512 * SMALL_PAGE, is_falsely_shared, ..page(512 * number, 0, accesses) }
 }
 
 fn splits(decision: &Decision) -> Vec<Rule> {
@@ -168,19 +167,24 @@ fn splits(decision: &Decision) -> Vec<Rule> {
 }
 
 #[test]
-fn huge_pages_whose_parts_are_one_nodes_each_are_split() {
-    let apart = huge(1, &[(1, 6), (2, 4)], &[(0, 1, 6), (9, 2, 4)]);
-    let together = huge(1, &[(1, 6), (2, 4)], &[(0, 1, 3), (0, 2, 2), (9, 1, 3), (9, 2, 2)]);
-    let single = huge(1, &[(1, 2), (2, 2)], &[(0, 1, 1), (1, 1, 1), (2, 2, 1), (3, 2, 1)]);
-    let of = |page| splits(&decide(&observation(1, remote(), vec![page])));
-    assert_eq!(of(apart), [Rule::FalselyShared]);
-    assert_eq!(of(together), []);
-    assert_eq!(of(single), [], "a part with one sample tells nothing");
+fn huge_pages_that_the_detector_finds_falsely_shared_are_split_unless_only_what_is_published_is_wanted() {
+    let of = |settings: &Settings, is_falsely_shared, traffic| {
+        let pages = vec![huge(1, &[(1, 6), (2, 4)], is_falsely_shared)];
+        let mut policy = Policy::new("carrefour".parse().unwrap(), &machine(), settings.clone()).unwrap();
+        splits(&policy.decide(&observation(1, traffic, pages)))
+    };
+    let own = Settings::default();
+    assert_eq!(of(&own, true, remote()), [Rule::FalselyShared]);
+    assert_eq!(of(&own, false, remote()), []);
+    assert_eq!(of(&own, true, even_traffic(100.0, 1.0)), [], "all is local");
+    let mut published = Settings::default();
+    published.thresholds.split_shared = 0;
+    assert_eq!(of(&published, true, remote()), []);
 }
 
 #[test]
 fn a_shared_huge_page_that_is_too_hot_to_be_dealt_is_split() {
-    let hot = huge(1000, &[(1, 6), (2, 6)], &[(0, 1, 6), (0, 2, 6)]);
+    let hot = huge(1000, &[(1, 6), (2, 6)], false);
     let others = |count| (0..count).map(|number| written(page(number, 0, &[(1, 1), (2, 1)])));
     let with = |count| splits(&decide(&observation(1, contended(), others(count).chain([hot.clone()]).collect())));
     assert_eq!(with(90), [Rule::TooHotToBalance], "12 of 192 samples are 6.25 %");

@@ -28,7 +28,7 @@ fn observation(round: u64, accesses_per_us: f64, users: impl Fn(u64) -> u32) -> 
         accesses: std::iter::once(NodeAccesses { node: NodeId(users(number)), accesses: 2 }).collect(),
         writes: 0,
         threads: Few::new(),
-        parts: Vec::new(),
+        is_falsely_shared: false,
         frame: None,
         is_bound: false,
         is_replicable: false,

@@ -94,13 +94,11 @@ fn thread() -> impl Strategy<Value = Thread> {
 
 fn page() -> impl Strategy<Value = Page> {
     let users = prop::collection::btree_map(1..12_u32, 1..8_u64, 0..4);
-    let parts = prop::collection::btree_map((0..512_u32, 0..2_u32), 1..5_u64, 0..4);
     let frame = prop::option::weighted(0.2, 0..20_u64);
     let shape = (prop::bool::weighted(0.1), frame, prop::bool::weighted(0.05), prop::bool::weighted(0.3));
-    (1..5_u32, 0..60_u64, node(), accesses(), 0..2_u64, users, (shape, parts)).prop_map(
-        |(pid, number, node, accesses, writes, users, ((is_huge, frame, is_bound, is_replicable), parts))| {
+    (1..5_u32, 0..60_u64, node(), accesses(), 0..2_u64, users, (shape, any::<bool>())).prop_map(
+        |(pid, number, node, accesses, writes, users, ((is_huge, frame, is_bound, is_replicable), is_shared))| {
             let thread = |(tid, accesses)| ThreadAccesses { tid: Tid(pid * 100 + tid), accesses };
-            let part = |((part, node), accesses)| PartAccesses { part, node: NodeId(node), accesses };
             Page {
                 pid: Pid(pid),
                 address: number << 21,
@@ -109,7 +107,7 @@ fn page() -> impl Strategy<Value = Page> {
                 accesses: accesses.into(),
                 writes,
                 threads: users.into_iter().map(thread).collect(),
-                parts: if is_huge { parts.into_iter().map(part).collect() } else { Vec::new() },
+                is_falsely_shared: is_huge && is_shared,
                 frame: frame.filter(|_| !is_huge),
                 is_bound,
                 is_replicable: is_replicable && !is_huge,

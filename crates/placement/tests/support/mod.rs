@@ -48,7 +48,7 @@ pub fn page(number: u64, node: u32, accesses: &[(u32, u64)]) -> Page {
         accesses: accesses.iter().map(|&(node, accesses)| NodeAccesses { node: NodeId(node), accesses }).collect(),
         writes: 0,
         threads: Few::new(),
-        parts: Vec::new(),
+        is_falsely_shared: false,
         frame: None,
         is_bound: false,
         is_replicable: false,

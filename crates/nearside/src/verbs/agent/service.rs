@@ -12,7 +12,7 @@ use agent::control::{Listener, Request, Server, answer};
 use agent::journal::default_folder;
 use agent::{
     Agent, Configuration, HugePageMode, HugePageOptions, HugePageSettings, Journal, KernelBalancing, ONE_NODE, Options,
-    ProcessAttributes, RegionOrders, RegionSettings, Scope, Status,
+    ProcessAttributes, RegionOrders, RegionSettings, Scope, Status, VerdictsFor,
 };
 use linux::{Pid, PrivateFolder, PrivateFolderError, Process, Trust, process_cpu_time};
 use machine::chain;
@@ -173,8 +173,12 @@ fn regions(settings: &RegionSettings) -> Result<RegionOrders, Box<dyn Error>> {
 fn huge_pages(settings: &HugePageSettings, time_scale: u32) -> Option<HugePageOptions> {
     let &HugePageSettings { mode, every_s, budget_bytes_per_s, keep_small, rearm, join } = settings;
     let every = Duration::from_secs_f64(every_s) / time_scale;
-    let cures = mode == HugePageMode::Cure;
-    (mode != HugePageMode::Off).then_some(HugePageOptions { cures, every, budget_bytes_per_s, keep_small, rearm, join })
+    let verdicts = match mode {
+        HugePageMode::Off => return None,
+        HugePageMode::Find => VerdictsFor::Status,
+        HugePageMode::Cure => VerdictsFor::Cure,
+    };
+    Some(HugePageOptions { verdicts, every, budget_bytes_per_s, keep_small, rearm, join })
 }
 
 /// The loop, with all that outlives a job.

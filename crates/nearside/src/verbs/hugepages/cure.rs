@@ -12,7 +12,7 @@ use clap::{Args, ValueEnum};
 use linux::Pid;
 use machine::{NodeId, size};
 use observe::{Followed, Target};
-use placement::{BlockHistory, BlockStep, Cure, CureLimits, MisplacedHugePage, SeenBlock, cures};
+use placement::{BlockHistory, BlockStep, Cure, CureLimits, MisplacedHugePage, SeenBlock, cures, joins_within};
 use profile::Filter;
 use report::{CureReport, HugePagesReport};
 use std::collections::BTreeMap;
@@ -89,7 +89,8 @@ pub struct Arguments {
     #[arg(long)]
     dry_run: bool,
 
-    /// Most memory that is moved, such as 200M [default: no limit]
+    /// Most memory that is moved in all rounds, such as 200M: small pages, and all of each huge page that moves or is joined
+    /// again [default: no limit]
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     budget: Option<u64>,
 
@@ -110,8 +111,14 @@ pub struct Arguments {
     command: Vec<OsString>,
 }
 
-/// Programs that follow advice, and what was learned of their blocks in earlier rounds.
-type State<'a> = (Option<&'a mut Advisers>, &'a mut BlockHistory);
+/// What earlier rounds learned about blocks, and left of the budget.
+struct Earlier {
+    history: BlockHistory,
+    left: Option<u64>,
+}
+
+/// Programs that follow advice, and what earlier rounds left.
+type State<'a> = (Option<&'a mut Advisers>, &'a mut Earlier);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Switch {
@@ -133,6 +140,12 @@ impl Arguments {
         if self.recording.no_objects {
             return Err(UsageError::boxed("a cure needs the library that reports objects: leave out --no-objects"));
         }
+        if self.from.is_some() && (self.recording.small_objects > 0 || self.recording.names.regions.is_some()) {
+            return Err(UsageError::boxed(
+                "--regions and --small-objects are of a recording, and --from records nothing: give them to nearside record, \
+                 which writes the TRACE",
+            ));
+        }
         self.recording.check()?;
         Ok(self.json.as_deref().map_or(Ok(()), output::check)?)
     }
@@ -140,6 +153,10 @@ impl Arguments {
     fn prevention<'a>(&'a self, trace: &'a Path) -> Prevention<'a> {
         let json = self.json.as_deref();
         Prevention { trace, command: &self.command, dry_run: self.dry_run, quiet: self.recording.quiet, json }
+    }
+
+    fn earlier(&self) -> Earlier {
+        Earlier { history: BlockHistory::default(), left: self.budget }
     }
 
     fn duration(&self) -> Duration {
@@ -174,8 +191,8 @@ impl Arguments {
         recorder.add_process(program.pid());
         let followed = recorder.follow(&mut program, options.duration).map_err(Box::<dyn Error>::from);
         let done = followed.and_then(|trace| {
-            let mut history = BlockHistory::default();
-            let mut all = self.cure(&trace.folder, began, (Some(&mut advisers), &mut history), program.is_over())?;
+            let mut earlier = self.earlier();
+            let mut all = self.cure(&trace.folder, began, (Some(&mut advisers), &mut earlier), program.is_over())?;
             while all.rounds < self.rounds && !program.is_over() {
                 let folder = scratch.path().join(all.rounds.to_string());
                 let outcome = self.record_running(program.pid().0, &folder);
@@ -183,7 +200,7 @@ impl Arguments {
                     break;
                 }
                 outcome?;
-                all.add(self.cure(&folder, began, (Some(&mut advisers), &mut history), program.is_over())?);
+                all.add(self.cure(&folder, began, (Some(&mut advisers), &mut earlier), program.is_over())?);
             }
             // A program that ends meanwhile is no failure.
             all.ended |= program.is_over() && all.changes() == 0;
@@ -204,12 +221,12 @@ impl Arguments {
 
     fn cure_process(&self, pid: u32) -> Result<u8, Box<dyn Error>> {
         let scratch = tempfile::tempdir()?;
-        let (mut all, began, mut history) = (CureReport::default(), Instant::now(), BlockHistory::default());
+        let (mut all, began, mut earlier) = (CureReport::default(), Instant::now(), self.earlier());
         while all.rounds < self.rounds {
             let folder = self.recording.output.clone().filter(|_| all.rounds == 0);
             let folder = folder.unwrap_or_else(|| scratch.path().join(all.rounds.to_string()));
             self.record_running(pid, &folder)?;
-            all.add(self.cure(&folder, began, (None, &mut history), false)?);
+            all.add(self.cure(&folder, began, (None, &mut earlier), false)?);
         }
         self.tell(&all)?;
         Ok(0)
@@ -239,7 +256,7 @@ impl Arguments {
     fn act(
         &self,
         chosen: &BTreeMap<Pid, Vec<&MisplacedHugePage>>,
-        (advisers, history): State<'_>,
+        (advisers, Earlier { history, .. }): State<'_>,
         judged: &[JudgedBlock],
     ) -> Cured {
         let mut advisers = advisers;
@@ -271,14 +288,15 @@ impl Arguments {
         state: State<'_>,
         is_over: bool,
     ) -> Result<CureReport, Box<dyn Error>> {
-        let (mut advisers, history) = state;
+        let (mut advisers, earlier) = state;
         let recorded = Reading::default().read(trace)?;
         let view = recorded.profile.view(&Filter::default());
         let found = HugePagesReport::new(&view, recorded.facts, 0);
         let seconds = recorded.profile.span_ns().map_or(0.0, |(first, last)| (last - first).max(1) as f64 / 1e9);
         let judged = judged_blocks(&recorded.profile, &found.blocks, seconds);
         let seen: Vec<_> = judged.iter().map(|block| block.seen).collect();
-        let again = self.join_steps(&seen, history);
+        let mut again = self.join_steps(&seen, &mut earlier.history);
+        let history = &earlier.history;
         // What was joined is left alone for a while, and what the kernel joined is split again if that is wanted.
         let is_free = |block: &&JudgedBlock| {
             let (pid, address) = (block.seen.pid, block.seen.address);
@@ -290,17 +308,21 @@ impl Arguments {
         let runs = if self.keep_small == Switch::On { CureLimits::RUNS } else { u64::MAX };
         // What has run for some time is expected to run as long again.
         let horizon_s = began.elapsed().as_secs_f64();
-        let limits = CureLimits { horizon_s, budget_bytes: self.budget, runs };
-        let chosen = cures(&pages, &limits);
+        let limits = CureLimits { horizon_s, budget_bytes: earlier.left, runs };
+        let chosen = cures(&pages, &limits, history);
         let is_chosen = |cure: &Cure| matches!(cure, Cure::Split | Cure::MoveWhole);
         let mut cured: BTreeMap<Pid, Vec<&MisplacedHugePage>> = BTreeMap::new();
         for (page, _) in pages.iter().zip(&chosen).filter(|(_, cure)| is_chosen(cure)) {
             cured.entry(page.pid).or_default().push(page);
         }
+        let bytes: u64 = cured.values().flatten().map(|page| page.moved_bytes()).sum();
+        earlier.left = earlier.left.map(|left| left.saturating_sub(bytes));
+        let wanted = again.len();
+        again.truncate(joins_within(&mut earlier.left, wanted));
         let mut done = Cured::default();
         if !self.dry_run && !is_over {
-            done = self.act(&cured, (advisers.as_deref_mut(), history), &judged);
-            done.add(join_again(&again, (advisers, history)));
+            done = self.act(&cured, (advisers.as_deref_mut(), earlier), &judged);
+            done.add(join_again(&again, (advisers, earlier)));
         }
         let split = cured.values().flatten().filter(|page| page.whole().is_none());
         let count = |what: Cure| chosen.iter().filter(|cure| **cure == what).count() as u64;
@@ -312,7 +334,7 @@ impl Arguments {
             chosen: count(Cure::Split) + count(Cure::MoveWhole),
             chosen_whole: count(Cure::MoveWhole),
             not_worth_it: count(Cure::NotWorthIt),
-            over_budget: count(Cure::OverBudget),
+            over_budget: count(Cure::OverBudget) + (wanted - again.len()) as u64,
             too_many_mappings: count(Cure::TooManyRuns),
             misplaced_pages: split.map(|page| page.misplaced_pages).sum(),
             split: done.split,
@@ -347,7 +369,7 @@ impl Arguments {
 }
 
 /// Joins these blocks again.
-fn join_again(blocks: &[(Pid, u64, NodeId)], (advisers, history): State<'_>) -> Cured {
+fn join_again(blocks: &[(Pid, u64, NodeId)], (advisers, earlier): State<'_>) -> Cured {
     let (mut advisers, mut all) = (advisers, Cured::default());
     for of_process in blocks.chunk_by(|a, b| a.0 == b.0) {
         let Some((pid, ..)) = of_process.first() else { continue };
@@ -355,7 +377,7 @@ fn join_again(blocks: &[(Pid, u64, NodeId)], (advisers, history): State<'_>) -> 
         match join(*pid, &wanted, advisers.as_deref_mut()) {
             Ok((cured, joined)) => {
                 for address in joined {
-                    history.was_joined(*pid, address);
+                    earlier.history.was_joined(*pid, address);
                 }
                 all.add(cured);
             }
