@@ -61,8 +61,8 @@ pub use recording::recorder::{Counts, Followed, RecordError, Recorded, Recorder,
 pub use regions::{RegionRule, RegionRules, RegionWatcher, Regions, RegionsError};
 pub use sources::{
     AccessError, AccessOptions, AccessSource, Accesses, HintFaultOptions, HintFaults, HostCounters, LabCount,
-    LabCounters, LabPmu, LabPmuError, LiveError, MeasuredTask, Pace, PerfOptions, PerfSource, SideBand, Target,
-    ThreadCount, ThreadCounters, Told, UNPACED,
+    LabCounters, LabPmu, LabPmuError, LiveError, MeasuredTask, Pace, PageAllocations, PerfOptions, PerfSource,
+    SchedulingCounters, SideBand, Target, ThreadCount, ThreadCounters, Told, UNPACED,
 };
 pub use tick_clock::TickClock;
 pub use watching::observer::{Interval, Observed, Observer, ProcessMemory, WatchError};

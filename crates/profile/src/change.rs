@@ -2,6 +2,7 @@
 
 use crate::ids::{ObjectId, ProcessId, ThreadId};
 use crate::object::{Object, ObjectKind, PagePlacement};
+use crate::page_allocations::PageAllocation;
 use crate::ranges::{Piece, last};
 use crate::space::{Mapping, MappingOf};
 use crate::sweep::Sweep;
@@ -73,17 +74,15 @@ impl Sweep<'_> {
                 self.free(*time_ns, thread, *address, true);
             }
             What::PagePlaced { address, bytes, node, from } => {
-                let process = self.process(*pid);
-                let placed = PagePlacement {
-                    time_ns: *time_ns,
-                    process,
-                    address: *address,
-                    bytes: *bytes,
-                    node: *node,
-                    from: *from,
-                };
-                self.placements.push(placed);
-                self.spaces[process.index()].pages.insert(*address, (address.saturating_add(*bytes), *node));
+                let (time_ns, process, address, bytes) = (*time_ns, self.process(*pid), *address, *bytes);
+                let (node, from) = (*node, *from);
+                self.placements.push(PagePlacement { time_ns, process, address, bytes, node, from });
+                self.spaces[process.index()].pages.insert(address, (address.saturating_add(bytes), node));
+            }
+            What::FramesAllocated { physical, bytes } => {
+                let (time_ns, process, cpu) = (*time_ns, self.process(*pid), *cpu);
+                let (physical, bytes) = (*physical, *bytes);
+                self.allocations.push(PageAllocation { time_ns, process, cpu, physical, bytes, address: None });
             }
         }
     }

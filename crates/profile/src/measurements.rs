@@ -29,13 +29,15 @@ impl Measurements {
     /// From counts in chronological order: over the shortest time between two readings that contains this time, ns, as
     /// far as they go.
     pub(crate) fn new(counts: &[Count], machine: &Machine, time_ns: &RangeInclusive<u64>) -> Self {
-        let times: BTreeSet<u64> = counts.iter().map(|count| count.time_ns).collect();
+        // Those of threads are read at other times.
+        let counts = || counts.iter().filter(|count| !Counter::SCHEDULING.contains(&count.counter));
+        let times: BTreeSet<u64> = counts().map(|count| count.time_ns).collect();
         let first = times.range(..=time_ns.start()).next_back().or(times.first());
         let last = times.range(time_ns.end()..).next().or(times.last());
         let Some((first, last)) = first.zip(last).filter(|(first, last)| first < last) else { return Self::default() };
         let seconds = (last - first) as f64 / 1e9;
 
-        let at = |time: u64| counts.iter().filter(move |count| count.time_ns == time);
+        let at = |time: u64| counts().filter(move |count| count.time_ns == time);
         let before: BTreeMap<_, u64> =
             at(*first).map(|count| ((count.counter, count.from, count.to), count.value)).collect();
         let mut grown: Vec<(&Count, f64)> = Vec::new();

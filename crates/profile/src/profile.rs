@@ -6,13 +6,15 @@ use crate::event_order;
 use crate::ids::{ChainId, CodeId, FileId, ObjectId, SiteId, ThreadId};
 use crate::measurements::Measurements;
 use crate::object::{Object, PagePlacement, Process, SmallObjects, Thread};
+use crate::page_allocations::{PageAllocation, find_addresses};
 use crate::samples::{NO_PHYSICAL, NONE, Row, Samples, Traits, leaves_caches};
 use crate::site::{Site, Sites, qualified};
 use crate::sweep::Sweep;
 use crate::symbols::{File, Symbols};
 use machine::{CpuId, Machine, NodeId};
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
-use trace::{AccessKind, Count, Event, Sample, Served, Source, Stacks, What};
+use trace::{AccessKind, Count, Counter, Event, Sample, Served, Source, Stacks, What};
 
 /// A range of a node's physical memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +57,7 @@ pub struct Profile {
     threads: Vec<Thread>,
     processes: Vec<Process>,
     placements: Vec<PagePlacement>,
+    allocations: Vec<PageAllocation>,
     counts: Vec<Count>,
     node_of_cpu: Vec<u32>,
     outside_memory: u64,
@@ -201,7 +204,7 @@ impl Recording {
         samples.sort();
         let mut sweep = Sweep::new(&events, stacks, symbols);
         sweep.run(&events, &mut samples);
-        let Sweep { mut codes, objects, threads, processes, placements, counted, .. } = sweep;
+        let Sweep { mut codes, objects, threads, processes, placements, mut allocations, counted, .. } = sweep;
         codes.name(symbols);
         let mut node_of_cpu = Vec::new();
         for node in &machine.nodes {
@@ -218,6 +221,8 @@ impl Recording {
         let small_objects = sites.of_counted(&counted);
         let sites = sites.into_all();
         let Samples { rows, paths, .. } = samples;
+        let with_physical = rows.iter().filter(|row| row.physical != NO_PHYSICAL);
+        find_addresses(&mut allocations, with_physical.map(|row| (row.time_ns, row.address, row.physical)));
         let (paths, cell_keys) = ResolvedPath::all(&paths, |cpu| node_of(&node_of_cpu, cpu));
         Profile {
             machine,
@@ -232,6 +237,7 @@ impl Recording {
             threads,
             processes,
             placements,
+            allocations,
             counts,
             node_of_cpu,
             outside_memory,
@@ -299,6 +305,21 @@ impl Profile {
     /// Placements and moves of pages, in chronological order.
     pub fn placements(&self) -> &[PagePlacement] {
         &self.placements
+    }
+
+    /// Physical memory that the kernel allocated, in chronological order; empty where that was not recorded.
+    pub fn page_allocations(&self) -> &[PageAllocation] {
+        &self.allocations
+    }
+
+    /// What the kernel did with threads of all programs during the recording: empty where that was not counted.
+    pub fn thread_moves(&self) -> BTreeMap<Counter, u64> {
+        let of = |counter: &Counter| {
+            let mut values = self.counts.iter().filter(|count| count.counter == *counter).map(|count| count.value);
+            let first = values.next()?;
+            Some((*counter, values.next_back().unwrap_or(first).saturating_sub(first)))
+        };
+        Counter::SCHEDULING.iter().filter_map(of).collect()
     }
 
     /// A file.

@@ -4,6 +4,7 @@
 use crate::code::Codes;
 use crate::ids::{ChainId, ObjectId, ProcessId, ThreadId};
 use crate::object::{Object, PagePlacement, Process, Thread};
+use crate::page_allocations::PageAllocation;
 use crate::ranges::Piece;
 use crate::samples::{AccessPath, NONE, Samples};
 use crate::space::{Mapping, Space};
@@ -21,6 +22,7 @@ pub(crate) struct Sweep<'a> {
     pub threads: Vec<Thread>,
     pub processes: Vec<Process>,
     pub placements: Vec<PagePlacement>,
+    pub allocations: Vec<PageAllocation>,
     /// Number of small objects and their bytes.
     pub counted: BTreeMap<ChainId, (u64, u64)>,
     /// Indexed like `processes`.
@@ -99,6 +101,7 @@ impl<'a> Sweep<'a> {
             threads: Vec::new(),
             processes: Vec::new(),
             placements: Vec::new(),
+            allocations: Vec::new(),
             counted: BTreeMap::new(),
             spaces: Vec::new(),
             mappings: Vec::new(),

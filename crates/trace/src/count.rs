@@ -37,4 +37,17 @@ pub enum Counter {
     ControllerBytes,
     /// Bytes carried by a link, for CPUs at one end from memory at the other.
     LinkBytes,
+    /// Threads that the scheduler moved to another CPU.
+    ThreadMigrations,
+    /// Threads that the kernel's NUMA balancing moved to another node.
+    NumaMoves,
+    /// Threads that it did not move although it had wanted to.
+    NumaStays,
+    /// Pairs of threads that it exchanged.
+    NumaSwaps,
+}
+
+impl Counter {
+    /// Counters of what the kernel does with threads. They are read at other times than the rest.
+    pub const SCHEDULING: [Self; 4] = [Self::ThreadMigrations, Self::NumaMoves, Self::NumaStays, Self::NumaSwaps];
 }

@@ -138,6 +138,13 @@ pub enum What {
         /// The node that it was moved from, if it was moved.
         from: Option<NodeId>,
     },
+    /// The kernel allocated physical memory on behalf of the thread: pages of the program, or memory of its own.
+    FramesAllocated {
+        /// Its first physical address.
+        physical: u64,
+        /// Its size, in bytes: 4 KiB times a power of two.
+        bytes: u64,
+    },
 }
 
 /// Distinguishes a mapped file from others of the same name.

@@ -4,7 +4,7 @@ use crate::Source;
 use serde::{Deserialize, Serialize};
 
 /// The trace format that this version writes, and the only one that it reads.
-pub const FORMAT: u32 = 4;
+pub const FORMAT: u32 = 5;
 
 /// The metadata of a trace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -53,6 +53,7 @@ enum EventKind {
     Untold,
     Announced,
     Withdrawn,
+    FramesAllocated,
 }
 
 /// The fields of an event's row, whatever the event. Fields that it does not have are empty.
@@ -178,6 +179,9 @@ impl Fields {
             What::PagePlaced { address, bytes, node, from } => {
                 Self { kind: EventKind::PagePlaced, node: Some(*node), from: *from, ..Self::range(*address, *bytes) }
             }
+            What::FramesAllocated { physical, bytes } => {
+                Self { kind: EventKind::FramesAllocated, ..Self::range(*physical, *bytes) }
+            }
         }
     }
 
@@ -222,6 +226,7 @@ impl Fields {
             EventKind::PagePlaced => {
                 What::PagePlaced { address: self.address?, bytes: self.bytes?, node: self.node?, from: self.from }
             }
+            EventKind::FramesAllocated => What::FramesAllocated { physical: self.address?, bytes: self.bytes? },
         })
     }
 }
@@ -259,12 +264,13 @@ mod tests {
         assert_eq!(words::<ImageState>(), "read missing changed unreadable too_compressed");
         assert_eq!(
             words::<Counter>(),
-            "instructions cpu_time_ns memory_wait_ns memory_accesses controller_bytes link_bytes"
+            "instructions cpu_time_ns memory_wait_ns memory_accesses controller_bytes link_bytes thread_migrations \
+             numa_moves numa_stays numa_swaps"
         );
         assert_eq!(
             words::<EventKind>(),
             "process_started thread_started thread_ended named mapped unmapped allocated resized freed page_placed \
-             counted remapped untold announced withdrawn"
+             counted remapped untold announced withdrawn frames_allocated"
         );
     }
 }

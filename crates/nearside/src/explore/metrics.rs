@@ -3,8 +3,11 @@
 use linux::system_events;
 use machine::{CpuId, Machine};
 use model::{Measured, MeasuredCpu};
+use observe::SchedulingCounters;
 use std::collections::BTreeMap;
 use std::path::Path;
+use strum::VariantNames;
+use trace::Counter;
 
 /// The kernel's counters that are kept with each run, of all programs.
 const EVENTS: [&str; 8] = [
@@ -19,22 +22,30 @@ const EVENTS: [&str; 8] = [
 ];
 
 /// The kernel's counters at one time.
-pub struct Events(BTreeMap<&'static str, u64>);
+pub struct Events(BTreeMap<String, u64>);
 
 impl Events {
-    pub fn now() -> Self {
+    /// With those of the scheduler, if they can be read.
+    pub fn now(scheduling: Option<&mut SchedulingCounters>) -> Self {
         let counted = system_events(Path::new("/proc")).unwrap_or_default();
-        Self(EVENTS.iter().filter_map(|name| Some((*name, *counted.get(*name)?))).collect())
+        let of_memory = EVENTS.iter().filter_map(|name| Some((format!("vmstat.{name}"), *counted.get(*name)?)));
+        let moves = scheduling.map(SchedulingCounters::totals).unwrap_or_default();
+        Self(of_memory.chain(moves.into_iter().map(|(counter, moves)| (of_thread(counter), moves))).collect())
     }
 
     /// What was counted since then.
     pub fn since(&self, before: &Self) -> BTreeMap<String, f64> {
-        let more = |(name, now): (&&'static str, &u64)| {
+        let more = |(name, now): (&String, &u64)| {
             let before = before.0.get(name)?;
-            Some((format!("vmstat.{name}"), now.saturating_sub(*before) as f64))
+            Some((name.clone(), now.saturating_sub(*before) as f64))
         };
         self.0.iter().filter_map(more).collect()
     }
+}
+
+/// `sched.numa_moves`, with the word of a trace.
+fn of_thread(counter: Counter) -> String {
+    format!("sched.{}", <Counter as VariantNames>::VARIANTS[counter as usize])
 }
 
 /// Where accesses beyond a CPU's own caches were served, as the study has it (Gachod 2024, 5.3.2): A local memory, B
@@ -146,8 +157,8 @@ mod tests {
 
     #[test]
     fn events_are_those_since_then() {
-        let before = Events::now();
-        let more = Events::now().since(&before);
+        let before = Events::now(None);
+        let more = Events::now(None).since(&before);
         assert!(more.contains_key("vmstat.pgfault") && more.values().all(|count| *count >= 0.0));
     }
 }

@@ -7,7 +7,7 @@ use compare::{Invocation, NoRun, RunOutput, Runner, balance};
 use explore::{Campaign, Cell, Measured, Place, Seconds, Thp, Unit, UnitOutcome};
 use linux::{Switch, SwitchGuard};
 use machine::{CpuSet, Machine, Pinning, Places, Tid, chain};
-use observe::LabCounters;
+use observe::{LabCounters, SchedulingCounters};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -75,6 +75,8 @@ pub struct UnitRunner<'a> {
     runner: Runner,
     /// The cells that have had their unmeasured runs.
     warm: BTreeSet<String>,
+    /// Counts moves of threads, where that may be read.
+    scheduling: Option<SchedulingCounters>,
 }
 
 /// Settings of a run, held until it has ended.
@@ -89,7 +91,8 @@ struct Settings {
 impl<'a> UnitRunner<'a> {
     pub fn new(campaign: &'a Campaign, here: Machines, host: &'a str, interrupted: Arc<AtomicBool>) -> Self {
         let counters = LabCounters::find().ok().flatten();
-        Self { campaign, here, host, runner: Runner::new(counters, interrupted), warm: BTreeSet::new() }
+        let (runner, warm) = (Runner::new(counters, interrupted), BTreeSet::new());
+        Self { campaign, here, host, runner, warm, scheduling: SchedulingCounters::open().ok() }
     }
 
     /// Runs a cell once, after its unmeasured runs if it is the first time.
@@ -188,13 +191,13 @@ impl<'a> UnitRunner<'a> {
     /// One run, and what the kernel and the lab counted.
     fn once(&mut self, invocation: &Invocation<'_>) -> Result<(UnitOutcome, BTreeMap<String, f64>), NoRun> {
         let failed = |why: String, output: String| (UnitOutcome::Failed { why, output }, BTreeMap::new());
-        let before = Events::now();
+        let before = Events::now(self.scheduling.as_mut());
         let output = match self.runner.run(invocation) {
             Ok(output) => output,
             Err(NoRun::Interrupted) => return Err(NoRun::Interrupted),
             Err(error) => return Ok(failed(chain(&error), String::new())),
         };
-        let mut metrics = Events::now().since(&before);
+        let mut metrics = Events::now(self.scheduling.as_mut()).since(&before);
         if let Some(why) = output.failure() {
             // Ctrl-C reaches programs that run in a terminal of their own, too.
             if self.runner.is_interrupted() {

@@ -3,8 +3,8 @@
 use super::recorder::Sources;
 use crate::objects::{ObjectOptions, ObjectRings, ObjectsError, library, obstacle};
 use crate::{
-    AccessError, AccessOptions, AccessSource, Accesses, HostCounters, RegionRules, RegionWatcher, Regions, SideBand,
-    Target, TickClock,
+    AccessError, AccessOptions, AccessSource, Accesses, HostCounters, LiveError, PageAllocations, RegionRules,
+    RegionWatcher, Regions, SchedulingCounters, SideBand, Target, TickClock,
 };
 use machine::{Machine, chain};
 use std::ffi::OsString;
@@ -34,6 +34,8 @@ pub struct SourceOptions<'a> {
     pub objects: Option<usize>,
     /// Names of ranges, besides those that programs give.
     pub regions: RegionRules,
+    /// Record page allocations, and count moves of threads.
+    pub kernel_events: bool,
 }
 
 impl SourceOptions<'_> {
@@ -59,7 +61,18 @@ impl SourceOptions<'_> {
         let regions = Regions::new(self.regions.clone());
         let regions =
             (objects.is_none() || regions.has_rules()).then(|| RegionWatcher::new(regions, objects.is_some()));
-        Ok((Sources { clock, objects, side_band, accesses, counters, regions, notes }, library))
+        let (allocations, scheduling) = self.kernel_events(&mut notes);
+        let sources =
+            Sources { clock, objects, side_band, accesses, counters, regions, allocations, scheduling, notes };
+        Ok((sources, library))
+    }
+
+    fn kernel_events(&self, notes: &mut Vec<String>) -> (Option<PageAllocations>, Option<SchedulingCounters>) {
+        if !self.kernel_events {
+            return (None, None);
+        }
+        let mut note = |error: LiveError| notes.push(chain(&error));
+        (PageAllocations::open(self.target).map_err(&mut note).ok(), SchedulingCounters::open().map_err(&mut note).ok())
     }
 
     fn objects(&self, clock: &TickClock, notes: &mut Vec<String>) -> Option<(ObjectRings, PathBuf)> {

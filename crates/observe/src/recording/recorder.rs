@@ -2,7 +2,7 @@
 
 use super::uninstrumented::uninstrumented;
 use crate::objects::{ObjectRings, ObjectsError};
-use crate::{Accesses, HostCounters, RegionWatcher, SideBand, TickClock, Told};
+use crate::{Accesses, HostCounters, PageAllocations, RegionWatcher, SchedulingCounters, SideBand, TickClock, Told};
 use linux::Pid;
 use machine::Machine;
 use std::collections::{BTreeSet, HashSet};
@@ -57,6 +57,10 @@ pub struct Sources {
     pub counters: Option<HostCounters>,
     /// Names of ranges that are read from the processes' mappings.
     pub regions: Option<RegionWatcher>,
+    /// Page allocations.
+    pub allocations: Option<PageAllocations>,
+    /// Moves of threads, of all programs.
+    pub scheduling: Option<SchedulingCounters>,
     /// Notes on sources that are missing.
     pub notes: Vec<String>,
 }
@@ -113,6 +117,10 @@ impl Recorder {
         about.notes.append(&mut sources.notes);
         about.sources.extend(sources.accesses.iter().flat_map(Accesses::notes));
         let writer = Writer::create(folder, about, machine, Flush::default())?;
+        let mut counted = Vec::new();
+        if let Some(scheduling) = &mut sources.scheduling {
+            scheduling.counts(&mut counted);
+        }
         Ok(Self {
             sources,
             writer,
@@ -121,7 +129,7 @@ impl Recorder {
             executed: BTreeSet::new(),
             samples: Vec::new(),
             events: Vec::new(),
-            counted: Vec::new(),
+            counted,
             next_count: Instant::now(),
             began: Instant::now(),
             counts: Counts::default(),
@@ -180,7 +188,7 @@ impl Recorder {
         let duration = self.began.elapsed();
         self.take(true)?;
         self.write()?;
-        let Sources { objects, side_band, accesses, .. } = &self.sources;
+        let Sources { objects, side_band, accesses, allocations, .. } = &self.sources;
         let unkept = self.writer.stacks().unkept();
         let about = self.writer.about();
         about.lose("call chains beyond the first million", unkept);
@@ -199,7 +207,8 @@ impl Recorder {
             about.notes.extend(uninstrumented(&self.executed, |pid, name| objects.has_been_in(pid, name)));
         }
         let kernels = side_band.iter().flat_map(SideBand::lost);
-        for loss in accesses.iter().flat_map(Accesses::lost).chain(kernels) {
+        let unrecorded = allocations.iter().flat_map(|allocations| allocations.lost().iter().cloned());
+        for loss in accesses.iter().flat_map(Accesses::lost).chain(kernels).chain(unrecorded) {
             about.lose(&loss.what, loss.count);
         }
         let about = about.clone();
@@ -210,7 +219,10 @@ impl Recorder {
     /// Drains all sources. Samples come first, because they set the clock that converts the times of objects; the
     /// kernel's events of processes are then at least as recent as the samples.
     fn take(&mut self, last: bool) -> Result<(), RecordError> {
-        let Sources { clock, objects, side_band, accesses, counters, .. } = &mut self.sources;
+        let Sources { clock, objects, side_band, accesses, counters, allocations, scheduling, .. } = &mut self.sources;
+        if let Some(scheduling) = scheduling.as_mut().filter(|_| last) {
+            scheduling.counts(&mut self.counted);
+        }
         if let Some(counters) = counters.as_mut().filter(|_| last || self.next_count <= Instant::now()) {
             counters.counts(&mut self.counted);
             self.next_count = Instant::now() + COUNTED;
@@ -232,6 +244,9 @@ impl Recorder {
             self.events.retain(|event| !is_told_by_kernel(&event.what));
             let (stacks, events) = (self.writer.stacks(), &mut self.events);
             if last { side_band.finish(stacks, events) } else { side_band.drain(stacks, events) }
+        }
+        if let Some(allocations) = allocations {
+            if last { allocations.finish(&mut self.events) } else { allocations.drain(&mut self.events) }
         }
         if let Some(regions) = &mut self.sources.regions {
             let no_stack = self.writer.stacks().id(&[]);

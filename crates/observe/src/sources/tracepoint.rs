@@ -54,7 +54,7 @@ impl Tracepoint {
     }
 
     /// Parses a tracepoint's format file.
-    fn parse(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         let id = text.lines().find_map(|line| line.strip_prefix("ID:"))?.trim().parse().ok()?;
         let fields = text.lines().filter_map(|line| line.trim().strip_prefix("field:")).filter_map(parse_field);
         Some(Self { id, fields: fields.collect() })

@@ -79,7 +79,10 @@ impl LiveSet {
                 None => process.withdraw(*address),
             },
             What::Withdrawn { address } => process.withdraw(*address),
-            What::ProcessStarted { .. } | What::Counted { .. } | What::PagePlaced { .. } => {}
+            What::ProcessStarted { .. }
+            | What::Counted { .. }
+            | What::PagePlaced { .. }
+            | What::FramesAllocated { .. } => {}
         }
     }
 

@@ -108,6 +108,7 @@ impl Page {
             unknown_share: report.verdict.unknown_share,
             waiting: &report.waiting,
             filter: &report.filter,
+            kernel: &report.kernel,
         };
         Self {
             title: escape_name(if command.is_empty() { "programs that already ran" } else { &command }),

@@ -1,6 +1,7 @@
 //! The overview of a trace.
 
 use super::advice::AdviceRow;
+use super::kernel_work::KernelWork;
 use super::nodes::{Controller, controllers};
 use super::ranked::{By, FunctionRow, ObjectRow, ProcessRow, Ranked, Ranks, SiteRow, SmallRow, ThreadRow};
 use super::trace_facts::TraceFacts;
@@ -31,6 +32,8 @@ pub struct ProfileReport {
     pub verdict: Verdict,
     /// Facts about the trace.
     pub trace: TraceFacts,
+    /// What the kernel did meanwhile, whatever the filter.
+    pub kernel: KernelWork,
     /// The filter as text; empty for everything.
     pub filter: Vec<String>,
     /// The order of rankings.
@@ -106,6 +109,7 @@ impl ProfileReport {
                 controllers: controllers(view, &matrix, &latency_over_time, trace.duration_ns),
                 latency_over_time,
                 trace,
+                kernel: KernelWork::new(profile),
                 filter,
                 by,
             }

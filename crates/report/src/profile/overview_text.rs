@@ -19,7 +19,7 @@ impl fmt::Display for ProfileReport {
         VerdictText(verdict).fmt(f)?;
         writeln!(f)?;
         let (unknown_share, waiting) = (verdict.unknown_share, &self.waiting);
-        TraceText { facts: trace, counts, unknown_share, waiting, filter }.fmt(f)?;
+        TraceText { facts: trace, counts, unknown_share, waiting, filter, kernel: &self.kernel }.fmt(f)?;
         if counts.samples == 0 {
             return f.write_str(&(self.by_size(layout) + &self.small_objects(layout)));
         }

@@ -1,5 +1,6 @@
 //! Facts about a trace, and its limits.
 
+use super::kernel_work::KernelWork;
 use super::text::{LONGEST_NAME, Lines, number, share, short, time};
 use machine::Machine;
 use profile::{Counts, Profile, Waiting};
@@ -112,12 +113,14 @@ pub(crate) struct TraceText<'a> {
     pub waiting: &'a Waiting,
     /// The filter as text; empty for everything.
     pub filter: &'a [String],
+    /// What the kernel did meanwhile.
+    pub kernel: &'a KernelWork,
 }
 
 impl TraceText<'_> {
     /// One line per fact, by name.
     pub fn lines(&self) -> Lines {
-        let Self { facts, counts, unknown_share, waiting, filter } = self;
+        let Self { facts, counts, unknown_share, waiting, filter, kernel } = self;
         let mut lines = Lines::default();
         let command = facts.command.join(" ");
         let command = if command.is_empty() { "programs that already ran" } else { &command };
@@ -140,6 +143,7 @@ impl TraceText<'_> {
         if waiting.samples > 0 {
             lines.add("waiting", &waiting_text(waiting));
         }
+        kernel.add_to(&mut lines);
         if !facts.complete {
             lines.add("lost", "the recording was cut off: what came last is missing");
         }

@@ -145,6 +145,7 @@ fn whats() -> impl Strategy<Value = What> {
         (range(), any::<u32>(), option::of(any::<u32>())).prop_map(|((address, bytes), node, from)| {
             What::PagePlaced { address, bytes, node: NodeId(node), from: from.map(NodeId) }
         }),
+        range().prop_map(|(physical, bytes)| What::FramesAllocated { physical, bytes }),
     ]
 }
 
@@ -306,8 +307,8 @@ fn nothing_is_overwritten_and_nothing_foreign_is_a_trace() {
     assert!(refused(&folder.path().join("nothing")).contains("cannot read"));
     let about = folder.path().join("trace.toml");
     let text = fs::read_to_string(&about).unwrap();
-    fs::write(&about, text.replace("format = 4", "format = 5")).unwrap();
-    assert!(refused(folder.path()).contains("is of format 5"));
+    fs::write(&about, text.replace("format = 5", "format = 6")).unwrap();
+    assert!(refused(folder.path()).contains("is of format 6"));
     fs::write(&about, "format = 4").unwrap();
     assert!(refused(folder.path()).contains("trace.toml does not describe a trace"));
 }

@@ -53,6 +53,7 @@ impl From<Source> for AccessSource {
 
 /// What to record and where to write it.
 #[derive(Clone, Debug, Args)]
+#[allow(clippy::struct_excessive_bools, reason = "switches of their own, each")]
 pub struct RecordOptions {
     /// The folder of the trace, which must be empty if it exists [default: nearside-trace, or with a number appended if
     /// that exists]
@@ -85,6 +86,11 @@ pub struct RecordOptions {
     /// or M
     #[arg(long, value_name = "BYTES", value_parser = size::parse, default_value = "0", conflicts_with = "no_objects")]
     pub small_objects: u64,
+
+    /// Also record what the kernel does meanwhile: physical memory that it allocates for the program, and numbers of
+    /// threads that the scheduler and NUMA balancing move. Needs tracefs, which only root may read
+    #[arg(long)]
+    pub kernel_events: bool,
 
     #[command(flatten)]
     pub names: RegionsFile,
@@ -122,6 +128,7 @@ impl RecordOptions {
             rate: self.rate,
             objects: (!self.no_objects).then_some(small_bytes),
             regions: self.names.rules()?,
+            kernel_events: self.kernel_events,
         })
     }
 
@@ -152,7 +159,12 @@ impl RecordOptions {
         if self.small_objects > 0 {
             give(&mut all, "--small-objects", self.small_objects.to_string());
         }
-        let switches = [("--no-objects", self.no_objects), ("--quiet", self.quiet), ("--scratch", self.scratch)];
+        let switches = [
+            ("--kernel-events", self.kernel_events),
+            ("--no-objects", self.no_objects),
+            ("--quiet", self.quiet),
+            ("--scratch", self.scratch),
+        ];
         all.extend(switches.iter().filter(|(_, on)| *on).map(|(name, _)| OsString::from(name)));
         all
     }
@@ -182,7 +194,7 @@ mod tests {
             "",
             " --period 7",
             " --period 7 --duration 0.25 --small-objects 64 --quiet",
-            " --regions names.toml --no-objects",
+            " --regions names.toml --kernel-events --no-objects",
         ] {
             let line = format!("--source hint-faults{line}");
             let words: Vec<&str> = line.split_whitespace().collect();
