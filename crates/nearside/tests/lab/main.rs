@@ -11,6 +11,7 @@ mod failures;
 mod files;
 mod hugepages;
 mod interrupts;
+mod kernel_balancing;
 mod kernel_events;
 mod kernel_module;
 mod library;
