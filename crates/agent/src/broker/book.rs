@@ -129,6 +129,13 @@ impl Book {
         }
     }
 
+    /// Corrects limits by what is measured.
+    pub fn correct_limits(&mut self, now: Instant) {
+        if let Err(error) = self.shared.correct(&self.ledger, now) {
+            (self.settings.note)(&chain(&error));
+        }
+    }
+
     /// Answers a message.
     pub fn answer(&mut self, message: &Message, files: &[OwnedFd], peer: &Peer) -> Answered {
         let answered = match message {

@@ -35,7 +35,8 @@ const LOOK: Duration = Duration::from_millis(20);
 /// The program gets a control group whose CPUs are a partition of the kernel's: no other program runs there, whatever
 /// its affinity. Its memory comes from the granted nodes; what it brings along moves there. SMT siblings and the other
 /// cores of an exclusive cache are a partition without programs. Interrupts are moved away where the kernel allows it.
-/// A guarded controller is kept by the processor's bandwidth control, where the machine has it: the lab's machines can.
+/// A guarded controller is kept by the processor's bandwidth control, where the machine has it: the lab's machines can, and
+/// others by the kernel's resctrl where it is mounted, which is not yet seen on hardware.
 /// With --limit, control groups of the rest of the machine get as much CPU time as the forecast leaves to them instead.
 ///
 /// With an agent that makes grants, every user with a quota in the agent's configuration may do this. The grant then
@@ -116,6 +117,9 @@ pub fn start(
     linux::Cgroups::find()?.requires("cpuset")?;
     let hardware = Hardware::find()?;
     let mut empty = machine.ledger(asker)?;
+    if machine.has_best_throttle() && hardware.is_some_and(Hardware::has_limits) {
+        Arc::make_mut(&mut empty.facts).control.throttle = Throttle::Hardware;
+    }
     if !limit.is_empty() {
         let control = &mut Arc::make_mut(&mut empty.facts).control;
         control.throttle = control.throttle.min(Throttle::Duty);
@@ -147,7 +151,7 @@ pub fn start(
         note("nothing limits the rest of the machine: name its control groups with --limit");
     }
     let limits = Limit::of(limit, &forecast.rest_limit, &ledger.facts);
-    let (group, mut watch) = carry_out(&mut journal, grant, &admitted.after, &limits, hardware)?;
+    let (group, mut watch, mut rest) = carry_out(&mut journal, grant, &admitted.after, &limits, hardware)?;
     let words: Vec<String> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let line = words.join(" ");
     records.add(grant, Carrier::Process(&line), ledger.facts.control.throttle, None)?;
@@ -159,10 +163,11 @@ pub fn start(
         format!("cannot start {}: {why}", words[0])
     };
     let ended = started.map_err(failed).map(|child| {
-        let is_released = || {
+        let is_released = |journal: &mut Journal| {
             let is_released = !has_record(&folder, grant.id) || is_over(grant);
             if !is_released {
                 look_at_partitions(&mut watch, grant, &line, ledger.facts.control.throttle);
+                rest.correct(journal, Instant::now()).unwrap_or_else(|error| note(&machine::chain(&error)));
             }
             is_released
         };
@@ -231,7 +236,7 @@ fn is_over(grant: &Grant) -> bool {
 /// Waits for the program. Undoes the journal's changes when it has ended, or is released while the program goes on.
 pub fn wait(
     mut child: Child,
-    mut is_released: impl FnMut() -> bool,
+    mut is_released: impl FnMut(&mut Journal) -> bool,
     is_asked: impl Fn() -> bool,
     mut journal: Option<Journal>,
 ) -> Result<ExitStatus, std::io::Error> {
@@ -244,7 +249,7 @@ pub fn wait(
             restore(journal);
             return Ok(status);
         }
-        if journal.is_some() && is_released() {
+        if journal.as_mut().is_some_and(&mut is_released) {
             restore(journal.take());
         }
         if is_asked() {
