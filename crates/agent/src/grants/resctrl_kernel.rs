@@ -99,7 +99,7 @@ impl Kernel {
             });
             let merged: Vec<String> = merged.collect();
             if !merged.is_empty() {
-                text += &format!("{resource:>7}:{}\n", merged.join(";"));
+                text.extend([resource, ":", &merged.join(";"), "\n"]);
             }
         }
         fs::write(self.path(group).join("schemata"), text)

@@ -1,4 +1,4 @@
-//! The kernel's file system for control hardware, resctrl: that of Intel (RDT), AMD (QoS extensions) and Arm (`MPAM`).
+//! The kernel's file system for control hardware, resctrl, on processors of Intel, AMD and Arm.
 
 pub(crate) mod control;
 pub(crate) mod folder;
