@@ -4,7 +4,7 @@ use crate::grants::{Corrections, Hardware, HardwareError, Setting, Shape, Watch}
 use crate::journal::{GROUP, Journal, JournalError};
 use linux::{CgroupError, CgroupGroup, CgroupGroupError, Cgroups, Partition, Pid, Process, Switch, interrupts};
 use machine::{CpuSet, NodeId};
-use reserve::{CacheIsolation, Facts, Grant, GrantId, Ledger};
+use reserve::{CacheIsolation, Facts, Grant, GrantId, Ledger, ServiceLevel};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -106,16 +106,25 @@ pub fn carry_out(
     }
     limits.iter().try_for_each(|limit| set_limit(journal, &cgroups, limit))?;
     words.iter().try_for_each(|(path, value)| set(journal, path, value))?;
-    let own = words.into_keys().collect();
-    Ok((group, watch, Rest { ledger: ledger.clone(), own, hardware, corrections: Corrections::default() }))
+    let rest = Rest {
+        ledger: ledger.clone(),
+        grant: grant.clone(),
+        own: words.into_keys().collect(),
+        limits: limits.to_vec(),
+        hardware,
+        corrections: Corrections::default(),
+    };
+    Ok((group, watch, rest))
 }
 
 /// What a process's only grant takes from the rest of the machine, as it follows from what is measured.
 #[derive(Debug)]
 pub struct Rest {
     ledger: Ledger,
+    grant: Grant,
     /// The settings that this process changes.
     own: BTreeSet<PathBuf>,
+    limits: Vec<Limit>,
     hardware: Option<Hardware>,
     corrections: Corrections,
 }
@@ -127,6 +136,25 @@ impl Rest {
         let corrected = hardware.correct(&self.ledger, &mut self.corrections, now)?;
         let own = corrected.iter().filter(|(path, _)| self.own.contains(*path));
         own.into_iter().try_for_each(|(path, value)| set(journal, path, value))
+    }
+}
+
+impl Rest {
+    /// The holder has said how it does: the rest has less, or more again.
+    pub fn follow(&mut self, journal: &mut Journal, level: ServiceLevel) -> Result<(), CarryOutError> {
+        let before = self.ledger.levels.insert(self.grant.id, level).unwrap_or_default();
+        if before.part().total_cmp(&level.part()).is_eq() {
+            return Ok(());
+        }
+        let cgroups = Cgroups::find()?;
+        for limit in &self.limits {
+            let limit = Limit { cpus: limit.cpus * level.part(), ..limit.clone() };
+            set(journal, &limit.file(&cgroups), &limit.cpu_max())?;
+        }
+        let Some(hardware) = self.hardware else { return Ok(()) };
+        let settings = hardware.settings(&self.ledger, std::slice::from_ref(&self.grant))?;
+        let mut own = settings.iter().filter(|(path, _)| self.own.contains(*path));
+        own.try_for_each(|(path, value)| set(journal, path, value))
     }
 }
 
