@@ -134,9 +134,14 @@ impl Hardware {
 
     /// Whether another program has changed what new grants of a ledger need.
     pub(crate) fn check(self, before: &Ledger, after: &Ledger) -> Result<(), HardwareError> {
+        let new = || after.grants().filter(|grant| before.grant(grant.id).is_none());
+        let is_limited =
+            || after.facts.control.throttle == Throttle::Hardware && !after.forecast().rest_limit.is_empty();
+        if new().all(|grant| grant.ways == 0) && !is_limited() {
+            return Ok(());
+        }
         let known: CpuSet = controlled_cpus(before.grants()).collect();
-        let is_new = |grant: &&Grant| before.grant(grant.id).is_none();
-        let wanted: CpuSet = controlled_cpus(after.grants().filter(is_new)).collect();
+        let wanted: CpuSet = controlled_cpus(new()).collect();
         if wanted.is_empty() {
             return Ok(());
         }

@@ -230,6 +230,11 @@ fn a_grant_is_carried_out_by_resctrl_and_undone() {
     // Another process is refused, as is one where another tool has the CPU.
     let alone = hardware.settings_alone(&ledger, &grants[0]).unwrap_err().to_string();
     assert!(alone.contains("has CPUs 0: remove it"), "{alone}");
+    let mut by_time = ledger.clone();
+    Arc::make_mut(&mut by_time.facts).control.throttle = Throttle::Duty;
+    by_time.release(grants[0].id);
+    let plain = by_time.admit(&[on_node_0(CacheIsolation::Shared, true)], &Asker::default()).unwrap();
+    assert!(hardware.settings_alone(&plain.after, &plain.grants[0]).unwrap().is_empty());
     // What another tool has changed since stays.
     let resctrl = kernel.resctrl();
     resctrl.set_share("", "MB", 0, 16).unwrap();

@@ -21,13 +21,16 @@ fn a_target_is_held_while_a_batch_comes_and_goes() {
     let checks = Checks::new();
     let part = |name: &'static str, check: &dyn Fn(&str)| checks.part(name, || check(ran.section(name)));
     part("without", &|text| {
-        assert!(within(text, "alone") < 1.8 && within(text, "batch") > 2.6, "{text}");
+        assert!(within(text, "alone") < 1.6 && within(text, "batch") > 2.3, "{text}");
     });
     // The target is 2 ms.
     part("with", &|text| {
-        assert!(within(text, "alone") < 1.8 && within(text, "gone") < 1.8, "{text}");
-        assert!(within(text, "batch") < 2.2 && within(text, "batch again") < 2.2, "{text}");
-        assert!(text.contains("forecast +"), "{text}");
+        assert!(within(text, "alone") < 1.6 && within(text, "gone") < 1.6, "{text}");
+        assert!(within(text, "batch") < 2.0 && within(text, "batch again") < 2.0, "{text}");
+        // The batch is not stopped: it has a hundredth of its limit at least, and in fact a third and more.
+        let limits = text.lines().filter(|line| line.starts_with("1875000000 ")).flat_map(str::split_whitespace);
+        let least = limits.map(|limit| limit.parse::<u64>().unwrap()).min();
+        assert!(least.is_some_and(|least| (250_000_000..1_875_000_000).contains(&least)), "{text}");
     });
     part("agent", &|text| {
         assert!(text.contains(" 250000000 \n") && text.contains("status 7\n"), "{text}");

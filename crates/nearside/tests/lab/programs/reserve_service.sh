@@ -18,7 +18,7 @@ batch() { numactl -m 0 $W rivals --pin 1 --rivals 2-5 --size 8M --repeat 100000 
 limits() { grep -o 'class-0/limit-0".*' /run/nearside/reserve-*.journal | sed 's/.*"after":"\([a-z0-9]*\)".*/\1/' | tr '\n' ' '; echo; }
 serve() {
   rm -f /tmp/passes; : > /tmp/passes
-  nearside reserve run --node 0 --cpus 0 --isolate core,controller --most-slowdown 300 "$@" -- \
+  nearside reserve run --node 0 --cpus 0 --isolate core,controller --most-slowdown 100 "$@" -- \
     $W rivals --pin 0 --size 8M --repeat 100000 --passes /tmp/passes 2> /tmp/said > /dev/null & run=$!
   wait_for test -s /tmp/passes; sleep 0.1
 }
@@ -49,7 +49,7 @@ nearside reserve run --node 0 --cpus 0 --isolate core,controller --bandwidth 5.9
 wait_for has_limit 250000000; grep -o 'limit-0.*' /run/nearside/reserve.journal | sed 's/.*"after":"\([a-z0-9]*\)".*/\1/' | tr '\n' ' '; echo
 wait $run; echo "status $?"; grep slo-command /tmp/said
 gone() { ! ls -d $G/nearside-grant-*; }
-wait_for gone; pgrep -f "sleep 1000" > /dev/null || echo "nothing runs on"
-kill -TERM $service; wait $service; echo "status $?"; grep -v "grants are made" /tmp/agent
+wait_for gone; ps -eo stat,comm | grep -E "^[^Z].*(sleep|worst)" || echo "nothing runs on"
+kill -TERM $service; wait $service; echo "status $?"; grep -Ev "grants are made|policy first-touch" /tmp/agent
 nearside reserve run --node 0 --cpus 0 --isolate core,controller --bandwidth 5.9G -- true 2> /dev/null; echo "status $?"
 echo "[end]"
