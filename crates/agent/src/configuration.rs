@@ -161,7 +161,7 @@ pub enum ThrottleSetting {
     /// The processor's bandwidth control where it can be used, and CPU time elsewhere.
     #[default]
     Best,
-    /// The processor's bandwidth control: that of the lab's machines.
+    /// The processor's bandwidth control: by resctrl, or that of the lab's machines.
     Hardware,
     /// CPU time of control groups.
     Duty,

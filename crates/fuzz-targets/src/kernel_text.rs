@@ -1,4 +1,4 @@
-//! Files of /proc, /sys and control groups.
+//! Files of /proc, /sys, control groups and resctrl.
 
 use linux::{NodePages, NumaMapping, parse_maps, parse_numa_maps, parse_smaps, parse_status, residences, total_pages};
 
@@ -43,5 +43,14 @@ pub(crate) fn process(bytes: &[u8]) {
     let _ = parse_status(text);
     if let Ok(mappings) = parse_maps(text) {
         assert!(mappings.iter().all(|mapping| mapping.range.start <= mapping.range.end));
+    }
+}
+
+/// `schemata` of resctrl: a value is read for each domain that is found.
+pub(crate) fn schemata(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let read = linux::parse_schemata(text);
+    for resource in ["L3", "L3CODE", "L3DATA", "MB"] {
+        assert!(read.domains(resource).all(|(domain, value)| read.value(resource, domain) == Some(value)));
     }
 }

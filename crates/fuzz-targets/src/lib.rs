@@ -31,7 +31,7 @@ macro_rules! targets {
 targets! {
     firmware: srat, slit, hmat, hwloc_xml;
     grammar: machine_toml, synthetic, agent_toml, campaign_toml, plan_toml, calls, broker_call, regions, set, selection;
-    kernel_text: numa_maps, smaps, node_files, cgroup, process;
+    kernel_text: numa_maps, smaps, node_files, cgroup, process, schemata;
     recordings: trace, perf_data, spe;
     journal: journal;
     allocator: allocator;

@@ -114,4 +114,4 @@ macro_rules! tests {
     };
 }
 
-tests! { srat slit hmat hwloc_xml machine_toml synthetic agent_toml campaign_toml plan_toml calls broker_call regions set selection numa_maps smaps node_files cgroup process trace perf_data spe journal allocator }
+tests! { srat slit hmat hwloc_xml machine_toml synthetic agent_toml campaign_toml plan_toml calls broker_call regions set selection numa_maps smaps node_files cgroup process schemata trace perf_data spe journal allocator }

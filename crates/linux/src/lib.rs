@@ -63,6 +63,7 @@ mod perf;
 mod private_folder;
 mod processes;
 mod refusals;
+mod resctrl;
 mod residence;
 
 // IDs, sets and policies used by these interfaces.
@@ -103,7 +104,6 @@ pub use nodes::node_files::{
 };
 pub use nodes::node_state::NodeState;
 pub use nodes::pci::pci_memory;
-pub use nodes::resctrl::{BandwidthMonitors, CacheTraffic};
 pub use perf::aux_area::AuxArea;
 pub use perf::clock::{monotonic_ns, tells_time_by_tsc, tsc, tsc_and_monotonic_ns};
 pub use perf::file_words::FileWords;
@@ -141,6 +141,9 @@ pub use refusals::refusal::{Capability, Cause, Diagnosis, with_capability};
 pub use refusals::switch::{Switch, SwitchError, split_huge_pages};
 pub use refusals::switch_guard::SwitchGuard;
 pub use refusals::system_state::{Subject, SystemState};
+pub use resctrl::control::{BandwidthLimit, BandwidthUnit, CacheWays, Resctrl, ResctrlFiles, ResctrlOffer};
+pub use resctrl::monitors::{BandwidthMonitors, CacheTraffic, MOUNT_RESCTRL};
+pub use resctrl::schemata::{Schemata, parse_schemata};
 pub use residence::numa_maps::{NumaMapping, parse_numa_maps, policy_may_be_cut};
 pub use residence::page_flags::{FrameFlags, PageFlags};
 pub use residence::page_walk::{Page, PageWalk, WalkError};

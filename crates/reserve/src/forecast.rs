@@ -5,6 +5,7 @@ use crate::facts::{Facts, Throttle};
 use crate::grant::{Grant, GrantId};
 use crate::ledger::Ledger;
 use crate::request::{Preference, ReadWrite};
+use crate::service_level::ServiceLevel;
 use machine::{NodeId, NodeSet};
 use queueing::{Background, Class, Distances, LINE_BYTES, NodeShare, Resource, solve_beside};
 use serde::Serialize;
@@ -170,6 +171,21 @@ impl<'a> Forecaster<'a> {
         scaled(part)
     }
 
+    /// What the holders of guarded grants let the rest have of its limit on a controller. It is at least what grants among
+    /// the rest were promised.
+    fn tightened(&self, node: NodeId, limit: f64) -> f64 {
+        let controller = Resource::Controller(node);
+        let guarded = self.loads.iter().filter(|load| load.most.is_some() && load.passes.contains(&controller));
+        let parts = guarded.filter_map(|load| self.ledger.levels.get(&load.id)).map(ServiceLevel::part);
+        let among_rest =
+            self.ledger.grants().filter(|grant| !grant.request.isolate.core && grant.memory.contains(node));
+        let promised = among_rest.filter_map(|grant| {
+            let ReadWrite { read, write } = grant.request.bandwidth?;
+            Some((read + write) / grant.memory.len() as f64)
+        });
+        (limit * parts.fold(1.0, f64::min)).max(promised.sum::<f64>().min(limit))
+    }
+
     /// Whether all guarded grants keep their bounds beside so much of the rest.
     fn keep_bounds(&self, rest: &BTreeMap<NodeId, f64>) -> bool {
         let meets = |load: &Load| rest.keys().any(|node| load.passes.contains(&Resource::Controller(*node)));
@@ -195,6 +211,9 @@ impl<'a> Forecaster<'a> {
             });
             let nodes: NodeSet = controllers.collect();
             forecast.rest_limit = self.rest_limits(&nodes);
+            for (node, limit) in &mut forecast.rest_limit {
+                *limit = self.tightened(*node, *limit);
+            }
         }
         for load in touched.values() {
             if let Some(by) = self.slowdown_beside_rest(load, &forecast.rest_limit) {
@@ -238,4 +257,44 @@ fn largest(most: f64, holds: impl Fn(f64) -> bool) -> f64 {
         if holds(middle) { low = middle } else { high = middle }
     }
     low
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::Control;
+    use crate::ledger::{Asker, Rules};
+    use crate::request::{Isolation, Memory, Request};
+    use crate::service_level::Service;
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn a_missed_target_tightens_the_rest_and_keeps_what_grants_among_it_were_promised() {
+        let machine = machine::presets::find("magny-cours-4p-control").unwrap();
+        let control = Control::of(&machine, None);
+        let empty = Ledger::new(Arc::new(Facts::new(machine, control)), Rules::default());
+        let bandwidth = |read| Some(ReadWrite { read, write: 0.0 });
+        let isolate = Isolation { core: true, controller: true, ..Isolation::default() };
+        let on_node_0 = Request { memory: Memory::Node(NodeId(0)), ..Request::default() };
+        let guarded = Request { isolate, bandwidth: bandwidth(5.9e9), ..on_node_0.clone() };
+        let among_rest = Request { bandwidth: bandwidth(0.5e9), ..on_node_0 };
+        let admitted = empty.admit(&[guarded, among_rest], &Asker::default()).unwrap();
+        let (mut ledger, id) = (admitted.after, admitted.grants[0].id);
+        let limit = |ledger: &Ledger| ledger.forecast().rest_limit[&NodeId(0)];
+        let (whole, slowdown) = (limit(&ledger), ledger.forecast().slowdown[&id]);
+        let mut now = Instant::now();
+        let mut miss = |ledger: &mut Ledger| {
+            now += Duration::from_secs(1);
+            let service = Service { latency_ms: 2.0, target_ms: 1.0 };
+            ledger.levels.entry(id).or_default().hear(service, now);
+        };
+        miss(&mut ledger);
+        assert!((limit(&ledger) / whole - 0.7).abs() < 1e-9);
+        assert!(ledger.forecast().slowdown[&id] < slowdown);
+        (0..20).for_each(|_| miss(&mut ledger));
+        assert!((limit(&ledger) - 0.5e9).abs() < 1.0, "{}", limit(&ledger));
+        ledger.release(id);
+        assert!(ledger.levels.is_empty() && ledger.forecast().rest_limit.is_empty());
+    }
 }

@@ -7,6 +7,7 @@ use crate::forecast::{Forecast, Forecaster};
 use crate::grant::{Grant, GrantId};
 use crate::refusal::Refusal;
 use crate::request::{CacheIsolation, Cores, Memory, ReadWrite, Request};
+use crate::service_level::ServiceLevel;
 use crate::zone::Zone;
 use machine::{CpuSet, NodeId, NodeSet};
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,9 @@ pub struct Ledger {
     pub rules: Rules,
     /// What was seen to be drawn from memory. A grant that was not seen counts with what it was promised.
     pub usage: Vec<Flow>,
+    /// Part of what the forecast leaves to the rest of the machine, that grants let it have: those whose holders say how
+    /// they do.
+    pub levels: BTreeMap<GrantId, ServiceLevel>,
     grants: BTreeMap<GrantId, Grant>,
     next: u32,
 }
@@ -152,7 +156,7 @@ pub struct Moved {
 impl Ledger {
     /// A machine without grants.
     pub fn new(facts: Arc<Facts>, rules: Rules) -> Self {
-        Self { facts, rules, usage: Vec::new(), grants: BTreeMap::new(), next: 1 }
+        Self { facts, rules, usage: Vec::new(), levels: BTreeMap::new(), grants: BTreeMap::new(), next: 1 }
     }
 
     /// The grants, by number.
@@ -210,6 +214,7 @@ impl Ledger {
     /// Ends a grant. Returns it, unless there is none.
     pub fn release(&mut self, id: GrantId) -> Option<Grant> {
         self.usage.retain(|flow| flow.of != Some(id));
+        self.levels.remove(&id);
         self.grants.remove(&id)
     }
 

@@ -6,6 +6,7 @@
 //! - [`Ledger::admit`] decides a list of requests as one transaction. The candidates of a request are ordered by its
 //!   preference, and each must pass all tests. One of them is the [`Forecast`]: no guarded grant, the new one included,
 //!   is slowed by more than its bound.
+//! - A [`ServiceLevel`] follows what a grant's holder says of itself, and tightens what the rest of the machine may draw.
 //! - A [`Refusal`] names what is in the way and the nearest request that would be granted.
 //! - [`Call`]s are the twelve requests of the study that this follows (Razavi, "Performance isolation on multicore
 //!   hardware", ETH Zurich, 2011). [`prolog`](prolog()) prints the facts in its schema.
@@ -43,6 +44,7 @@ mod prolog;
 pub mod protocol;
 mod refusal;
 mod request;
+mod service_level;
 mod zone;
 
 pub use admission::hop_ends;
@@ -59,4 +61,5 @@ pub use request::{
     CacheIsolation, Cores, Isolation, Memory, Part, Preference, ReadWrite, Request, USUAL_SLOWDOWN, WrittenRequest,
     parse_bandwidth,
 };
+pub use service_level::{NoService, Service, ServiceLevel};
 pub use zone::Zone;

@@ -53,6 +53,16 @@ pub enum Call {
         /// Whether its controllers are guarded.
         controller: Option<bool>,
     },
+    /// The holder of a guarded grant says how it did in a period of its own: while it misses its target, the rest of the
+    /// machine has less.
+    Report {
+        /// The grant.
+        grant: Option<String>,
+        /// What it has, ms.
+        latency_ms: f64,
+        /// What it wants at most, ms.
+        target_ms: f64,
+    },
     /// A grant ends, or gives a part of it back.
     Release {
         /// The grant.
@@ -157,6 +167,8 @@ mod tests {
             (r#"{"call":"create","request":{"core":2}}"#, "unknown field `core`"),
             (r#"{"call":"create","request":{"cores":{"any":-1}}}"#, "invalid value"),
             (r#"{"call":"create","request":{},"stays":1}"#, "expected a boolean"),
+            (r#"{"call":"report","grant":"7","latency_ms":"1","target_ms":2}"#, "invalid type: string"),
+            (r#"{"call":"report","grant":"7","latency_ms":1}"#, "missing field `target_ms`"),
         ] {
             let Err(Answer::Wrong(said)) = call(wrong) else { panic!("{wrong}") };
             assert!(said.starts_with("invalid call: ") && said.contains(why), "{said}");

@@ -11,7 +11,7 @@ use crate::journal::Journal;
 use linux::{CgroupGroup, Cgroups, Peer, Pid, Process, Switch};
 use machine::chain;
 use reserve::protocol::{Answer, Call, Message};
-use reserve::{Action, Cores, Grant, GrantId, Ledger, Refusal, Request, Share};
+use reserve::{Action, Cores, Grant, GrantId, Ledger, Refusal, Request, Service, Share};
 use rustix::net::sockopt::socket_cookie;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -129,6 +129,13 @@ impl Book {
         }
     }
 
+    /// Corrects limits by what is measured.
+    pub fn correct_limits(&mut self, now: Instant) {
+        if let Err(error) = self.shared.correct(&self.ledger, now) {
+            (self.settings.note)(&chain(&error));
+        }
+    }
+
     /// Answers a message.
     pub fn answer(&mut self, message: &Message, files: &[OwnedFd], peer: &Peer) -> Answered {
         let answered = match message {
@@ -154,6 +161,11 @@ impl Book {
                     return Err(BrokerError::Wrong("an upgrade names memory or a controller".to_owned()));
                 }
                 self.apply(&actions, &Rights { uid, groups: None }, &Form::Held, peer)
+            }
+            Call::Report { grant, latency_ms, target_ms } => {
+                let (id, _) = self.whose(grant.as_deref(), files, peer)?;
+                self.hear(id, Service { latency_ms: *latency_ms, target_ms: *target_ms })?;
+                Ok((Answer::Done { grant: id }, Vec::new()))
             }
             Call::Release { grant, only: None | Some(Share::All) } => {
                 let (id, _) = self.whose(grant.as_deref(), files, peer)?;

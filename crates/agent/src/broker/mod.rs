@@ -11,6 +11,7 @@ mod caller;
 mod client;
 mod held;
 mod left;
+mod service;
 mod serving;
 mod shared_settings;
 #[cfg(test)]

@@ -76,6 +76,8 @@ impl Serving {
             self.book.end_empty();
             let now = Instant::now();
             self.book.look_at_partitions(now);
+            self.book.correct_limits(now);
+            self.book.count_silence(now);
             self.closed_until = self.closed_until.filter(|until| now < *until);
             if ready.has_client && self.closed_until.is_none() {
                 self.let_in(now);
@@ -100,7 +102,8 @@ impl Serving {
         let retry = is_waiting.then_some(self.tried.1);
         let look = self.book.has_to_look().then(|| now + RETRY);
         let (partitions, lost) = self.book.partitions();
-        let timeout = deadlines.chain(lease).chain(retry).chain(look).chain(lost).min().map(|next| {
+        let limits = self.book.shared.next_correction().into_iter().chain(self.book.next_silence());
+        let timeout = deadlines.chain(lease).chain(retry).chain(look).chain(lost).chain(limits).min().map(|next| {
             // Rounds up, so that the deadline has passed on wakeup.
             let wait = next.saturating_duration_since(now) + Duration::from_millis(1);
             Timespec { tv_sec: wait.as_secs().cast_signed(), tv_nsec: wait.subsec_nanos().into() }

@@ -2,13 +2,14 @@
 //! have one journal, because grants end in any order, and each former value is that of before the first grant.
 
 use crate::broker::BrokerError;
-use crate::grants::{CarryOutError, Hardware, HardwareError, Limit, Setting, TooFine, idle_cpus};
+use crate::grants::{CarryOutError, Corrections, Hardware, HardwareError, Limit, Setting, TooFine, idle_cpus};
 use crate::journal::Journal;
 use linux::{Cgroups, interrupts};
 use machine::{CpuSet, chain};
 use reserve::{Grant, Ledger, Throttle};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 /// The settings that were changed.
 #[derive(Debug)]
@@ -19,11 +20,12 @@ pub(super) struct SharedSettings {
     hardware: Option<Hardware>,
     /// Values of before the first grant.
     originals: BTreeMap<PathBuf, String>,
+    corrections: Corrections,
 }
 
 impl SharedSettings {
     pub fn new(journal: Journal, limited: Vec<String>, hardware: Option<Hardware>) -> Self {
-        Self { journal, limited, hardware, originals: BTreeMap::new() }
+        Self { journal, limited, hardware, originals: BTreeMap::new(), corrections: Corrections::default() }
     }
 
     /// Sets everything as these grants need it, as far as that is possible: what no grant needs any more is undone also
@@ -58,7 +60,7 @@ impl SharedSettings {
             let is_limit = !path.starts_with("/proc/irq");
             wanted.contains_key(path) || interrupts.contains_key(path) || is_limit && !is_known
         };
-        let over: Vec<(PathBuf, String)> = self.originals.clone().into_iter().collect();
+        let over: Vec<(PathBuf, String)> = self.originals.clone().into_iter().rev().collect();
         for (path, value) in over.into_iter().filter(|(path, _)| !is_needed(path)) {
             // A group that its owner has removed needs no former value.
             let undone = if Setting::at(&path).exists() { self.set(&path, &value) } else { Ok(()) };
@@ -70,9 +72,24 @@ impl SharedSettings {
         failed
     }
 
-    /// Whether the hardware's limits are fine enough for what is added to a ledger.
+    /// Corrects limits in percent by what is measured, once a second.
+    pub fn correct(&mut self, ledger: &Ledger, now: Instant) -> Result<(), BrokerError> {
+        let Some(hardware) = self.hardware else { return Ok(()) };
+        let corrected = hardware.correct(ledger, &mut self.corrections, now).map_err(CarryOutError::from)?;
+        // What other processes have set is theirs.
+        let own: Vec<_> = corrected.into_iter().filter(|(path, _)| self.originals.contains_key(path)).collect();
+        own.iter().try_for_each(|(path, value)| self.set(path, value))
+    }
+
+    /// When to correct again, if there is something to correct.
+    pub fn next_correction(&self) -> Option<Instant> {
+        self.corrections.next_look()
+    }
+
+    /// Whether the hardware is as nearside has set it, and its limits are fine enough for what is added to a ledger.
     pub fn check(&self, before: &Ledger, after: &Ledger) -> Result<(), BrokerError> {
         let Some(hardware) = self.hardware else { return Ok(()) };
+        hardware.check(before, after).map_err(CarryOutError::from)?;
         let worse = TooFine::worse(&hardware.too_fine(before), &hardware.too_fine(after));
         worse.map_or(Ok(()), |fine| Err(CarryOutError::from(HardwareError::TooFine(fine)).into()))
     }

@@ -87,6 +87,7 @@ fn malformed_calls_are_refused_in_a_sentence() {
         (br#"{"call":"create","request":{"cores":{"of":1}}}"#, "gets more memory by `upgrade`"),
         (br#"{"call":"enter"}"#, "enter takes a pidfd"),
         (br#"{"call":"release"}"#, "neither the name of a grant nor a handle"),
+        (br#"{"call":"report","latency_ms":1,"target_ms":1}"#, "neither the name of a grant nor a handle"),
     ] {
         let told = fixture.answer(bytes, &[]);
         assert!(told.starts_with(r#"{"wrong":"#) && told.contains(said), "{told}");

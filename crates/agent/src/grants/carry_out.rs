@@ -1,13 +1,14 @@
 //! The steps of a grant.
 
-use crate::grants::{Hardware, HardwareError, Setting, Shape, Watch};
+use crate::grants::{Corrections, Hardware, HardwareError, Setting, Shape, Watch};
 use crate::journal::{GROUP, Journal, JournalError};
 use linux::{CgroupError, CgroupGroup, CgroupGroupError, Cgroups, Partition, Pid, Process, Switch, interrupts};
 use machine::{CpuSet, NodeId};
-use reserve::{CacheIsolation, Facts, Grant, GrantId, Ledger};
-use std::collections::BTreeMap;
+use reserve::{CacheIsolation, Facts, Grant, GrantId, Ledger, ServiceLevel};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 /// Length of the periods in which a limited group gets its share, µs. The kernel refuses shares below 1 ms, and longer
 /// periods are longer moments at full speed.
@@ -84,15 +85,15 @@ impl Limit {
     }
 }
 
-/// Carries a grant of a ledger out, and returns the group that its program joins, with a watch of its partitions. On
-/// failure, `journal` undoes what was done when it is dropped. Needs root.
+/// Carries a grant of a ledger out, and returns the group that its program joins, with a watch of its partitions and what
+/// the rest of the machine has. On failure, `journal` undoes what was done when it is dropped. Needs root.
 pub fn carry_out(
     journal: &mut Journal,
     grant: &Grant,
     ledger: &Ledger,
     limits: &[Limit],
     hardware: Option<Hardware>,
-) -> Result<(CgroupGroup, Watch), CarryOutError> {
+) -> Result<(CgroupGroup, Watch, Rest), CarryOutError> {
     let facts = &ledger.facts;
     let cgroups = Cgroups::find()?;
     let words = hardware.map(|hardware| hardware.settings_alone(ledger, grant)).transpose()?.unwrap_or_default();
@@ -104,13 +105,66 @@ pub fn carry_out(
         move_interrupts(journal, &all, facts)?;
     }
     limits.iter().try_for_each(|limit| set_limit(journal, &cgroups, limit))?;
-    for (path, value) in words {
-        if Setting::at(&path).value()? != value {
-            journal.will_write(&path, &value)?;
-            Setting::at(&path).set(&value)?;
-        }
+    words.iter().try_for_each(|(path, value)| set(journal, path, value))?;
+    let rest = Rest {
+        ledger: ledger.clone(),
+        grant: grant.clone(),
+        own: words.into_keys().collect(),
+        limits: limits.to_vec(),
+        hardware,
+        corrections: Corrections::default(),
+    };
+    Ok((group, watch, rest))
+}
+
+/// What a process's only grant takes from the rest of the machine, as it follows from what is measured.
+#[derive(Debug)]
+pub struct Rest {
+    ledger: Ledger,
+    grant: Grant,
+    /// The settings that this process changes.
+    own: BTreeSet<PathBuf>,
+    limits: Vec<Limit>,
+    hardware: Option<Hardware>,
+    corrections: Corrections,
+}
+
+impl Rest {
+    /// Corrects limits in percent, once a second.
+    pub fn correct(&mut self, journal: &mut Journal, now: Instant) -> Result<(), CarryOutError> {
+        let Some(hardware) = self.hardware else { return Ok(()) };
+        let corrected = hardware.correct(&self.ledger, &mut self.corrections, now)?;
+        let own = corrected.iter().filter(|(path, _)| self.own.contains(*path));
+        own.into_iter().try_for_each(|(path, value)| set(journal, path, value))
     }
-    Ok((group, watch))
+}
+
+impl Rest {
+    /// The holder has said how it does: the rest has less, or more again.
+    pub fn follow(&mut self, journal: &mut Journal, level: ServiceLevel) -> Result<(), CarryOutError> {
+        let before = self.ledger.levels.insert(self.grant.id, level).unwrap_or_default();
+        if before.part().total_cmp(&level.part()).is_eq() {
+            return Ok(());
+        }
+        let cgroups = Cgroups::find()?;
+        for limit in &self.limits {
+            let limit = Limit { cpus: limit.cpus * level.part(), ..limit.clone() };
+            set(journal, &limit.file(&cgroups), &limit.cpu_max())?;
+        }
+        let Some(hardware) = self.hardware else { return Ok(()) };
+        let settings = hardware.settings(&self.ledger, std::slice::from_ref(&self.grant))?;
+        let mut own = settings.iter().filter(|(path, _)| self.own.contains(*path));
+        own.try_for_each(|(path, value)| set(journal, path, value))
+    }
+}
+
+/// Changes a setting, which the journal has first.
+fn set(journal: &mut Journal, path: &Path, value: &str) -> Result<(), CarryOutError> {
+    if Setting::at(path).value()? != value {
+        journal.will_write(path, value)?;
+        Setting::at(path).set(value)?;
+    }
+    Ok(())
 }
 
 /// Makes the groups of a grant: that of its programs, which is returned, and that of CPUs that idle. Their processes go

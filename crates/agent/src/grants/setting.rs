@@ -1,6 +1,8 @@
 //! A setting that grants change.
 
-use super::lab_control::{LabControl, LabWord};
+use super::control_word::{ControlWord, Interface};
+use super::devices::device;
+use super::offer::ControlDevice;
 use linux::{Switch, SwitchError};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,15 +12,15 @@ use std::path::{Path, PathBuf};
 pub(crate) enum Setting {
     /// A file of the kernel's.
     File(Switch),
-    /// A control word of the lab, by its name and what it is.
-    Lab(PathBuf, LabWord),
+    /// A control word, by its name and what it is.
+    Word(PathBuf, Interface, ControlWord),
 }
 
 impl Setting {
     /// That of a name.
     pub(crate) fn at(path: &Path) -> Self {
-        match LabWord::named(path) {
-            Some(word) => Self::Lab(path.to_owned(), word),
+        match ControlWord::named(path) {
+            Some((interface, word)) => Self::Word(path.to_owned(), interface, word),
             None => Self::File(Switch::at(path)),
         }
     }
@@ -27,7 +29,7 @@ impl Setting {
     pub(crate) fn value(&self) -> Result<String, SwitchError> {
         match self {
             Self::File(switch) => switch.value(),
-            Self::Lab(path, word) => with_device(path, "read", |device| device.value(*word)),
+            Self::Word(path, interface, word) => with_device(path, *interface, "read", |device| device.value(*word)),
         }
     }
 
@@ -36,7 +38,9 @@ impl Setting {
     pub(crate) fn original(&self) -> Result<String, SwitchError> {
         match self {
             Self::File(switch) => switch.value(),
-            Self::Lab(path, word) => with_device(path, "read", |device| device.original(*word)),
+            Self::Word(path, interface, word) => with_device(path, *interface, "read", |device| {
+                word.at_start(device.offer()).ok_or_else(|| io::ErrorKind::NotFound.into())
+            }),
         }
     }
 
@@ -44,7 +48,9 @@ impl Setting {
     pub(crate) fn set(&self, value: &str) -> Result<(), SwitchError> {
         match self {
             Self::File(switch) => switch.set(value),
-            Self::Lab(path, word) => with_device(path, "set", |device| device.set(*word, value)),
+            Self::Word(path, interface, word) => {
+                with_device(path, *interface, "set", |device| device.set(*word, value))
+            }
         }
     }
 
@@ -52,16 +58,17 @@ impl Setting {
     pub(crate) fn exists(&self) -> bool {
         match self {
             Self::File(switch) => switch.path().exists(),
-            Self::Lab(..) => self.value().is_ok(),
+            Self::Word(..) => self.value().is_ok(),
         }
     }
 }
 
 fn with_device<T>(
     path: &Path,
+    interface: Interface,
     what: &'static str,
-    act: impl FnOnce(&LabControl) -> io::Result<T>,
+    act: impl FnOnce(&dyn ControlDevice) -> io::Result<T>,
 ) -> Result<T, SwitchError> {
-    let device = LabControl::find().and_then(|device| device.ok_or_else(|| io::ErrorKind::NotFound.into()));
+    let device = device(interface).and_then(|device| device.ok_or_else(|| io::ErrorKind::NotFound.into()));
     device.and_then(act).map_err(|source| SwitchError { what, path: path.to_owned(), source })
 }

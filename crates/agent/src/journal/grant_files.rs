@@ -1,6 +1,6 @@
 //! The files and control groups that grants change, and so the only ones that a journal may restore or remove for them.
 
-use crate::grants::LabWord;
+use crate::grants::ControlWord;
 use machine::CpuSet;
 use std::path::{Component, Path};
 
@@ -21,8 +21,8 @@ pub(super) fn is_group(path: &Path) -> bool {
 /// Whether a grant may have changed this file, and this can be its former value.
 pub(super) fn is_setting(path: &Path, before: &str) -> bool {
     let Some(text) = path.to_str() else { return false };
-    if let Some(word) = LabWord::named(path) {
-        return word.can_be(before);
+    if let Some((_, word)) = ControlWord::named(path) {
+        return word.parse(before).is_some();
     }
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let irq = text.strip_prefix("/proc/irq/").and_then(|rest| rest.strip_suffix("/smp_affinity_list"));
@@ -69,6 +69,7 @@ mod tests {
             ("/lab-control/cpu-7/class", "0"),
             ("/lab-control/class-0/ways-3", "0xfffff"),
             ("/lab-control/class-0/limit-3", "max"),
+            ("/resctrl/class-0/limit-3", "max"),
         ] {
             assert!(is_setting(Path::new(path), before), "{path}");
         }
@@ -84,6 +85,7 @@ mod tests {
             ("/sys/fs/cgroup/a/cgroup.kill", "1"),
             ("/lab-control/class-0/ways-3", "max"),
             ("/lab-control/../etc/passwd", "0"),
+            ("/resctrl/../etc/passwd", "0"),
             ("/etc/passwd", "max 1"),
         ] {
             assert!(!is_setting(Path::new(path), before), "{path}");

@@ -1,6 +1,6 @@
 //! Restores what journals record, on a running system where everything may have changed since.
 
-use crate::grants::{LabWord, Setting};
+use crate::grants::{ControlWord, Setting, tidy};
 use crate::journal::change::ThreadIdentity;
 use crate::journal::grant_files;
 use crate::journal::own_switch::OwnSwitch;
@@ -92,7 +92,7 @@ impl System {
     fn put_back_grants(&self, record: &JournalRecord, done: &mut PutBack) {
         // CPUs of a partition change only once it is an ordinary group again.
         let is_partition = |path: &Path| path.ends_with("cpuset.cpus.partition");
-        let mut settings: Vec<_> = record.settings.iter().collect();
+        let mut settings: Vec<_> = record.settings.iter().rev().collect();
         settings.sort_by_key(|(path, _)| !is_partition(path));
         for (path, replaced) in settings {
             if !grant_files::is_setting(path, &replaced.before) {
@@ -112,6 +112,12 @@ impl System {
                 Err(error) => done.failed.push(chain(&error)),
             }
         }
+        // A killed process may have made a class and not filled it.
+        if record.settings.keys().any(|path| ControlWord::named(path).is_some())
+            && let Err(error) = tidy()
+        {
+            done.failed.push(format!("cannot remove unused classes of control hardware: {error}"));
+        }
         for (path, back) in record.groups.iter().rev() {
             if !grant_files::is_group(path) {
                 done.failed.push(format!("{} is not the control group of a grant", path.display()));
@@ -129,7 +135,7 @@ impl System {
     }
 
     fn setting(&self, path: &Path) -> Setting {
-        if LabWord::named(path).is_some() {
+        if ControlWord::named(path).is_some() {
             return Setting::at(path);
         }
         Setting::at(&self.root.join(path.strip_prefix("/").unwrap_or(path)))

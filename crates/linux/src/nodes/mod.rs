@@ -11,4 +11,3 @@ pub(crate) mod mounts;
 pub(crate) mod node_files;
 pub(crate) mod node_state;
 pub(crate) mod pci;
-pub(crate) mod resctrl;

@@ -7,11 +7,12 @@ use crate::output::json;
 use crate::output::terminal::Terminal;
 use clap::Args;
 use lab::setup::Assets;
-use linux::{Feature, NodeState};
-use machine::{PciDevice, chain};
+use linux::{Feature, MOUNT_RESCTRL, NodeState, Resctrl};
+use machine::{PciDevice, bounded, chain};
 use observe::{HintFaults, LabPmu, LiveError, PerfOptions, PerfSource, SideBand, Target};
 use report::{DeviceReport, DevicesReport, DoctorReport, Finding};
 use std::error::Error;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Exit code: some feature does not work.
@@ -65,6 +66,7 @@ pub fn run(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dy
     let mut features: Vec<Finding> = tried.iter().map(|(feature, result)| Finding::new(*feature, result)).collect();
     features.extend(lab_pmu());
     features.extend(sources());
+    features.push(control_hardware(Path::new("/")));
     features.push(lab());
     let uname = rustix::system::uname();
     let kernel = uname.release().to_string_lossy().into_owned();
@@ -130,6 +132,29 @@ fn source(name: &str, used_for: &str, tried: Result<(), (LiveError, Option<&str>
     }
 }
 
+/// What resctrl offers to grants.
+fn control_hardware(root: &Path) -> Finding {
+    let found = Resctrl::find(root);
+    let offered = found.as_ref().map(|resctrl| resctrl.offer.to_string()).unwrap_or_default();
+    let is_known = bounded::text(root.join("proc/filesystems")).is_ok_and(|text| text.contains("\tresctrl\n"));
+    let (why, what_to_do) = match &found {
+        Some(resctrl) if resctrl.offer.limits_something() => (None, None),
+        Some(_) => (Some("the processor limits neither ways of level 3 caches nor bandwidth by resctrl"), None),
+        None if is_known => {
+            (Some("resctrl is not mounted, or the processor does not support it"), Some(MOUNT_RESCTRL.to_owned()))
+        }
+        None => (Some("the kernel has no resctrl"), None),
+    };
+    let used_for = "reserve: ways of caches and limits of bandwidth, by the processor";
+    Finding {
+        name: "resctrl".to_owned(),
+        used_for: if offered.is_empty() { used_for.to_owned() } else { format!("{used_for}: {offered}") },
+        works: why.is_none(),
+        why: why.map(str::to_owned),
+        what_to_do,
+    }
+}
+
 /// Whether virtual machines can be booted.
 fn lab() -> Finding {
     let missing = Assets::find(None).err();
@@ -139,5 +164,35 @@ fn lab() -> Finding {
         works: missing.is_none(),
         what_to_do: missing.is_some().then(|| "nearside lab setup".to_owned()),
         why: missing.map(|why| chain(&why)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use saved_files::SavedFiles;
+
+    #[test]
+    fn what_resctrl_offers_is_said() {
+        let root = SavedFiles::new();
+        let said = || {
+            let found = control_hardware(root.path());
+            (found.works, found.why.unwrap_or(found.used_for), found.what_to_do)
+        };
+        assert_eq!(said().1, "the kernel has no resctrl");
+        root.put("proc/filesystems", "nodev\tsysfs\nnodev\tresctrl\n");
+        assert_eq!((said().0, said().2.as_deref()), (false, Some(MOUNT_RESCTRL)));
+        root.put("sys/fs/resctrl/info/L3_MON/mon_features", "llc_occupancy\n");
+        assert!(said().1.starts_with("the processor limits neither"), "{:?}", said());
+        for (file, text) in
+            [("cbm_mask", "7ff"), ("min_cbm_bits", "1"), ("num_closids", "16"), ("shareable_bits", "600")]
+        {
+            root.put(&format!("sys/fs/resctrl/info/L3/{file}"), &format!("{text}\n"));
+        }
+        root.put("sys/fs/resctrl/schemata", "L3:0=7ff\n");
+        root.put("sys/devices/system/cpu/cpu0/cache/index3/level", "3\n");
+        root.put("sys/devices/system/cpu/cpu0/cache/index3/id", "0\n");
+        let said = said().1;
+        assert!(said.ends_with(": 11 ways of 1 L3 cache (2 of them shared with devices), 16 classes"), "{said}");
     }
 }

@@ -45,7 +45,7 @@ pub fn run(mut command: Command) -> Result<ExitCode, Box<dyn Error>> {
         let program = command.get_program();
         format!("cannot start {}: {}", program.display(), why_not_started(program, &error))
     })?;
-    let status = wait(child, || false, || to_end.swap(false, Ordering::Relaxed), journal)?;
+    let status = wait(child, |_| false, || to_end.swap(false, Ordering::Relaxed), journal)?;
     Ok(code(status))
 }
 

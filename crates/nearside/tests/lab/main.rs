@@ -26,6 +26,7 @@ mod record;
 mod reserve;
 mod reserve_agent;
 mod reserve_control;
+mod reserve_service;
 mod run;
 mod shake;
 mod streams;

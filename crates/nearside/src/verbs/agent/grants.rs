@@ -72,7 +72,7 @@ fn throttle(setting: ThrottleSetting) -> Result<(Throttle, Option<Hardware>), Bo
     let throttle = match setting {
         ThrottleSetting::Best | ThrottleSetting::Hardware if has_limits => Throttle::Hardware,
         ThrottleSetting::Hardware => {
-            let why = "reserve.throttle = \"hardware\": this is no machine of the lab with bandwidth control";
+            let why = "reserve.throttle = \"hardware\": the processor limits no bandwidth, or resctrl is not mounted: `nearside doctor` says which";
             return Err(UsageError::boxed(why));
         }
         ThrottleSetting::Best | ThrottleSetting::Duty => Throttle::Duty,

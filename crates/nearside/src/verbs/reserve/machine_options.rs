@@ -4,6 +4,7 @@ use super::request_options::cpus_of;
 use crate::options::machine_source;
 use crate::options::places::Cpus;
 use crate::options::usage_error::UsageError;
+use agent::grants::Hardware;
 use clap::{Args, ValueEnum};
 use machine::{Machine, Mistake, bounded};
 use reserve::{Asker, Control, Facts, Ledger, Plan, Refusal, Rule, Rules, Throttle, Zone};
@@ -63,7 +64,7 @@ enum ThrottleName {
     None,
     /// Shares of CPU time (cpu.max)
     Duty,
-    /// The processor's bandwidth control
+    /// The processor's bandwidth control, by resctrl or the lab's
     Hardware,
 }
 
@@ -78,6 +79,11 @@ impl MachineOptions {
         let rules = self.rule == RuleName::Forecast && self.throttle == ThrottleName::Best;
         let zone = self.zone.is_none() && self.keep_back.is_none();
         self.is_this() && rules && zone && !self.keep_tenants && !self.without_directory
+    }
+
+    /// Whether what limits the rest is the best that the machine has.
+    pub fn has_best_throttle(&self) -> bool {
+        self.throttle == ThrottleName::Best
     }
 
     /// The machine.
@@ -102,7 +108,7 @@ impl MachineOptions {
         let (keep_tenants, without_directory) = (self.keep_tenants, self.without_directory);
         let rules = Rules { zone, rule, keep_tenants, without_directory };
         match &self.after {
-            None => self.empty(rules, |machine| Control::of(machine, throttle)),
+            None => self.empty(rules, |machine| self.control(machine, throttle)),
             Some(path) => {
                 let plan = read_plan(path)?;
                 let mut ledger = self.empty(plan.rules.clone(), control_of(&plan))?;
@@ -124,6 +130,15 @@ impl MachineOptions {
         }
         ledger.usage.extend(plan.flows(&ledger.facts).map_err(refused)?);
         Ok(ledger)
+    }
+
+    /// That of a machine by its description, and of this one also what the kernel offers.
+    fn control(&self, machine: &Machine, throttle: Option<Throttle>) -> Control {
+        let described = Control::of(machine, throttle);
+        let Some(hardware) = Hardware::of_kernel().filter(|_| self.machine.is_none()) else { return described };
+        let limits = throttle.is_none() && hardware.has_limits();
+        let throttle = if limits { Throttle::Hardware } else { described.throttle };
+        Control { throttle, ways: described.ways.or(hardware.ways()) }
     }
 
     fn empty(&self, rules: Rules, control: impl Fn(&Machine) -> Control) -> Result<Ledger, Box<dyn Error>> {

@@ -4,6 +4,7 @@ mod live;
 mod machine_options;
 mod request_options;
 mod run;
+mod service;
 mod through_agent;
 mod wait;
 
@@ -281,7 +282,10 @@ fn rcm(arguments: &Rcm, terminal: Terminal) -> Result<ExitCode, Box<dyn Error>> 
     let application: Vec<OsString> = arguments.words[4..].iter().map(OsString::from).collect();
     match (run::agent_of(true)?, action) {
         (Some(connection), _) => through_agent::study_through_agent(&connection, call, &application),
-        (None, Action::Request(request)) => run::start(&request, &arguments.machine, &[], None, &application, &asker),
+        (None, Action::Request(request)) => {
+            let how = run::How { machine: &arguments.machine, limit: &[], wait_s: None, watched: None };
+            run::start(&request, &how, &application, &asker)
+        }
         (None, _) => Err("a request of the shell's form is one of cores and memory".into()),
     }
 }

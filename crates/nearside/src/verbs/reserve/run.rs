@@ -3,6 +3,7 @@
 use super::REFUSED;
 use super::machine_options::MachineOptions;
 use super::request_options::RequestOptions;
+use super::service::{SaidService, ServiceOptions, Watched};
 use super::through_agent::through_agent;
 use super::wait::{Decision, WaitOption, decide};
 use crate::interrupt::asked_to_end;
@@ -15,7 +16,7 @@ use clap::Args;
 use linux::ChildSetup;
 use report::ReserveReport;
 use reserve::protocol::FOLDER;
-use reserve::{Admitted, Asker, Grant, Ledger, Request, Throttle};
+use reserve::{Admitted, Asker, Grant, Ledger, Request, ServiceLevel, Throttle};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use std::error::Error;
 use std::ffi::OsString;
@@ -35,12 +36,17 @@ const LOOK: Duration = Duration::from_millis(20);
 /// The program gets a control group whose CPUs are a partition of the kernel's: no other program runs there, whatever
 /// its affinity. Its memory comes from the granted nodes; what it brings along moves there. SMT siblings and the other
 /// cores of an exclusive cache are a partition without programs. Interrupts are moved away where the kernel allows it.
-/// A guarded controller is kept by the processor's bandwidth control, where the machine has it: the lab's machines can.
+/// A guarded controller is kept by the processor's bandwidth control, where the machine has it: the lab's machines can, and
+/// others by the kernel's resctrl where it is mounted, which is not yet seen on hardware.
 /// With --limit, control groups of the rest of the machine get as much CPU time as the forecast leaves to them instead.
 ///
 /// With an agent that makes grants, every user with a quota in the agent's configuration may do this. The grant then
 /// lasts until the program and all its children have ended or closed the handle, a descriptor whose number is in
 /// `NEARSIDE_GRANT_HANDLE`. Without such an agent only root may, and the grant lasts as long as this process.
+///
+/// With --slo-command the rest of the machine follows from how the program does: below the limits that the forecast leaves
+/// to it, it has 0.7 of what it had after each line with more than the target, and a tenth more after ten lines with at most
+/// 0.8 of it. The number is of any kind that grows as the program does worse, such as its 99th percentile in ms.
 ///
 /// Each change is written to a journal below /run/nearside first, and undone when the program has ended. After a SIGKILL
 /// the next `nearside reserve run` or agent undoes it.
@@ -51,6 +57,7 @@ Privileges: a quota of the agent, or root; and control groups of version 2. `nea
 Examples:
   sudo nearside reserve run --machine host.toml --isolate core,controller --limit /batch.slice -- ./server
   nearside lab run --machine magny-cours-4p --as-root -- nearside reserve run --isolate cache -- ./server
+  nearside reserve run --isolate core,controller --slo-command ./p99-of-each-second --slo-target-ms 3 -- ./server
 
 Exit codes: the program's own, or 128 + n when signal n ended it; 1 failed, 2 wrong command line, 3 not admitted,
 4 there is no agent, and the caller is not root.")]
@@ -63,6 +70,8 @@ pub struct Run {
     /// may be repeated
     #[arg(long, value_name = "CGROUP")]
     limit: Vec<String>,
+    #[command(flatten)]
+    service: ServiceOptions,
     #[command(flatten)]
     wait: WaitOption,
     /// The program and its arguments
@@ -83,11 +92,28 @@ pub fn run(arguments: &Run, asker: &Asker) -> Result<ExitCode, Box<dyn Error>> {
     if !arguments.limit.is_empty() && !request.isolate.controller {
         return Err(UsageError::boxed("--limit keeps a guarded controller: it goes with --isolate controller"));
     }
-    let wait_s = arguments.wait.most_s();
-    match agent_of(arguments.machine.is_default() && arguments.limit.is_empty())? {
-        Some(connection) => through_agent(&connection, request, wait_s, &arguments.command),
-        None => start(&request, &arguments.machine, &arguments.limit, wait_s, &arguments.command, asker),
+    let watched = arguments.service.watched();
+    if watched.is_some() && !request.isolate.controller {
+        return Err(UsageError::boxed(
+            "--slo-command follows with a guarded controller: it goes with --isolate controller",
+        ));
     }
+    let wait_s = arguments.wait.most_s();
+    if let Some(connection) = agent_of(arguments.machine.is_default() && arguments.limit.is_empty())? {
+        return through_agent(&connection, request, wait_s, &arguments.command, watched);
+    }
+    let how = How { machine: &arguments.machine, limit: &arguments.limit, wait_s, watched };
+    start(&request, &how, &arguments.command, asker)
+}
+
+/// How this process carries a grant out.
+pub struct How<'a> {
+    pub machine: &'a MachineOptions,
+    /// The control groups whose CPU time is limited.
+    pub limit: &'a [String],
+    pub wait_s: Option<u64>,
+    /// The command that says how the program does.
+    pub watched: Option<Watched<'a>>,
 }
 
 /// The agent that makes grants; none where root does it without. `is_default` is whether the request has no options that are
@@ -107,15 +133,17 @@ pub fn agent_of(is_default: bool) -> Result<Option<Connection>, Box<dyn Error>> 
 /// Starts a program with a grant that this process carries out.
 pub fn start(
     request: &Request,
-    machine: &MachineOptions,
-    limit: &[String],
-    wait_s: Option<u64>,
+    how: &How<'_>,
     command: &[OsString],
     asker: &Asker,
 ) -> Result<ExitCode, Box<dyn Error>> {
+    let How { machine, limit, wait_s, watched } = *how;
     linux::Cgroups::find()?.requires("cpuset")?;
     let hardware = Hardware::find()?;
     let mut empty = machine.ledger(asker)?;
+    if machine.has_best_throttle() && hardware.is_some_and(Hardware::has_limits) {
+        Arc::make_mut(&mut empty.facts).control.throttle = Throttle::Hardware;
+    }
     if !limit.is_empty() {
         let control = &mut Arc::make_mut(&mut empty.facts).control;
         control.throttle = control.throttle.min(Throttle::Duty);
@@ -147,7 +175,7 @@ pub fn start(
         note("nothing limits the rest of the machine: name its control groups with --limit");
     }
     let limits = Limit::of(limit, &forecast.rest_limit, &ledger.facts);
-    let (group, mut watch) = carry_out(&mut journal, grant, &admitted.after, &limits, hardware)?;
+    let (group, mut watch, mut rest) = carry_out(&mut journal, grant, &admitted.after, &limits, hardware)?;
     let words: Vec<String> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let line = words.join(" ");
     records.add(grant, Carrier::Process(&line), ledger.facts.control.throttle, None)?;
@@ -158,11 +186,19 @@ pub fn start(
         let why = linux::why_not_started(program, &error);
         format!("cannot start {}: {why}", words[0])
     };
-    let ended = started.map_err(failed).map(|child| {
-        let is_released = || {
+    let started = started.map_err(failed);
+    let mut said = watched.filter(|_| started.is_ok()).map(Watched::start).transpose()?;
+    let mut level = ServiceLevel::default();
+    let ended = started.map(|child| {
+        let is_released = |journal: &mut Journal| {
             let is_released = !has_record(&folder, grant.id) || is_over(grant);
             if !is_released {
                 look_at_partitions(&mut watch, grant, &line, ledger.facts.control.throttle);
+                let now = Instant::now();
+                level.wait(now);
+                said.iter_mut().flat_map(SaidService::next).for_each(|service| level.hear(service, now));
+                let followed = rest.follow(journal, level).and_then(|()| rest.correct(journal, now));
+                followed.unwrap_or_else(|error| note(&machine::chain(&error)));
             }
             is_released
         };
@@ -231,8 +267,8 @@ fn is_over(grant: &Grant) -> bool {
 /// Waits for the program. Undoes the journal's changes when it has ended, or is released while the program goes on.
 pub fn wait(
     mut child: Child,
-    mut is_released: impl FnMut() -> bool,
-    is_asked: impl Fn() -> bool,
+    mut is_released: impl FnMut(&mut Journal) -> bool,
+    mut is_asked: impl FnMut() -> bool,
     mut journal: Option<Journal>,
 ) -> Result<ExitStatus, std::io::Error> {
     let restore = |journal: Option<Journal>| {
@@ -244,7 +280,7 @@ pub fn wait(
             restore(journal);
             return Ok(status);
         }
-        if journal.is_some() && is_released() {
+        if journal.as_mut().is_some_and(&mut is_released) {
             restore(journal.take());
         }
         if is_asked() {

@@ -1,9 +1,11 @@
 //! `nearside reserve create`, `adopt`, `enter`, `upgrade`, and what else the agent does for its callers.
 
 use super::request_options::RequestOptions;
-use super::run::{SYSTEM_FOLDER, records_folder};
+use super::run::{SYSTEM_FOLDER, code, records_folder, wait};
+use super::service::Watched;
 use super::wait::WaitOption;
 use super::{REFUSED, as_text};
+use crate::interrupt::asked_to_end;
 use crate::options::machine_source;
 use crate::options::policy::note;
 use crate::options::usage_error::UsageError;
@@ -14,7 +16,7 @@ use agent::grants::{GrantRecord, Records, read_records};
 use clap::{Args, ValueEnum};
 use machine::{Machine, NodeId};
 use reserve::protocol::{GRANT, HANDLE};
-use reserve::{GrantId, Memory, Refusal, Request, Share};
+use reserve::{GrantId, Memory, Refusal, Request, Service, Share};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 use std::env;
@@ -24,6 +26,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
+use std::sync::atomic::Ordering;
 
 /// Make a grant that stays until it is released
 ///
@@ -244,9 +247,10 @@ pub fn through_agent(
     request: Request,
     wait_s: Option<u64>,
     command: &[OsString],
+    watched: Option<Watched<'_>>,
 ) -> Result<ExitCode, Box<dyn Error>> {
     let create = Call::Create { request: Box::new(request), stays: false, wait_s };
-    start(connection, call(connection, &create, &[])?, command)
+    start(connection, call(connection, &create, &[])?, command, watched)
 }
 
 /// The same by a call of the study.
@@ -255,13 +259,14 @@ pub fn study_through_agent(
     call: reserve::Call,
     command: &[OsString],
 ) -> Result<ExitCode, Box<dyn Error>> {
-    start(connection, connection.study(&[call], &[]).map_err(usage)?, command)
+    start(connection, connection.study(&[call], &[]).map_err(usage)?, command, None)
 }
 
 fn start(
     connection: &Connection,
     (answer, mut handles): (Answer, Vec<OwnedFd>),
     command: &[OsString],
+    watched: Option<Watched<'_>>,
 ) -> Result<ExitCode, Box<dyn Error>> {
     let (id, text) = match answer {
         Answer::Granted { grants, text, .. } => (grants.first().copied().ok_or_else(unexpected)?, text),
@@ -273,13 +278,50 @@ fn start(
     };
     note(text.trim_end());
     let handle = handles.pop().ok_or_else(unexpected)?;
+    if let Some(watched) = watched {
+        return watch(id, &handle, command, watched);
+    }
     join(connection, Some(id.to_string()), getpid(), Some(&handle))?;
     // The program and its children hold the grant.
     fcntl_setfd(&handle, FdFlags::empty())?;
     let [program, words @ ..] = command else { return Err(unexpected()) };
-    let number = handle.as_raw_fd().to_string();
-    let variables = [(GRANT, id.to_string()), (HANDLE, number)];
-    Err(become_program(Command::new(program).args(words).envs(variables)))
+    Err(become_program(Command::new(program).args(words).envs(variables(id, &handle))))
+}
+
+/// What tells a program its grant.
+fn variables(id: GrantId, handle: &OwnedFd) -> [(&'static str, String); 2] {
+    [(GRANT, id.to_string()), (HANDLE, handle.as_raw_fd().to_string())]
+}
+
+/// Starts a program with a grant of the agent's, and tells the agent how it does. This process and the command that says so
+/// stay outside of the grant.
+fn watch(
+    id: GrantId,
+    handle: &OwnedFd,
+    command: &[OsString],
+    watched: Watched<'_>,
+) -> Result<ExitCode, Box<dyn Error>> {
+    let to_end = asked_to_end()?;
+    // The command that says how the program does is no holder.
+    let mut said = watched.start()?;
+    fcntl_setfd(handle, FdFlags::empty())?;
+    let enter = [OsString::from("reserve"), "enter".into(), id.to_string().into(), "--".into()];
+    let mut program = Command::new(env::current_exe()?);
+    let child = program.args(enter).args(command).envs(variables(id, handle)).spawn()?;
+    let tell = |service: Service| {
+        let Service { latency_ms, target_ms } = service;
+        let report = Call::Report { grant: Some(id.to_string()), latency_ms, target_ms };
+        // A connection that is silent for some time is closed.
+        let told = connect().map_err(Box::<dyn Error>::from).and_then(|new| call(&new, &report, &[handle]));
+        if let Err(error) = told {
+            note(&format!("cannot tell the agent how the program of grant {id} does: {error}"));
+        }
+    };
+    let is_asked = || {
+        said.next().into_iter().last().into_iter().for_each(tell);
+        to_end.swap(false, Ordering::Relaxed)
+    };
+    Ok(code(wait(child, |_| false, is_asked, None)?))
 }
 
 /// Lets a process join a grant, by the right of its owner or of the handle.

@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 /// Directories of a group that are not groups themselves.
 const NO_GROUPS: [&str; 3] = ["info", "mon_data", "mon_groups"];
 
+/// The command that makes resctrl's files appear.
+pub const MOUNT_RESCTRL: &str = "sudo mount -t resctrl resctrl /sys/fs/resctrl";
+
 /// Traffic between one last-level cache and memory since its monitors started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheTraffic {
@@ -38,8 +41,7 @@ impl BandwidthMonitors {
             remedy: remedy.map(str::to_owned),
         };
         if !folder.join("info").is_dir() {
-            let remedy = "sudo mount -t resctrl resctrl /sys/fs/resctrl";
-            return Err(failed("resctrl is not mounted, or the processor does not support it", Some(remedy)));
+            return Err(failed("resctrl is not mounted, or the processor does not support it", Some(MOUNT_RESCTRL)));
         }
         let monitors = Self { folder: folder.to_owned(), caches: last_caches(sys) };
         if monitors.read().is_empty() {
@@ -81,7 +83,7 @@ fn children(folder: &Path) -> Vec<(String, PathBuf)> {
 }
 
 /// The CPUs of each level 3 cache, by resctrl's cache ID.
-fn last_caches(sys: &Path) -> BTreeMap<u32, CpuSet> {
+pub(super) fn last_caches(sys: &Path) -> BTreeMap<u32, CpuSet> {
     let mut caches: BTreeMap<u32, CpuSet> = BTreeMap::new();
     for (name, cpu) in children(&sys.join("devices/system/cpu")) {
         let Some(number) = name.strip_prefix("cpu").and_then(|number| number.parse().ok()) else { continue };

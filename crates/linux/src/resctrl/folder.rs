@@ -1,0 +1,72 @@
+//! The files of resctrl.
+
+use machine::bounded;
+use rustix::fs::{FlockOperation, flock};
+use std::fmt::Debug;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+/// Longest file, in bytes: `schemata` of some hundred domains, and `tasks` of a group with some ten thousand threads.
+const MOST_BYTES: u64 = 1 << 20;
+/// Directories that are not groups.
+const NO_GROUPS: [&str; 3] = ["info", "mon_data", "mon_groups"];
+
+/// Access to the files of resctrl, by their paths in it. The topmost group has no name.
+pub trait ResctrlFiles: Debug + Send + Sync {
+    /// The text of a file.
+    fn read(&self, path: &str) -> io::Result<String>;
+    /// Writes to a file, which must exist.
+    fn write(&self, path: &str, text: &str) -> io::Result<()>;
+    /// Makes a group.
+    fn make_group(&self, name: &str) -> io::Result<()>;
+    /// Removes a group. What was in it is in the topmost group then.
+    fn remove_group(&self, name: &str) -> io::Result<()>;
+    /// The names of all groups but the topmost.
+    fn groups(&self) -> io::Result<Vec<String>>;
+    /// Keeps other processes that do the same from changing groups until it is dropped.
+    fn lock(&self) -> io::Result<Option<File>>;
+}
+
+/// The folder where it is mounted.
+#[derive(Clone, Debug)]
+pub(super) struct Folder(pub PathBuf);
+
+impl ResctrlFiles for Folder {
+    fn read(&self, path: &str) -> io::Result<String> {
+        let path = self.0.join(path);
+        if !fs::metadata(&path)?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "it is no file"));
+        }
+        let bytes = bounded::bytes(&path, MOST_BYTES)?;
+        String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    }
+
+    fn write(&self, path: &str, text: &str) -> io::Result<()> {
+        OpenOptions::new().write(true).truncate(true).open(self.0.join(path))?.write_all(text.as_bytes())
+    }
+
+    fn make_group(&self, name: &str) -> io::Result<()> {
+        fs::create_dir(self.0.join(name))
+    }
+
+    fn remove_group(&self, name: &str) -> io::Result<()> {
+        fs::remove_dir(self.0.join(name))
+    }
+
+    fn groups(&self) -> io::Result<Vec<String>> {
+        let is_group = |name: &String| !NO_GROUPS.contains(&name.as_str());
+        let folders =
+            fs::read_dir(&self.0)?.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        let mut groups: Vec<String> =
+            folders.filter_map(|entry| entry.file_name().into_string().ok()).filter(is_group).collect();
+        groups.sort_unstable();
+        Ok(groups)
+    }
+
+    fn lock(&self) -> io::Result<Option<File>> {
+        let folder = File::open(&self.0)?;
+        flock(&folder, FlockOperation::LockExclusive)?;
+        Ok(Some(folder))
+    }
+}

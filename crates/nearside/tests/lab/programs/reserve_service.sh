@@ -1,0 +1,55 @@
+# A server on CPU 0 of node 0, whose requests read 8 MiB each, beside a batch of five readers of the node's memory that
+# comes and goes. The forecast's bound is loose; the server's own figure holds the target.
+PATH=$(realpath ..):$PATH
+W=nearside-workloads; G=/sys/fs/cgroup
+echo +cpuset +cpu +memory > $G/cgroup.subtree_control
+wait_for() { for look in $(seq 100); do "$@" > /dev/null 2>&1 && return; sleep 0.02; done; echo "never: $*"; }
+# The slowest of the last 30 requests, every 50 ms.
+cat > /tmp/worst.sh <<'END'
+while sleep 0.05; do tail -n 30 /tmp/passes | sort -n | tail -n 1 | awk '{ print 1000 * $1 }'; done
+END
+requests() { wc -l < /tmp/passes; }
+phase() { # NAME SECONDS: the 99th percentile of the requests in the last SECONDS
+  from=$(requests); sleep $2; to=$(requests)
+  sed -n "$((from + 1)),${to}p" /tmp/passes | sort -n > /tmp/phase
+  awk -v name="$1" '{ all[NR] = $1 } END { printf "%s: %d requests, 99 of 100 within %.2f ms\n", name, NR, 1000 * all[int(0.99 * NR + 0.999)] }' /tmp/phase
+}
+batch() { numactl -m 0 $W rivals --pin 1 --rivals 2-5 --size 8M --repeat 100000 > /dev/null & streams=$!; }
+limits() { grep -o 'class-0/limit-0".*' /run/nearside/reserve-*.journal | sed 's/.*"after":"\([a-z0-9]*\)".*/\1/' | tr '\n' ' '; echo; }
+serve() {
+  rm -f /tmp/passes; : > /tmp/passes
+  nearside reserve run --node 0 --cpus 0 --isolate core,controller --most-slowdown 100 "$@" -- \
+    $W rivals --pin 0 --size 8M --repeat 100000 --passes /tmp/passes 2> /tmp/said > /dev/null & run=$!
+  wait_for test -s /tmp/passes; sleep 0.1
+}
+end() { kill -TERM $run; wait $run 2> /dev/null; }
+echo "[without]"
+serve; phase alone 0.2
+batch; sleep 0.1; phase batch 0.3; limits
+end; kill $streams; wait $streams 2> /dev/null
+echo "[with]"
+serve --slo-command "exec sh /tmp/worst.sh" --slo-target-ms 2; phase alone 0.2
+batch; sleep 0.5; phase batch 0.6; limits
+kill $streams; wait $streams 2> /dev/null; sleep 0.1; phase gone 0.3
+batch; sleep 0.4; phase "batch again" 0.4; limits
+end; cat /tmp/said; kill $streams; wait $streams 2> /dev/null
+echo "[agent]"
+cat > /tmp/agent.toml <<END
+policy = "first-touch"
+round_s = 3600
+[reserve]
+enabled = true
+END
+answers() { nearside reserve enter none --pid $$ 2> /dev/null; [ $? = 1 ]; }
+nearside agent --config /tmp/agent.toml 2> /tmp/agent & service=$!; wait_for answers
+has_limit() { grep -q "limit-0.*after\":\"$1\"" /run/nearside/reserve.journal; }
+nearside reserve run --node 0 --cpus 0 --isolate core,controller --bandwidth 5.9G --slo-target-ms 3 \
+  --slo-command 'for said in 9 nonsense 9 9; do echo $said; sleep 0.05; done; exec sleep 1000' -- \
+  sh -c 'grep Cpus_allowed_list /proc/self/status; sleep 0.5; exit 7' 2> /tmp/said & run=$!
+wait_for has_limit 250000000; grep -o 'limit-0.*' /run/nearside/reserve.journal | sed 's/.*"after":"\([a-z0-9]*\)".*/\1/' | tr '\n' ' '; echo
+wait $run; echo "status $?"; grep slo-command /tmp/said
+gone() { ! ls -d $G/nearside-grant-*; }
+wait_for gone; ps -eo stat,comm | grep -E "^[^Z].*(sleep|worst)" || echo "nothing runs on"
+kill -TERM $service; wait $service; echo "status $?"; grep -Ev "grants are made|policy first-touch" /tmp/agent
+nearside reserve run --node 0 --cpus 0 --isolate core,controller --bandwidth 5.9G -- true 2> /dev/null; echo "status $?"
+echo "[end]"
