@@ -2,13 +2,18 @@
 
 use machine::bounded;
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use std::fmt::Debug;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Longest file, in bytes: `schemata` of some hundred domains, and `tasks` of a group with some ten thousand threads.
 const MOST_BYTES: u64 = 1 << 20;
+/// Longest wait for another process's lock: any user can take it, and may keep it.
+const LOCKED: Duration = Duration::from_secs(1);
 /// Directories that are not groups.
 const NO_GROUPS: [&str; 3] = ["info", "mon_data", "mon_groups"];
 
@@ -65,8 +70,34 @@ impl ResctrlFiles for Folder {
     }
 
     fn lock(&self) -> io::Result<Option<File>> {
-        let folder = File::open(&self.0)?;
-        flock(&folder, FlockOperation::LockExclusive)?;
-        Ok(Some(folder))
+        let (folder, began) = (File::open(&self.0)?, Instant::now());
+        loop {
+            match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(Some(folder)),
+                Err(Errno::WOULDBLOCK) if began.elapsed() < LOCKED => thread::sleep(LOCKED / 100),
+                Err(Errno::WOULDBLOCK) => {
+                    let why = format!("another process has locked {} for {LOCKED:?}", self.0.display());
+                    return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_users_lock_holds_nothing_up() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = Folder(root.path().to_owned());
+        let others = File::open(root.path()).unwrap();
+        flock(&others, FlockOperation::LockShared).unwrap();
+        let error = folder.lock().unwrap_err();
+        assert!(error.to_string().ends_with(" for 1s"), "{error}");
+        drop(others);
+        assert!(folder.lock().unwrap().is_some());
     }
 }

@@ -132,7 +132,7 @@ fn ways(files: &dyn ResctrlFiles, schemata: &Schemata) -> Option<(CacheWays, u32
     if matches!(resources[..], ["L3CODE" | "L3DATA"]) {
         return None;
     }
-    let all = number_in("cbm_mask", 16).filter(|&all| all != 0 && (all + 1).is_power_of_two())?;
+    let all = number_in("cbm_mask", 16).filter(|&all| all != 0 && all & all.wrapping_add(1) == 0)?;
     let least = number_in("min_cbm_bits", 10).and_then(|least| u32::try_from(least).ok()).unwrap_or(1);
     let ways = CacheWays {
         all,
