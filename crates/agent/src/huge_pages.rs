@@ -21,6 +21,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// The socket's name in its folder.
+const SOCKET: &str = "advice";
 /// How long a program may take to follow an advice.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -67,14 +69,19 @@ pub struct Advisers {
 impl Advisers {
     /// Listens on a socket in a folder that only its user can change. One that was left there is replaced.
     pub fn listen(folder: &Path) -> io::Result<Self> {
-        let path = folder.join("advice");
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        Self::remove_left(folder)?;
+        let path = folder.join(SOCKET);
         let listener = UnixListener::bind(&path)?;
         listener.set_nonblocking(true)?;
         Ok(Self { listener, path, programs: BTreeMap::new() })
+    }
+
+    /// Removes the socket of a process that was killed.
+    pub(crate) fn remove_left(folder: &Path) -> io::Result<()> {
+        match fs::remove_file(folder.join(SOCKET)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// The environment variable that makes programs connect.

@@ -98,6 +98,8 @@ impl Agent {
     }
 
     fn begin_huge_pages(&mut self) {
+        // Whether or not it listens, it cleans up behind one that did; if it cannot, listening says why.
+        let _ = self.options.advice_folder.as_deref().map(Advisers::remove_left);
         let (splits, dry_run) = (self.policy.splits_shared(), self.options.dry_run);
         let for_policy = splits.then(|| HugePageOptions::for_policy(self.options.round));
         let wanted = self.options.huge_pages.or(for_policy).filter(|_| !self.policy.has_nothing_to_place());
