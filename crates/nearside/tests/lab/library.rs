@@ -178,7 +178,7 @@ fn named_ranges_are_placed_and_shown_by_name() {
          {near} report /tmp/pid --json
          echo '[agent]'; {near} agent --config agent.toml 2>/tmp/log & agent=$!
          for look in $(seq 200); do {near} agent status --socket /tmp/agent/agent.sock >/dev/null 2>&1 && break; sleep 0.02; done
-         {program} 150; kill $agent; wait $agent
+         {program} 500; kill $agent; wait $agent
          echo '[end]'"
     );
     let options = ["--quiet", "--as-root", "--time-scale", "50", "--numa-balancing", "off", "--thp", "never"];

@@ -1,7 +1,8 @@
 // Four threads, each on the CPU that its argument names, fill a part of their own of one mapping and then access all its
-// lines again and again, in a scattered order: latency is what counts then, and not the bandwidth of a node.
-// Usage: parts MIB_OF_A_PART SWEEPS CPU CPU CPU CPU [CPU CPU CPU CPU], the last for the second half of the sweeps. Prints the pages that lie on another node than the majority of
-// their part, and the time of the second half of the sweeps, ns.
+// lines again and again, in a scattered order, near the bandwidth of two nodes. With DEPENDENT, each address depends on the
+// line before, and only latency counts.
+// Usage: parts MIB_OF_A_PART SWEEPS CPU CPU CPU CPU [CPU CPU CPU CPU], the last for the second half of the sweeps. Prints the
+// pages that lie on another node than their part's thread, and the time of the second half of the sweeps, ns.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
@@ -49,9 +50,14 @@ static void *work(void *argument) {
         if (number == 0 && sweep == sweeps / 2) halfway = now();
         if (sweep == sweeps / 2) run_on(later[number], number);
         // A linear congruential generator that returns each number up to the mask once.
-        for (size_t turn = 0, line = 0; turn <= mask; turn++) {
-            line = (line * 1664525 + 1013904223) & mask;
-            if (line < part / LINE) mine[line * LINE]++;
+        for (size_t turn = 0, line = 0, none = 0; turn <= mask; turn++) {
+            line = (line * 1664525 + 1013904223 + none) & mask;
+            if (line >= part / LINE) continue;
+#ifdef DEPENDENT
+            none = mine[line * LINE] & 0x80; // Only the first byte of a page is not 0, and it is 1.
+#else
+            mine[line * LINE]++;
+#endif
         }
     }
     pthread_barrier_wait(&barrier);
