@@ -1,12 +1,12 @@
 //! Carries out decisions, records every change in the journal first, and reports the outcome.
 
 use crate::copies::Copies;
-use crate::done::Done;
 use crate::huge_pages::{Advisers, CureSteps, Cured, cure};
 use crate::journal::{Journal, JournalError, OwnSwitch, PutBack};
 use crate::managed_process::ManagedProcess;
 use crate::managed_processes::Managed;
 use crate::owner;
+use crate::step_outcome::StepOutcome;
 use crate::work_time::since;
 use linux::{
     Attempt, MigrateError, Migration, PageBatch, PageRefusal, Route, SwitchError, SystemState, Whose, affinity,
@@ -81,7 +81,7 @@ impl Actor {
         managed: &mut Managed,
         outcome: &mut Outcome,
         mut advisers: Option<&mut Advisers>,
-    ) -> Result<Vec<Done>, JournalError> {
+    ) -> Result<Vec<StepOutcome>, JournalError> {
         let mut done = Vec::with_capacity(steps.len());
         while let Some(step) = steps.get(done.len()) {
             let rest = steps.iter().skip(done.len());
@@ -93,7 +93,7 @@ impl Actor {
                 None => done.push(self.act(&step.action, managed, outcome, advisers.as_deref_mut())?),
             }
         }
-        let operations = |done: &Done| done.pages_moved + done.pages_copied + done.split_at.len() as u64;
+        let operations = |done: &StepOutcome| done.pages_moved + done.pages_copied + done.split_at.len() as u64;
         outcome.operations += done.iter().map(operations).sum::<u64>();
         Ok(done)
     }
@@ -104,29 +104,31 @@ impl Actor {
         managed: &mut Managed,
         outcome: &mut Outcome,
         advisers: Option<&mut Advisers>,
-    ) -> Result<Done, JournalError> {
-        let Some(pid) = action.pid() else { return Ok(Done::default()) };
+    ) -> Result<StepOutcome, JournalError> {
+        let Some(pid) = action.pid() else { return Ok(StepOutcome::default()) };
         let Some(process) = managed.get_mut(pid) else {
             refuse_all(action, pid, outcome);
-            return Ok(Done::because(format!("process {pid} has ended")));
+            return Ok(StepOutcome::because(format!("process {pid} has ended")));
         };
         if self.stop.load(Relaxed) {
             refuse_all(action, pid, outcome);
-            return Ok(Done::because("the agent is stopping"));
+            return Ok(StepOutcome::because("the agent is stopping"));
         }
         match action {
             Action::MoveRanges { node, ranges, bytes, .. } => {
                 let route = Route::new(None, &[*node].into_iter().collect());
-                Ok(route.map_or_else(Done::default, |to| self.move_ranges(process, to, ranges, *bytes, outcome)))
+                Ok(route.map_or_else(StepOutcome::default, |to| self.move_ranges(process, to, ranges, *bytes, outcome)))
             }
             Action::DealRanges { weights, ranges, bytes, .. } => {
                 let route = Route::dealt(weights);
-                Ok(route.map_or_else(Done::default, |to| self.move_ranges(process, to, ranges, *bytes, outcome)))
+                Ok(route.map_or_else(StepOutcome::default, |to| self.move_ranges(process, to, ranges, *bytes, outcome)))
             }
             Action::SplitHugePages { pages, .. } => Ok(split(process, pages, outcome, advisers)),
-            Action::Replicate { nodes, pages, is_possible: true, instead, .. } => Ok(nodes
-                .first()
-                .map_or_else(Done::default, |node| self.copy(process, pages, node, instead.as_deref(), outcome))),
+            Action::Replicate { nodes, pages, is_possible: true, instead, .. } => {
+                Ok(nodes.first().map_or_else(StepOutcome::default, |node| {
+                    self.copy(process, pages, node, instead.as_deref(), outcome)
+                }))
+            }
             Action::MoveThread { tid, cpus, .. } => self.move_thread(process, *tid, cpus),
             Action::MoveProcess { cpus, .. } => self.move_process(process, cpus),
             // These move pages elsewhere, and the other copies need a kernel that replicates.
@@ -135,13 +137,19 @@ impl Actor {
             | Action::Replicate { .. }
             | Action::Revert { .. }
             | Action::SetSampling(_)
-            | Action::Nothing => Ok(Done::default()),
+            | Action::Nothing => Ok(StepOutcome::default()),
         }
     }
 
     /// Moves the pages of these steps; all belong to this process.
-    fn move_all(&mut self, pid: Pid, steps: &[&Step], managed: &mut Managed, outcome: &mut Outcome) -> Vec<Done> {
-        let mut done = vec![Done::default(); steps.len()];
+    fn move_all(
+        &mut self,
+        pid: Pid,
+        steps: &[&Step],
+        managed: &mut Managed,
+        outcome: &mut Outcome,
+    ) -> Vec<StepOutcome> {
+        let mut done = vec![StepOutcome::default(); steps.len()];
         let process = managed.get_mut(pid).filter(|_| !self.stop.load(Relaxed));
         let Some(process) = process else {
             for step in steps {
@@ -161,7 +169,7 @@ impl Actor {
         &mut self,
         process: &mut ManagedProcess,
         mut pages: Vec<(NodeId, u64, usize)>,
-        done: &mut [Done],
+        done: &mut [StepOutcome],
         outcome: &mut Outcome,
     ) {
         let pid = process.record.pid;
@@ -217,12 +225,12 @@ impl Actor {
         node: NodeId,
         instead: Option<&Action>,
         outcome: &mut Outcome,
-    ) -> Done {
+    ) -> StepOutcome {
         let pid = process.record.pid;
         let began_ns = monotonic_ns();
         let Copies { made, refused, note } = Copies::make(process, pages, node);
         outcome.moving_s += since(began_ns).as_secs_f64();
-        let mut done = Done { note, ..Done::default() };
+        let mut done = StepOutcome { note, ..StepOutcome::default() };
         // Copies are already on their node unless it was full; then they are moved there, or the refusal is reported.
         let made = made.into_iter().map(|page| (node, page, 0)).collect();
         self.move_pages(process, made, std::slice::from_mut(&mut done), outcome);
@@ -253,7 +261,7 @@ impl Actor {
         ranges: &[AddressRange],
         bytes: u64,
         outcome: &mut Outcome,
-    ) -> Done {
+    ) -> StepOutcome {
         let targets = route.targets().clone();
         let began_ns = monotonic_ns();
         let migration = Migration {
@@ -268,21 +276,22 @@ impl Actor {
         match moved {
             Ok(tally) => {
                 let moved = tally.moved();
-                let mut done = Done { pages_moved: moved.pages, bytes_moved: moved.bytes, ..Done::default() };
+                let mut done =
+                    StepOutcome { pages_moved: moved.pages, bytes_moved: moved.bytes, ..StepOutcome::default() };
                 for ((refusal, _), stayed) in &tally.stayed {
                     *done.pages_refused.entry(*refusal).or_default() += stayed.amount.pages;
                 }
                 done
             }
             Err(MigrateError::Move(error)) => {
-                Done { note: why_not_moved(process, &targets, &error), ..Done::default() }
+                StepOutcome { note: why_not_moved(process, &targets, &error), ..StepOutcome::default() }
             }
-            Err(error) => Done::because(chain(&error)),
+            Err(error) => StepOutcome::because(chain(&error)),
         }
     }
 
-    fn move_process(&mut self, process: &mut ManagedProcess, cpus: &CpuSet) -> Result<Done, JournalError> {
-        let mut done = Done::default();
+    fn move_process(&mut self, process: &mut ManagedProcess, cpus: &CpuSet) -> Result<StepOutcome, JournalError> {
+        let mut done = StepOutcome::default();
         let mut seen: BTreeSet<Tid> = BTreeSet::new();
         for _ in 0..MOST_LOOKS {
             // A thread created meanwhile may have inherited its creator's previous CPUs.
@@ -302,9 +311,14 @@ impl Actor {
     }
 
     /// Sets a thread's CPUs, unless its owner has set others meanwhile.
-    pub fn move_thread(&mut self, process: &mut ManagedProcess, tid: Tid, cpus: &CpuSet) -> Result<Done, JournalError> {
+    pub fn move_thread(
+        &mut self,
+        process: &mut ManagedProcess,
+        tid: Tid,
+        cpus: &CpuSet,
+    ) -> Result<StepOutcome, JournalError> {
         // The thread has ended.
-        let Ok(now) = affinity(tid) else { return Ok(Done::default()) };
+        let Ok(now) = affinity(tid) else { return Ok(StepOutcome::default()) };
         let chosen = owner::bound_to(&now, &process.record.cpus, &process.given);
         if let (Some(chosen), true) = (chosen, self.respects_owner) {
             let note = format!(
@@ -314,26 +328,26 @@ impl Actor {
             if let Some(thread) = process.threads.get_mut(&tid) {
                 thread.record.bound_to = Some(chosen);
             }
-            return Ok(Done::because(note));
+            return Ok(StepOutcome::because(note));
         }
         // Recorded even if it was started with these CPUs: it may outlive the managed program.
         if !self.journal.will_bind(process.record.pid, tid, process.parent, cpus)? || now == *cpus {
-            return Ok(Done::default());
+            return Ok(StepOutcome::default());
         }
         if let Err(error) = set_affinity(tid, cpus) {
             if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) {
-                return Ok(Done::default());
+                return Ok(StepOutcome::default());
             }
             let situation = SystemState::read(Some(process.record.pid));
             let why = diagnose(Attempt::Run(cpus), error.raw_os_error().unwrap_or_default(), &situation);
-            return Ok(Done::because(format!(
+            return Ok(StepOutcome::because(format!(
                 "cannot run thread {tid} on CPUs {cpus} (sched_setaffinity: {error}): {why}"
             )));
         }
         if !process.given.contains(cpus) {
             process.given.push(cpus.clone());
         }
-        Ok(Done { threads_moved: 1, ..Done::default() })
+        Ok(StepOutcome { threads_moved: 1, ..StepOutcome::default() })
     }
 }
 
@@ -374,7 +388,12 @@ fn why_not_moved(process: &mut ManagedProcess, targets: &NodeSet, error: &io::Er
 }
 
 /// Splits huge pages, and keeps them small where the program can be asked to. The policy moves their parts.
-fn split(process: &mut ManagedProcess, pages: &[u64], outcome: &mut Outcome, advisers: Option<&mut Advisers>) -> Done {
+fn split(
+    process: &mut ManagedProcess,
+    pages: &[u64],
+    outcome: &mut Outcome,
+    advisers: Option<&mut Advisers>,
+) -> StepOutcome {
     let pid = process.record.pid;
     let whole = |&address: &u64| MisplacedHugePage {
         pid,
@@ -394,7 +413,7 @@ fn split(process: &mut ManagedProcess, pages: &[u64], outcome: &mut Outcome, adv
         }
         Err(error) => (Cured::default(), Some(error.to_string())),
     };
-    let mut done = Done { split_at: cured.split_at, kept_small: cured.kept_small, ..Done::default() };
+    let mut done = StepOutcome { split_at: cured.split_at, kept_small: cured.kept_small, ..StepOutcome::default() };
     done.note = note.map(|why| format!("huge pages of process {pid}: {why}"));
     for page in pages.iter().filter(|page| !done.split_at.contains(page)) {
         *done.pages_refused.entry(PageRefusal::Stayed).or_default() += 1;

@@ -1,14 +1,14 @@
 //! Accounts for a run: what was decided and done, what it cost, and what users and clients are to know of it.
 
 use crate::decision_log::{DecisionLog, Log, LogError, OptionalLog};
-use crate::done::Done;
 use crate::huge_page_service::HugePageStatus;
 use crate::managed_process::ManagedProcess;
 use crate::managed_processes::Managed;
 use crate::options::Options;
+use crate::place_report::PlaceReport;
 use crate::run_summary::RunSummary;
 use crate::status::Status;
-use crate::summary::PlaceReport;
+use crate::step_outcome::StepOutcome;
 use crate::work_time::WorkTime;
 use machine::{Pid, SMALL_PAGE};
 use placement::{Action, Costs, Decision, LogLine, Observation, ProcessUse, Rule, Step, Thread};
@@ -142,7 +142,7 @@ impl Ledger {
     }
 
     /// Adds a step and its outcome; none in a dry run.
-    pub fn add_step(&mut self, round: u64, step: &Step, done: Option<&Done>) {
+    pub fn add_step(&mut self, round: u64, step: &Step, done: Option<&StepOutcome>) {
         if step.action == Action::Nothing {
             self.run_summary.add_idle(&step.reason);
         }
@@ -164,7 +164,7 @@ impl Ledger {
     }
 
     /// Adds the decision about a new thread, and its outcome; none in a dry run.
-    pub fn add_start(&mut self, round: u64, managed: &ManagedProcess, decided: String, done: Option<Done>) {
+    pub fn add_start(&mut self, round: u64, managed: &ManagedProcess, decided: String, done: Option<StepOutcome>) {
         if let Some(done) = done {
             self.run_summary.threads_moved += done.threads_moved;
             self.note_failure(done.note);
@@ -262,7 +262,7 @@ impl Ledger {
     }
 }
 
-fn explanation(round: u64, step: &Step, done: Option<&Done>) -> String {
+fn explanation(round: u64, step: &Step, done: Option<&StepOutcome>) -> String {
     let mut parts = vec![format!("round {round}: {step}")];
     let Some(done) = done else { return parts.concat() };
     let wanted = match &step.action {

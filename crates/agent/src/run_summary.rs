@@ -1,7 +1,7 @@
 //! Summary of a run's rounds, before and after the first move.
 
-use crate::done::Done;
-use crate::summary::{PlaceMetrics, PlaceRefusal, PlaceRule};
+use crate::place_report::{PlaceMetrics, PlaceRefusal, PlaceRule};
+use crate::step_outcome::StepOutcome;
 use placement::{Costs, Decision, Metrics, Observation, Reason, Rule, Traffic};
 use std::collections::BTreeMap;
 
@@ -65,7 +65,7 @@ impl RunSummary {
     }
 
     /// Adds a step.
-    pub fn add_step(&mut self, rule: Rule, done: &Done) {
+    pub fn add_step(&mut self, rule: Rule, done: &StepOutcome) {
         self.pages_moved += done.pages_moved;
         self.bytes_moved += done.bytes_moved;
         self.pages_copied += done.pages_copied;

@@ -1,6 +1,6 @@
 //! The time that the agent spends working.
 
-use crate::summary::WorkShares;
+use crate::place_report::WorkShares;
 use linux::monotonic_ns;
 use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;

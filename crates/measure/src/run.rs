@@ -11,7 +11,7 @@ use crate::plan::{Access, CopyState, Cores, Plan, Step, loaders};
 use crate::results::{Caches, LoadPoint, LoadedCurve, Outcome, Results, WorkingSet};
 use crate::statistics::Number;
 use crate::stream::{BLOCK, LINE, Words, stream};
-use crate::team::{Done, Stop, on, together};
+use crate::team::{Stop, ThreadRate, on, together};
 use crossbeam_utils::atomic::AtomicCell;
 use machine::{CpuId, NodeId};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -355,7 +355,7 @@ fn streamed(access: Access, words: &mut [Words], quota: usize, stop: &Stop) -> u
     })
 }
 
-fn total_rate(done: &[Done]) -> f64 {
+fn total_rate(done: &[ThreadRate]) -> f64 {
     done.iter().map(|done| done.rate()).sum()
 }
 

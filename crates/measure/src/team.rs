@@ -11,14 +11,14 @@ use std::time::Instant;
 
 /// The result of one thread.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Done {
+pub(crate) struct ThreadRate {
     /// Bytes or loads.
     pub amount: usize,
     /// From its start to its end.
     pub seconds: f64,
 }
 
-impl Done {
+impl ThreadRate {
     /// Amount per second.
     pub fn rate(self) -> f64 {
         self.amount as f64 / self.seconds.max(f64::MIN_POSITIVE)
@@ -56,7 +56,7 @@ pub(crate) fn on<T: Send>(cpu: CpuId, work: impl FnOnce() -> T + Send) -> Result
 pub(crate) fn together<P: Send>(
     parts: Vec<(CpuId, P)>,
     work: impl Fn(P, &Stop) -> usize + Sync,
-) -> Result<Vec<Done>, MeasureError> {
+) -> Result<Vec<ThreadRate>, MeasureError> {
     let (threads, stop) = (parts.len(), Stop::default());
     // Each thread has its own CPU, so it may spin; a sleeping barrier wakes threads one after the other, and the first
     // would stream alone for a while.
@@ -67,7 +67,7 @@ pub(crate) fn together<P: Send>(
     let worker = |cpu, part| {
         let pinned = pin(cpu);
         not_pinned.fetch_or(pinned.is_err(), Relaxed);
-        let nothing = Done { amount: 0, seconds: 0.0 };
+        let nothing = ThreadRate { amount: 0, seconds: 0.0 };
         if !*all_started.wait() {
             return Ok(nothing);
         }
@@ -81,7 +81,7 @@ pub(crate) fn together<P: Send>(
         }
         let start = Instant::now();
         let amount = work(part, &stop);
-        Ok(Done { amount, seconds: start.elapsed().as_secs_f64() })
+        Ok(ThreadRate { amount, seconds: start.elapsed().as_secs_f64() })
     };
     thread::scope(|scope| {
         let worker = &worker;

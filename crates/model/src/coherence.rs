@@ -8,8 +8,8 @@
 
 use crate::cache::Cache;
 use crate::cpu::{CpuCaches, NO_CACHE};
+use crate::lines_in_turns::{Moment, Turns};
 use crate::resources::added_ns;
-use crate::turns::{Moment, Turns};
 use crate::{AccessKind, LINE_BYTES, ModelError};
 use machine::{Machine, Routes};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};

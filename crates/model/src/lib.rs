@@ -4,6 +4,7 @@
 
 mod access;
 mod cache;
+mod checked_parts;
 mod coherence;
 pub mod control_block;
 mod controls;
@@ -11,11 +12,11 @@ mod core;
 mod counters;
 mod cpu;
 mod error;
+mod lines_in_turns;
 mod mechanism;
 mod memory_map;
 mod model;
 mod own_counts;
-mod parts;
 mod plugin;
 pub mod pmu;
 mod queues;
@@ -26,7 +27,6 @@ mod streams;
 mod throttle;
 mod tlb;
 mod totals;
-mod turns;
 mod windows;
 
 pub use access::{Access, AccessKind, Level, PageEntry, Request};

@@ -3,20 +3,20 @@
 mod measurement;
 
 use crate::cache::{ALL_WAYS, Cache, Found};
+use crate::checked_parts::{caches, core};
 use crate::coherence::{self, Asked, Coherence, Peer, Supplier};
 use crate::controls::{ControlHardware, Controls, Share};
 use crate::core::{Core, Miss};
 use crate::cpu::{Counts, Cpu, CpuCaches, LineCounts};
+use crate::lines_in_turns::Moment;
 use crate::memory_map::MemoryMap;
 use crate::own_counts::add;
-use crate::parts::{caches, core};
 use crate::resources::{Lines, LinkEnds, Resources, columns, link_ends};
 use crate::siblings::{PathUse, Siblings};
 use crate::streams::Streams;
 use crate::throttle::Throttle;
 use crate::tlb::{Tlb, Translated, may_be_huge};
 use crate::totals::Totals;
-use crate::turns::Moment;
 use crate::windows::Windows;
 use crate::{
     Access, AccessKind, LINE_BYTES, Level, Mechanism, Mechanisms, MemoryRange, ModelError, PageEntry, Request,

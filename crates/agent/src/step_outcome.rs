@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 /// The outcome of a step.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Done {
+pub struct StepOutcome {
     /// Pages that are now on their target node.
     pub pages_moved: u64,
     /// Bytes of those pages.
@@ -24,7 +24,7 @@ pub struct Done {
     pub note: Option<String>,
 }
 
-impl Done {
+impl StepOutcome {
     /// Nothing was done, for this reason.
     pub fn because(note: impl Into<String>) -> Self {
         Self { note: Some(note.into()), ..Self::default() }
