@@ -131,7 +131,7 @@ impl Lab {
             model,
             shared: shared_words,
             pace: Pace::new(vcpus, times, &CLOCK).map_err(|why| format!("cannot make an eventfd: {why}"))?,
-            vcpus: (0..vcpus).map(|_| Vcpu::new()).collect(),
+            vcpus: (0..vcpus).map(Vcpu::new).collect(),
             task_counts: TaskCounts::new(vcpus),
             page_tables: (0..vcpus).map(|_| PageTable::default()).collect(),
             system_calls: (0..vcpus).map(|_| SystemCall::default()).collect(),

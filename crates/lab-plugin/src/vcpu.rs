@@ -1,6 +1,7 @@
 //! The plugin's state of each virtual CPU. Only the CPU's own thread writes it, so its atomics are plain loads and
 //! stores; other threads only read.
 
+use machine::Random;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::Relaxed};
 
@@ -30,10 +31,12 @@ pub(crate) struct Vcpu {
     wanted: AtomicU64,
     recent_loads: AtomicU64,
     recent_stores: AtomicU64,
-    /// One in this many misses is sampled; 0 for none.
+    /// One in this many misses is sampled, on average; 0 for none.
     sample_period: AtomicU64,
-    /// Misses until the next sample.
+    /// Misses up to the next sample, included; 0 before the first miss.
     until_sample: AtomicU64,
+    /// State of the random numbers that spread samples.
+    random: AtomicU64,
     /// QEMU's condition variable that it waits for while it is halted; null until the first halt.
     pub(crate) halted_at: AtomicPtr<c_void>,
     /// Whether it has stored since its last check, and how many accesses the model has seen since.
@@ -46,6 +49,9 @@ pub(crate) struct Vcpu {
 }
 
 const NOTHING: u64 = u64::MAX;
+/// The number of misses between two samples differs from the period by at most this part of it: samples at equal distances
+/// would follow the rhythm of loops, and see a load and a store in turns as loads only.
+const SPREAD: u64 = 8;
 /// Maximum number of accesses that the model sees of a spinning CPU between two of its checks: each of its lines once,
 /// since a report clears its last used lines.
 const SPINNING_LINES: u64 = 8;
@@ -60,7 +66,8 @@ fn add(to: &AtomicU64, value: u64) {
 }
 
 impl Vcpu {
-    pub(crate) fn new() -> Self {
+    /// The CPU of this index: each has random numbers of its own.
+    pub(crate) fn new(index: usize) -> Self {
         Self {
             time_ps: AtomicU64::new(0),
             report_at_ps: AtomicU64::new(0),
@@ -75,6 +82,7 @@ impl Vcpu {
             recent_stores: AtomicU64::new(0),
             sample_period: AtomicU64::new(0),
             until_sample: AtomicU64::new(0),
+            random: AtomicU64::new(index as u64),
             halted_at: AtomicPtr::default(),
             stored: AtomicBool::new(false),
             modelled: AtomicU64::new(0),
@@ -234,22 +242,34 @@ impl Vcpu {
         self.sample_period.store(misses, Relaxed);
     }
 
-    /// One in this many misses is sampled; 0 for none.
+    /// One in this many misses is sampled, on average; 0 for none.
     pub(crate) fn sample_period(&self) -> u64 {
         self.sample_period.load(Relaxed)
     }
 
-    /// Whether to sample this miss: the last one of a period.
+    /// Whether to sample this miss.
     #[inline]
     pub(crate) fn is_sampled(&self) -> bool {
         let period = self.sample_period();
         if period == 0 {
             return false;
         }
-        let until = self.until_sample.load(Relaxed).min(period);
-        let sampled = until <= 1;
-        self.until_sample.store(if sampled { period } else { until - 1 }, Relaxed);
+        let spread = period / SPREAD;
+        let until = match self.until_sample.load(Relaxed) {
+            0 => 1 + self.random_below(period),
+            until => until.min(period + spread),
+        };
+        let sampled = until == 1;
+        let next = if sampled { period - spread + self.random_below(2 * spread + 1) } else { until - 1 };
+        self.until_sample.store(next, Relaxed);
         sampled
+    }
+
+    fn random_below(&self, end: u64) -> u64 {
+        let mut random = Random(self.random.load(Relaxed));
+        let number = random.below(end as usize) as u64;
+        self.random.store(random.0, Relaxed);
+        number
     }
 }
 
@@ -260,7 +280,7 @@ mod tests {
     #[test]
     fn instructions_become_time_once() {
         let mut executed = 10;
-        let vcpu = Vcpu::new();
+        let vcpu = Vcpu::new(0);
         vcpu.start(&raw mut executed);
         assert_eq!(vcpu.settle(300), 3000);
         assert_eq!((vcpu.settle(300), vcpu.instructions()), (3000, 10));
@@ -275,7 +295,7 @@ mod tests {
 
     #[test]
     fn one_miss_in_a_period_is_sampled() {
-        let vcpu = Vcpu::new();
+        let vcpu = Vcpu::new(0);
         let sampled = |period, misses| {
             vcpu.set_sample_period(period);
             (0..misses).filter(|_| vcpu.is_sampled()).count()
@@ -287,8 +307,20 @@ mod tests {
     }
 
     #[test]
+    fn samples_do_not_follow_the_rhythm_of_a_loop() {
+        let vcpu = Vcpu::new(1);
+        vcpu.set_sample_period(1000);
+        let samples: Vec<u64> = (0..10_000_000).filter(|_| vcpu.is_sampled()).collect();
+        assert!(samples.len().abs_diff(10_000) <= 50, "{}", samples.len());
+        for rhythm in [2, 3, 8, 10] {
+            let first = samples.iter().filter(|miss| **miss % rhythm == 0).count() as u64 * rhythm;
+            assert!(first.abs_diff(10_000) < 1_000, "{first} of 10,000 with {rhythm}");
+        }
+    }
+
+    #[test]
     fn a_line_is_recent_until_its_class_is_used() {
-        let vcpu = Vcpu::new();
+        let vcpu = Vcpu::new(0);
         assert!(!vcpu.hits_recent(5, false));
         vcpu.set_recent(5, false);
         assert!(!vcpu.hits_recent(5, true) && vcpu.hits_recent(5, false), "not written yet");
