@@ -65,6 +65,7 @@ struct Placing<'a> {
 #[derive(Clone, Default)]
 struct Traffic {
     threads: HashSet<ThreadId>,
+    samples: u64,
     /// By the memory's node: all accesses, and those to the objects.
     to: BTreeMap<NodeId, (f64, f64)>,
     accesses: f64,
@@ -83,6 +84,7 @@ struct Phase {
 /// Accesses by one thread from one node to one node: all, those to the objects, and their total latency.
 #[derive(Clone, Copy, Default)]
 struct Sum {
+    samples: u64,
     all: f64,
     placed: f64,
     latencies_ns: f64,
@@ -98,10 +100,18 @@ struct PhaseGain {
     memory_bound: f64,
 }
 
-/// Time of a process's threads on a node, before and after.
+/// What a process's threads on a node do.
 #[derive(Clone, Copy, Default)]
 struct Work {
     threads: f64,
+    samples: u64,
+    accesses: f64,
+    /// Sum of their latencies, as observed.
+    latencies_ns: f64,
+    /// How long a thread takes for its accesses and the work beside them, as observed and as expected after, relative to
+    /// other threads of the process.
+    busy: [f64; 2],
+    /// The model's times of all accesses, before and after.
     before_ns: f64,
     after_ns: f64,
 }
@@ -138,6 +148,7 @@ pub(crate) fn gain(
         let (Some(from), Some(to)) = (access.from, access.to) else { continue };
         let weight = f64::from(access.weight);
         let sum = found[phase(part(access.time_ns))].sums.entry((access.thread, from, to)).or_default();
+        sum.samples += 1;
         sum.all += weight;
         sum.placed += if is_placed(&access) { weight } else { 0.0 };
         sum.latencies_ns += weight * access.latency_ns.map_or(mean_ns, f64::from);
@@ -151,16 +162,14 @@ pub(crate) fn gain(
         let placing = Placing { placement, memory: &memory, measured: &measured };
         gains.push(found.gain(profile, distances, &placing)?);
     }
-    let mut work: BTreeMap<(ProcessId, NodeId), Work> = BTreeMap::new();
-    for (class, of_phase) in gains.iter().flat_map(|gain| &gain.work) {
-        let sum = work.entry(*class).or_default();
-        sum.threads = sum.threads.max(of_phase.threads);
-        sum.before_ns += of_phase.before_ns;
-        sum.after_ns += of_phase.after_ns;
+    let mut work: BTreeMap<ProcessId, BTreeMap<NodeId, Work>> = BTreeMap::new();
+    for ((process, node), of_phase) in gains.iter().flat_map(|gain| &gain.work) {
+        work.entry(*process).or_default().entry(*node).or_default().add(of_phase);
     }
-    // The amount of work is fixed, so each class's time grows as its lines arrive more slowly.
-    let (slower, threads): (Vec<f64>, Vec<f64>) =
-        work.into_values().map(|work| (work.after_ns / work.before_ns, work.threads)).unzip();
+    let (slower, threads): (Vec<f64>, Vec<f64>) = (work.into_values())
+        .map(|nodes| nodes.into_values().collect::<Vec<_>>())
+        .map(|nodes| (slowdown(&nodes), nodes.iter().map(|work| work.threads).sum::<f64>()))
+        .unzip();
     let time = weighted(slower.into_iter(), &threads);
     let accesses: Vec<f64> = gains.iter().map(|gain| gain.accesses).collect();
     let mean = |of: fn(&PhaseGain) -> f64| weighted(gains.iter().map(of), &accesses);
@@ -177,6 +186,43 @@ pub(crate) fn gain(
     })
 }
 
+impl Work {
+    fn add(&mut self, phase: &Self) {
+        self.threads = self.threads.max(phase.threads);
+        self.samples += phase.samples;
+        self.accesses += phase.accesses;
+        self.latencies_ns += phase.latencies_ns;
+        self.busy = [0, 1].map(|when| self.busy[when] + phase.busy[when]);
+        self.before_ns += phase.before_ns;
+        self.after_ns += phase.after_ns;
+    }
+}
+
+/// The time after of a process over its time before, from its threads on each node. The amount of work is fixed. Threads
+/// that share it as they get on take their mean time. Where each thread has its part, they wait for the slowest: that is so
+/// as far as threads with a lower latency do not make up for it by more accesses. It cannot be told from computing, which
+/// therefore counts as shared.
+fn slowdown(nodes: &[Work]) -> f64 {
+    /// Equal parts that differ by less than this part of the time tell nothing.
+    const LEAST_WAITING: f64 = 0.02;
+    let threads: Vec<f64> = nodes.iter().map(|work| work.threads).collect();
+    let most = |of: fn(&Work) -> f64| nodes.iter().map(of).fold(0.0, f64::max);
+    // The part of the time that threads wait for the slowest one.
+    let waiting = |of: fn(&Work) -> f64| 1.0 - weighted(nodes.iter().map(of), &threads) / most(of);
+    let with_equal_parts = waiting(|work| work.busy[0] * work.threads / work.accesses);
+    let sum = |of: fn(&Work) -> f64| nodes.iter().map(of).sum::<f64>();
+    let memory_bound = sum(|work| work.latencies_ns) / sum(|work| work.busy[0] * work.threads);
+    // Of as many equal times of random numbers of random latencies, the longest is longer than their mean by about this part.
+    let samples = nodes.iter().map(|work| work.samples).sum::<u64>() as f64 / nodes.len() as f64;
+    let by_chance = 0.75 * (nodes.len() as f64).ln() * (2.0 / samples).sqrt();
+    let certain = (waiting(|work| work.busy[0]).powi(2) - by_chance.powi(2)).max(0.0).sqrt();
+    let with_parts = (certain / with_equal_parts.max(LEAST_WAITING)).min(1.0);
+    let fixed_parts = memory_bound * with_parts;
+    let shared = weighted(nodes.iter().map(|work| work.after_ns / work.before_ns), &threads);
+    let fixed = most(|work| work.busy[1]) / most(|work| work.busy[0]);
+    fixed_parts * fixed + (1.0 - fixed_parts) * shared
+}
+
 impl Phase {
     fn gain(self, profile: &Profile, distances: &Distances, placing: &Placing) -> Option<PhaseGain> {
         let mut sums: Vec<_> = self.sums.into_iter().collect();
@@ -186,6 +232,7 @@ impl Phase {
             let process = profile.threads()[thread.index()].process;
             let traffic = traffic.entry((process, from)).or_default();
             traffic.threads.insert(thread);
+            traffic.samples += sum.samples;
             let (all, placed) = traffic.to.entry(to).or_default();
             *all += sum.all;
             *placed += sum.placed;
@@ -219,10 +266,8 @@ impl Phase {
         let local = |classes: &[Class]| weighted(classes.iter().map(Class::local_part), &accesses);
         let latency = |served: &[Served]| weighted(served.iter().map(|served| served.latency_ns), &accesses);
         let served = served_before.iter().zip(&served_after);
-        let work = traffic.iter().zip(served).map(|((class, traffic), (before, after))| {
-            let (accesses, threads) = (traffic.accesses, traffic.threads.len() as f64);
-            (*class, Work { threads, before_ns: accesses / before.rate, after_ns: accesses / after.rate })
-        });
+        let work = (traffic.iter().zip(served))
+            .map(|((class, traffic), (before, after))| (*class, traffic.work(work_ns, [before.rate, after.rate])));
         let bound = before.iter().map(|class| 1.0 - class.work_ns / (class.work_ns + latency_ns));
         Some(PhaseGain {
             work: work.collect(),
@@ -241,6 +286,16 @@ impl Traffic {
         let lines = self.accesses / time_ns * (latency_ns + work_ns);
         let to = self.to.iter().map(|(&to, (all, _))| share(to, all / self.accesses, to, placing.measured)).collect();
         Class { from, lines, work_ns, to, most_rate: f64::INFINITY }
+    }
+
+    /// What the threads do if they do this much work per line, and get lines at these rates before and after.
+    fn work(&self, work_ns: f64, rates: [f64; 2]) -> Work {
+        let (samples, accesses, latencies_ns) = (self.samples, self.accesses, self.latencies_ns);
+        let threads = self.threads.len() as f64;
+        let [before_ns, after_ns] = rates.map(|rate| accesses / rate);
+        let busy = (latencies_ns + accesses * work_ns) / threads;
+        let busy = [busy, busy * after_ns / before_ns];
+        Work { threads, samples, accesses, latencies_ns, busy, before_ns, after_ns }
     }
 
     /// The same threads with the same work after placing.
@@ -279,4 +334,31 @@ fn memory_nodes(distances: &Distances) -> Vec<NodeId> {
 
 fn weighted(values: impl Iterator<Item = f64>, weights: &[f64]) -> f64 {
     values.zip(weights).map(|(value, weight)| value * weight).sum::<f64>() / weights.iter().sum::<f64>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two threads on each of two nodes, whose accesses take 179 and 216 ns, and then the same, without other work.
+    fn slowdown_with(accesses: [f64; 2]) -> f64 {
+        let nodes = [0, 1].map(|node| {
+            let latencies_ns = accesses[node] * [179.0, 216.0][node];
+            let (threads, slower) = (2.0, [1.10, 0.90][node]);
+            let busy = [latencies_ns / threads, latencies_ns / threads * slower];
+            let (samples, accesses, before_ns, after_ns) = (10_000, accesses[node], 1.0, slower);
+            Work { threads, samples, accesses, latencies_ns, busy, before_ns, after_ns }
+        });
+        slowdown(&nodes)
+    }
+
+    #[test]
+    fn threads_with_parts_of_their_own_wait_for_the_slowest() {
+        // Half of the accesses each, although one has to wait longer for them: after, it is the other that takes longer.
+        let fixed = slowdown_with([400e3, 400e3]);
+        assert!((fixed - (179.0 * 1.10) / 216.0).abs() < 3e-3, "{fixed}");
+        // As many as they get on with.
+        let shared = slowdown_with([400e3, 400e3 * 179.0 / 216.0]);
+        assert!((shared - 1.0).abs() < 1e-3, "{shared}");
+    }
 }
