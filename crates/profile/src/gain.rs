@@ -200,7 +200,7 @@ impl Work {
 
 /// The time after of a process over its time before, from its threads on each node. The amount of work is fixed. Threads
 /// that share it as they get on take their mean time. Where each thread has its part, they wait for the slowest: that is so
-/// as far as threads with a lower latency do not make up for it by more accesses. It cannot be told from computing, which
+/// as far as threads with a lower latency do not make up for it by more accesses. It looks like computing, which
 /// therefore counts as shared.
 fn slowdown(nodes: &[Work]) -> f64 {
     /// Equal parts that differ by less than this part of the time tell nothing.
