@@ -240,7 +240,7 @@ fn huge_pages_none_and_cured_ones_are_compared() {
     let lab = Lab::new();
     compile(&lab);
     let mut confirm = lab.nearside();
-    confirm.args(["hugepages", "confirm", "--machine", "small-4x2", "--numa-balancing", "off", "--timeout", "600"]);
+    confirm.args(["hugepages", "confirm", "--machine", "small-4x2", "--numa-balancing", "off", "--timeout", "1200"]);
     confirm.args([
         "--policies",
         "first-touch,no-huge-pages,hugepages:0.03",

@@ -23,7 +23,7 @@ const SHARED: &str = "/dev/shm";
 /// Names in shared memory of recordings that run on this host at the same time.
 const RECORDING: &str = "nearside-objects-";
 /// Upper limit for a run of these tests, on a host however busy.
-const LIMIT: &str = "600";
+const LIMIT: &str = "1200";
 
 /// Labs that exist now.
 static LABS: Mutex<usize> = Mutex::new(0);
