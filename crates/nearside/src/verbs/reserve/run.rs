@@ -257,7 +257,9 @@ struct State<'a> {
 impl State<'_> {
     fn look(&mut self, now: Instant) {
         let lost = self.watch.look(now);
-        lost.iter().for_each(|said| note(&format!("grant {}: {said}", self.grant.id)));
+        if let Some(said) = &lost {
+            note(&format!("grant {}: {said}", self.grant.id));
+        }
         let before = self.level;
         if let Some(level) = &mut self.level {
             level.wait(now);
