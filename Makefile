@@ -17,8 +17,8 @@
 #   make results    diagnoses programs with a known flaw on a virtual machine, and measures the gain of their cures (docs/diagnoses.md);
 #                   runs every workload under every policy, keeps the results in target/results, and writes docs/results.md
 #                   from them (some hours; given again, it continues); and docs/os-experiments.md, from an operating system's study
-#   make isolation  repeats the isolation study's experiments with grants, and writes docs/isolation-crowds.md and
-#                   docs/isolation-parts.md (some hours; given again, it continues)
+#   make isolation  repeats the isolation study's experiments with grants, and writes docs/isolation-crowds.md, -ways.md,
+#                   -mixes.md and -parts.md (some hours; given again, it continues)
 #   make sql        builds all again with `nearside sql`, based on DataFusion, and checks it; `make install` then installs that build
 #   make bench      measures the figures and enters them in docs/figures.md; BENCH=--cold-build also times a build from nothing
 #   make setup      installs everything that the targets above need
@@ -147,6 +147,8 @@ isolation: build
 	tools/requirements test
 	$(nearside) lab setup
 	$(explore) experiments/campaigns/isolation.toml --into $(target)/isolation --markdown docs/isolation-crowds.md || test $$? = $(missed)
+	$(explore) experiments/campaigns/isolation-ways.toml --into $(target)/isolation-ways --markdown docs/isolation-ways.md || test $$? = $(missed)
+	$(explore) experiments/campaigns/isolation-mixes.toml --into $(target)/isolation-mixes --markdown docs/isolation-mixes.md || test $$? = $(missed)
 	$(explore) experiments/campaigns/isolation-parts.toml --into $(target)/isolation-parts --markdown docs/isolation-parts.md || test $$? = $(missed)
 
 bench: build

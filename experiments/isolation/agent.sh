@@ -1,7 +1,8 @@
 # Starts an agent that makes grants of the cores in $zone, or else of nodes 0 to 3, the study's isolation zone.
+# THROTTLE says what limits the rest of the machine; without it, the best that there is.
 # Sourced by the scripts beside it, which run as root of a virtual machine; the agent ends with them.
 configuration=$(mktemp)
-printf 'policy = "first-touch"\nround_s = 3600\n[reserve]\nenabled = true\nzone = "%s"\n' "${zone:-0-23}" > "$configuration"
+printf 'policy = "first-touch"\nround_s = 3600\n[reserve]\nenabled = true\nzone = "%s"\nthrottle = "%s"\n' "${zone:-0-23}" "${THROTTLE:-best}" > "$configuration"
 nearside agent --config "$configuration" > /dev/null &
 agent=$!
 trap 'kill $agent; wait $agent' EXIT

@@ -1,8 +1,9 @@
 #!/bin/sh
 # Programs on the 24 cores of nodes 0 to 3, the first of them isolated (Razavi, 2011, 7.3); prints JSON.
 #
-# crowd.sh none|cache|controller PROGRAMS ISOLATED...
+# crowd.sh none|cache|controller|ways|both PROGRAMS ISOLATED...
 #
+# ways: 30 of the 40 ways of the L3, where the machine has control hardware. both: these, and the controller.
 # 25 PROGRAMS are five canneal, five fluid and fifteen streamcluster. ISOLATED names the first ones. With CORES=5, the others
 # have five cores of a node each, which they share with others; without it, one.
 . "$(dirname "$0")/agent.sh"
@@ -22,6 +23,8 @@ with_grant() {
     case $2 in
         cache) isolate="--isolate core,cache" ;;
         controller) isolate="--isolate core,controller --prefer $prefer" ;;
+        ways) isolate="--isolate core --cache-ways 30" ;;
+        both) isolate="--isolate core,controller --cache-ways 30 --prefer $prefer" ;;
         none) isolate="--cores ${CORES:-1}" ;;
     esac
     echo "nearside reserve run $isolate -- nearside-workloads $1 --threads 1 --repeat 1000000 $options"

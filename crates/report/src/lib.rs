@@ -84,7 +84,7 @@ pub use prevention::PreventionReport;
 pub use process::{CpusetReport, MappingReport, NodeBytes, ProcessReport, ThreadReport};
 pub use record::{LabRecordReport, RecordLoss, RecordReport, RecordSource};
 pub use replay::{ReplayDifference, ReplayReport};
-pub use reserve::{GrantReport, ReserveReport, facts_to_text, limited_text};
+pub use reserve::{GrantReport, ReserveReport, facts_to_text, limited_text, service_text};
 pub use residence::{Address, Kind, PagesOnNode};
 pub use table::Table;
 pub use top::{TopKind, TopNode, TopOrder, TopReport, TopRow};

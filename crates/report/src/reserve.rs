@@ -2,8 +2,11 @@
 
 use crate::table::Table;
 use machine::{NodeId, size::significant};
-use reserve::{Admitted, Facts, Forecast, Grant, GrantId, Moved, Refusal, Resource, Throttle, hop_ends};
+use reserve::{
+    Admitted, Course, Facts, Forecast, Grant, GrantId, Moved, Refusal, Resource, ServiceLevel, Throttle, hop_ends,
+};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// The output of `nearside reserve check` and its relatives.
@@ -59,6 +62,16 @@ impl GrantReport {
             capacity_bytes_per_s: grant.memory.iter().filter_map(capacity).collect(),
             grant: grant.clone(),
         }
+    }
+
+    /// What the rest of the machine may draw from its guarded controllers: a line each.
+    pub fn limits_text(&self, limits: &BTreeMap<NodeId, f64>) -> String {
+        limits.iter().map(|(node, limit)| limit_line(*node, *limit, self.capacity(*node))).collect()
+    }
+
+    /// What a controller carries, bytes/s, if its memory is the grant's.
+    fn capacity(&self, node: NodeId) -> Option<f64> {
+        self.capacity_bytes_per_s.iter().find(|(other, _)| *other == node).map(|(_, capacity)| *capacity)
     }
 }
 
@@ -129,12 +142,8 @@ impl fmt::Display for ReserveReport {
         self.grants.iter().try_for_each(|grant| writeln!(f, "{grant}"))?;
         let forecast = self.forecast.as_ref();
         for (node, limit) in forecast.iter().flat_map(|forecast| &forecast.rest_limit) {
-            let all = self.grants.iter().flat_map(|grant| &grant.capacity_bytes_per_s);
-            let of = all
-                .clone()
-                .find(|(other, _)| other == node)
-                .map_or_else(String::new, |(_, capacity)| format!(" of {}", significant(capacity / 1e9)));
-            writeln!(f, "  controller {node}: the rest may draw {}{of} GB/s", significant(limit / 1e9))?;
+            let capacity = self.grants.iter().find_map(|grant| grant.capacity(*node));
+            f.write_str(&limit_line(*node, *limit, capacity))?;
         }
         for (id, by) in forecast.iter().flat_map(|forecast| &forecast.slowdown) {
             let who = if self.is_new(*id) { format!("grant {id}, new") } else { format!("grant {id}") };
@@ -149,6 +158,27 @@ impl fmt::Display for ReserveReport {
             None => Ok(()),
         }
     }
+}
+
+/// The most that the rest may draw from a controller, bytes/s, with its capacity if that is known.
+fn limit_line(node: NodeId, limit: f64, capacity: Option<f64>) -> String {
+    let of = capacity.map_or_else(String::new, |capacity| format!(" of {}", significant(capacity / 1e9)));
+    format!("  controller {node}: the rest may draw {}{of} GB/s\n", significant(limit / 1e9))
+}
+
+/// How a grant's program does by its holder's figure, and what follows for the rest of the machine.
+pub fn service_text(level: &ServiceLevel, now_s: u64) -> String {
+    let course = match level.course() {
+        Course::Holding => "holding",
+        Course::Tightening => "tightening",
+        Course::Relaxing => "relaxing",
+        Course::AtLimit => "at its limit",
+    };
+    let (said, age_s) = (level.said(), now_s.saturating_sub(level.said_s()));
+    let [latency, target, part] = [said.latency_ms, said.target_ms, 100.0 * level.part()].map(significant);
+    format!(
+        "its holder says {latency} ms ({age_s} s ago), target {target} ms: {course}, the rest has {part} % of its limit"
+    )
 }
 
 /// How the rest of the machine is kept within its limits.

@@ -27,6 +27,14 @@ pub struct Forecast {
     pub fullest: Option<(Resource, f64)>,
 }
 
+impl Forecast {
+    /// The limits of the rest on the controllers that a grant guards.
+    pub fn rest_limit_of(&self, grant: &Grant) -> BTreeMap<NodeId, f64> {
+        let guards = |node: &NodeId| grant.request.isolate.controller && grant.memory.contains(*node);
+        self.rest_limit.iter().filter(|(node, _)| guards(node)).map(|(node, limit)| (*node, *limit)).collect()
+    }
+}
+
 /// As what unknown traffic counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -287,7 +295,8 @@ mod tests {
         let mut miss = |ledger: &mut Ledger| {
             now += Duration::from_secs(1);
             let service = Service { latency_ms: 2.0, target_ms: 1.0 };
-            ledger.levels.entry(id).or_default().hear(service, now);
+            let level = ServiceLevel::after(ledger.levels.get(&id).copied(), service, now, 0);
+            ledger.levels.insert(id, level);
         };
         miss(&mut ledger);
         assert!((limit(&ledger) / whole - 0.7).abs() < 1e-9);

@@ -23,8 +23,7 @@ pub struct Ledger {
     pub rules: Rules,
     /// What was seen to be drawn from memory. A grant that was not seen counts with what it was promised.
     pub usage: Vec<Flow>,
-    /// Part of what the forecast leaves to the rest of the machine, that grants let it have: those whose holders say how
-    /// they do.
+    /// The loops of grants whose holders say how they do: what they let the rest of the machine have.
     pub levels: BTreeMap<GrantId, ServiceLevel>,
     grants: BTreeMap<GrantId, Grant>,
     next: u32,
@@ -287,6 +286,8 @@ impl Ledger {
         grant.request.isolate.controller = guarded;
         if guarded {
             admission::check_in_place(&self.without(&[id]), &grant, asker)?;
+        } else {
+            self.levels.remove(&id);
         }
         self.adopt(grant);
         Ok(id)

@@ -61,5 +61,5 @@ pub use request::{
     CacheIsolation, Cores, Isolation, Memory, Part, Preference, ReadWrite, Request, USUAL_SLOWDOWN, WrittenRequest,
     parse_bandwidth,
 };
-pub use service_level::{NoService, Service, ServiceLevel};
+pub use service_level::{Course, NoService, Service, ServiceLevel};
 pub use zone::Zone;

@@ -51,27 +51,85 @@ impl Service {
     }
 }
 
-/// What a holder lets the rest of the machine have.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// What the loop did in its last period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::Display, strum::EnumIter)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum Course {
+    /// The rest keeps what it has.
+    Holding,
+    /// The target was missed: the rest has less.
+    Tightening,
+    /// There is slack, or silence: the rest gets more by and by.
+    Relaxing,
+    /// The target was missed, and the rest has the least already.
+    AtLimit,
+}
+
+/// What a holder lets the rest of the machine have, as it is shown and kept when its agent is started again.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ServiceLevel {
+    /// What the holder said last.
+    #[serde(flatten)]
+    said: Service,
+    /// When, seconds since 1970.
+    said_s: u64,
+    /// What followed.
+    course: Course,
     /// Part of what the forecast leaves to the rest.
     part: f64,
     /// Periods with slack in a row.
     slack: u32,
-    /// When the last period ended, and when it is over without a word.
+    /// When the last period ended, and when it is over without a word. None for a loop that another process has.
+    #[serde(skip)]
     periods: Option<(Instant, Instant)>,
 }
 
-impl Default for ServiceLevel {
-    fn default() -> Self {
-        Self { part: 1.0, slack: 0, periods: None }
-    }
-}
-
 impl ServiceLevel {
+    /// What follows where a holder has said this, perhaps for the first time.
+    #[must_use]
+    pub fn after(before: Option<Self>, said: Service, now: Instant, now_s: u64) -> Self {
+        let first = Self { said, said_s: now_s, course: Course::Holding, part: 1.0, slack: 0, periods: None };
+        let mut level = before.unwrap_or(first);
+        level.hear(said, now, now_s);
+        level
+    }
+
+    /// The loop of an agent that was killed, which goes on: the time without an agent does not count as silence.
+    #[must_use]
+    pub fn taken_up(self, now: Instant) -> Self {
+        Self { part: self.part.clamp(LEAST, 1.0), periods: Some((now, now + SILENCE)), ..self }
+    }
+
+    /// What the holder said last.
+    pub fn said(&self) -> Service {
+        self.said
+    }
+
+    /// When it said so, seconds since 1970.
+    pub fn said_s(&self) -> u64 {
+        self.said_s
+    }
+
+    /// What the loop did in its last period.
+    pub fn course(&self) -> Course {
+        self.course
+    }
+
     /// Part of what the forecast leaves to the rest, that it has: above 0, and 1 at most.
     pub fn part(&self) -> f64 {
         self.part
+    }
+
+    /// Whether the rest has as much as before. Where its holder had said nothing, that was all.
+    pub fn has_same_part(&self, before: Option<Self>) -> bool {
+        before.map_or(1.0, |before| before.part).total_cmp(&self.part).is_eq()
+    }
+
+    /// Whether what is shown of it is old: at most a second where nothing follows.
+    pub fn is_news(&self, before: Option<Self>) -> bool {
+        let shown = |level: Self| (level.said_s, level.course);
+        !self.has_same_part(before) || before.map(shown) != Some(shown(*self))
     }
 
     /// When a period of silence is over. None while silence changes nothing.
@@ -80,18 +138,21 @@ impl ServiceLevel {
     }
 
     /// A period has passed, in which the holder did this.
-    pub fn hear(&mut self, service: Service, now: Instant) {
+    fn hear(&mut self, said: Service, now: Instant, now_s: u64) {
         if self.periods.is_some_and(|(last, _)| now < last + SHORTEST) {
             return;
         }
         self.periods = Some((now, now + SILENCE));
-        if service.latency_ms > service.target_ms {
+        (self.said, self.said_s) = (said, now_s);
+        if said.latency_ms > said.target_ms {
             self.slack = 0;
+            self.course = if self.part > LEAST { Course::Tightening } else { Course::AtLimit };
             self.part = (self.part * CUT).max(LEAST);
-        } else if service.latency_ms <= SLACK * service.target_ms {
+        } else if said.latency_ms <= SLACK * said.target_ms {
             self.has_slack();
         } else {
             self.slack = 0;
+            self.course = Course::Holding;
         }
     }
 
@@ -109,6 +170,7 @@ impl ServiceLevel {
             self.slack = 0;
             self.part = (self.part * RAISE).min(1.0);
         }
+        self.course = if self.part < 1.0 { Course::Relaxing } else { Course::Holding };
     }
 }
 
@@ -116,6 +178,12 @@ impl ServiceLevel {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// A loop in which nothing has happened.
+    fn unused() -> ServiceLevel {
+        let said = Service { latency_ms: 0.0, target_ms: 1.0 };
+        ServiceLevel { said, said_s: 0, course: Course::Holding, part: 1.0, slack: 0, periods: None }
+    }
 
     /// A server whose latency grows with what the rest draws: what it wants, or its limit.
     struct Server {
@@ -125,7 +193,7 @@ mod tests {
 
     impl Server {
         fn new() -> Self {
-            Self { level: ServiceLevel::default(), now: Instant::now() }
+            Self { level: unused(), now: Instant::now() }
         }
 
         /// Its latencies.
@@ -133,7 +201,7 @@ mod tests {
             let mut period = || {
                 let latency_ms = latency(wants.min(self.level.part()));
                 self.now += SHORTEST;
-                self.level.hear(Service { latency_ms, target_ms: 1.0 }, self.now);
+                self.level.hear(Service { latency_ms, target_ms: 1.0 }, self.now, 0);
                 latency_ms
             };
             (0..periods).map(|_| period()).collect()
@@ -177,7 +245,7 @@ mod tests {
         assert!(is_part(&server, LEAST));
         // What is said again at once is of the same period.
         let Server { mut level, now } = server;
-        level.hear(Service { latency_ms: 0.1, target_ms: 1.0 }, now);
+        level.hear(Service { latency_ms: 0.1, target_ms: 1.0 }, now, 0);
         assert_eq!(level, server.level);
         // A holder that falls silent gives everything back, and not at once.
         assert_eq!(level.next(), Some(now + SILENCE));
@@ -188,6 +256,36 @@ mod tests {
             level.wait(now + SILENCE + SILENT_PERIOD * second);
         }
         assert_eq!((level.part(), level.next()), (1.0, None));
+    }
+
+    #[test]
+    fn what_the_loop_does_is_shown_and_goes_on_in_another_process() {
+        let (mut server, began) = (Server::new(), Instant::now());
+        let mut course = |latency: f64, periods| {
+            server.run(1.0, |_| latency, periods);
+            server.level.course()
+        };
+        assert_eq!([course(0.1, 1), course(2.0, 1)], [Course::Holding, Course::Tightening]);
+        assert_eq!([course(0.9, 1), course(0.1, 1)], [Course::Holding, Course::Relaxing]);
+        assert_eq!([course(2.0, 12), course(2.0, 1)], [Course::Tightening, Course::AtLimit]);
+        // A second later there is news even if nothing has changed, and silence counts from when it is taken up.
+        let first = server.level;
+        let again = |now_s| ServiceLevel::after(Some(first), first.said(), server.now + SHORTEST, now_s);
+        assert!(!again(0).is_news(Some(first)) && again(1).is_news(Some(first)) && first.is_news(None));
+        let text = serde_json::to_string(&first).unwrap();
+        let read: ServiceLevel = serde_json::from_str(&text).unwrap();
+        assert_eq!(
+            (read.part(), read.course(), read.said(), read.next()),
+            (LEAST, Course::AtLimit, first.said(), None)
+        );
+        let now = began + SILENCE;
+        assert_eq!(read.taken_up(now), ServiceLevel { periods: Some((now, now + SILENCE)), ..first });
+        // No text makes more or less of it than there is.
+        for (part, clamped) in [("-1.0", LEAST), ("7e9", 1.0)] {
+            let text = text.replace("0.01", part);
+            let read: ServiceLevel = serde_json::from_str(&text).unwrap();
+            assert!(read.taken_up(now).part().total_cmp(&clamped).is_eq(), "{text}");
+        }
     }
 
     #[test]
@@ -204,11 +302,11 @@ mod tests {
     proptest! {
         #[test]
         fn the_part_stays_a_part(said in prop::collection::vec(prop::option::of((0.0..1e8, 1e-9..1e8)), 0..300)) {
-            let (mut level, mut now) = (ServiceLevel::default(), Instant::now());
+            let (mut level, mut now) = (unused(), Instant::now());
             for said in said {
                 now += SILENCE;
                 match said {
-                    Some((latency_ms, target_ms)) => level.hear(Service { latency_ms, target_ms }, now),
+                    Some((latency_ms, target_ms)) => level.hear(Service { latency_ms, target_ms }, now, 0),
                     None => level.wait(now),
                 }
                 prop_assert!((LEAST..=1.0).contains(&level.part()));

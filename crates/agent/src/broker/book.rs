@@ -52,9 +52,10 @@ impl Book {
         let records = Records::lock(&settings.records)?;
         let shared = SharedSettings::new(journal, settings.limited.clone(), settings.hardware);
         let mut book = Self { ledger: settings.ledger.clone(), settings, shared, held: BTreeMap::new(), changes: 0 };
-        for (grant, held) in left.0 {
+        for (grant, held, level) in left.0 {
             (book.settings.note)(&format!("{} of an agent that was killed goes on", grant.title()));
-            records.add(&grant, held.carrier(), book.ledger.facts.control.throttle, None)?;
+            book.ledger.levels.extend(level.map(|level| (grant.id, level.taken_up(Instant::now()))));
+            held.record(&records, &grant, &book.ledger)?;
             book.held.insert(grant.id, held);
             book.ledger.adopt(grant);
         }
@@ -116,13 +117,7 @@ impl Book {
         let changed: Vec<(GrantId, String)> = self.held.iter_mut().filter_map(look).collect();
         for (id, said) in &changed {
             (self.settings.note)(&format!("grant {id}: {said}"));
-            let Some((grant, held)) = self.ledger.grant(*id).zip(self.held.get(id)) else { continue };
-            let throttle = self.ledger.facts.control.throttle;
-            let written = Records::lock(&self.settings.records)
-                .and_then(|records| records.add(grant, held.carrier(), throttle, held.watch.lost()));
-            if let Err(error) = written {
-                (self.settings.note)(&format!("grant {id}: {}", chain(&error)));
-            }
+            self.record(*id);
         }
         if !changed.is_empty() {
             self.publish();
@@ -319,14 +314,25 @@ impl Book {
         }
     }
 
+    /// Writes the record of a grant whose state has changed.
+    pub fn record(&self, id: GrantId) {
+        let Some((grant, held)) = self.ledger.grant(id).zip(self.held.get(&id)) else { return };
+        let written =
+            Records::lock(&self.settings.records).and_then(|records| held.record(&records, grant, &self.ledger));
+        if let Err(error) = written {
+            (self.settings.note)(&format!("grant {id}: {}", chain(&error)));
+        }
+    }
+
     /// Shows the grants to who watches them.
     pub fn publish(&self) {
-        let slowdown = self.ledger.forecast().slowdown;
+        let forecast = self.ledger.forecast();
         let live = |id: &GrantId| {
             let grant = self.ledger.grant(*id)?.clone();
             let is_lost = self.held.get(id).is_some_and(|held| held.watch.lost().is_some());
-            let forecast_slowdown = slowdown.get(id).copied().filter(|_| !is_lost);
-            Some(LiveGrant { grant, forecast_slowdown, is_lost })
+            let forecast_slowdown = forecast.slowdown.get(id).copied().filter(|_| !is_lost);
+            let service = self.ledger.levels.get(id).copied();
+            Some(LiveGrant { rest_limit: forecast.rest_limit_of(&grant), grant, forecast_slowdown, is_lost, service })
         };
         let all = self.held.keys().filter_map(live).collect();
         *self.settings.live.lock().unwrap_or_else(PoisonError::into_inner) = all;

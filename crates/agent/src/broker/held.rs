@@ -1,11 +1,13 @@
 //! A grant that is carried out: its groups, and how they follow it when it changes.
 
 use crate::broker::BrokerError;
-use crate::grants::{Carrier, GrantRecord, Shape, Watch, fill, idle_group, make, make_groups, make_idle};
+use crate::grants::{
+    Carrier, GrantRecord, Records, RecordsError, Shape, Watch, fill, idle_group, make, make_groups, make_idle,
+};
 use crate::journal::{GROUP, Journal, PutBack};
 use linux::{CgroupGroup, Cgroups, Partition, message_pair};
 use machine::CpuSet;
-use reserve::GrantId;
+use reserve::{Grant, GrantId, Ledger};
 use rustix::net::sockopt::socket_cookie;
 use rustix::net::{Shutdown, shutdown};
 use std::os::fd::OwnedFd;
@@ -90,10 +92,12 @@ impl Held {
         Ok(Some(Self { id, journal, group, back, is_adopted: record.adopted.is_some(), end, watch }))
     }
 
-    /// For the grant's record.
-    pub fn carrier(&self) -> Carrier<'_> {
+    /// Writes the grant's record, in which other processes see it.
+    pub fn record(&self, records: &Records, grant: &Grant, ledger: &Ledger) -> Result<(), RecordsError> {
         let adopted = self.is_adopted.then(|| self.group.folder());
-        Carrier::Agent { stays: matches!(self.end, End::Release), adopted }
+        let carrier = Carrier::Agent { stays: matches!(self.end, End::Release), adopted };
+        let (throttle, level) = (ledger.facts.control.throttle, ledger.levels.get(&grant.id).copied());
+        records.add(grant, carrier, throttle, self.watch.lost(), level)
     }
 
     /// Its handle, if it has one.

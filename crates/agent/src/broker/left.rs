@@ -3,12 +3,12 @@
 use crate::broker::Settings;
 use crate::broker::held::Held;
 use crate::grants::{Shape, left_records};
-use reserve::Grant;
+use reserve::{Grant, ServiceLevel};
 
 /// Grants of an agent that was killed, which go on: those that stay until they are released, and those that have processes.
 /// Dropping them ends them.
 #[derive(Debug, Default)]
-pub struct Left(pub(super) Vec<(Grant, Held)>);
+pub struct Left(pub(super) Vec<(Grant, Held, Option<ServiceLevel>)>);
 
 impl Left {
     /// Takes their journals, before another process opens a journal in their folder and so ends them. What is not as its
@@ -31,7 +31,7 @@ impl Left {
         for record in records {
             let Some(grant) = ledger.grant(record.grant.id).cloned() else { continue };
             match Held::take_up(&record, &Shape::of(&grant, &ledger), &settings.folder) {
-                Ok(Some(held)) => taken.push((grant, held)),
+                Ok(Some(held)) => taken.push((grant, held, record.service)),
                 Ok(None) => {}
                 Err(error) => (settings.note)(&format!("{}: {}", grant.title(), machine::chain(&error))),
             }

@@ -27,8 +27,10 @@ use crate::grants::{CarryOutError, Hardware, RecordsError};
 use crate::journal::JournalError;
 use book::Book;
 use linux::{CgroupError, CgroupGroupError, PrivateFolder, PrivateFolderError, Trust};
-use reserve::{Admitted, Facts, Grant, Ledger, Refusal};
+use machine::NodeId;
+use reserve::{Admitted, Facts, Grant, Ledger, Refusal, ServiceLevel};
 use serving::Serving;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -73,6 +75,10 @@ pub struct LiveGrant {
     pub forecast_slowdown: Option<f64>,
     /// Whether its CPUs are others' at present, too: the kernel has ended its partition. Nothing is forecast then.
     pub is_lost: bool,
+    /// How its program does by its holder's figure, and what follows.
+    pub service: Option<ServiceLevel>,
+    /// The most that the rest of the machine may draw from its guarded controllers, bytes/s.
+    pub rest_limit: BTreeMap<NodeId, f64>,
 }
 
 /// The grants that an agent carries out now.

@@ -1,7 +1,7 @@
 //! What holders of grants say about how they do, and what follows for the rest of the machine.
 
 use crate::broker::BrokerError;
-use crate::broker::book::Book;
+use crate::broker::book::{Book, now_s};
 use machine::chain;
 use reserve::{GrantId, Service, ServiceLevel, Throttle};
 use std::time::Instant;
@@ -15,7 +15,8 @@ impl Book {
             let why = format!("nothing of the rest is limited for grant {id}: --isolate controller guards its memory");
             return Err(BrokerError::Wrong(why));
         }
-        self.change_level(id, |level| level.hear(service, Instant::now()));
+        let before = self.ledger.levels.get(&id).copied();
+        self.set_level(id, ServiceLevel::after(before, service, Instant::now(), now_s()));
         Ok(())
     }
 
@@ -28,23 +29,24 @@ impl Book {
     pub(super) fn count_silence(&mut self, now: Instant) {
         let is_due = |level: &ServiceLevel| level.next().is_some_and(|next| next <= now);
         let silent = self.ledger.levels.iter().filter(|(_, level)| is_due(level));
-        let silent: Vec<GrantId> = silent.map(|(id, _)| *id).collect();
-        for id in silent {
-            self.change_level(id, |level| level.wait(now));
+        let silent: Vec<(GrantId, ServiceLevel)> = silent.map(|(id, level)| (*id, *level)).collect();
+        for (id, mut level) in silent {
+            level.wait(now);
+            self.set_level(id, level);
         }
     }
 
-    fn change_level(&mut self, id: GrantId, change: impl FnOnce(&mut ServiceLevel)) {
-        let level = self.ledger.levels.entry(id).or_default();
-        let before = level.part();
-        change(level);
-        if level.part().total_cmp(&before).is_eq() {
-            return;
+    fn set_level(&mut self, id: GrantId, level: ServiceLevel) {
+        let before = self.ledger.levels.insert(id, level);
+        if !level.has_same_part(before) {
+            let ledger = self.ledger.clone();
+            if let Err(error) = self.follow(&ledger) {
+                (self.settings.note)(&format!("grant {id}: {}", chain(&error)));
+            }
         }
-        let ledger = self.ledger.clone();
-        if let Err(error) = self.follow(&ledger) {
-            (self.settings.note)(&format!("grant {id}: {}", chain(&error)));
+        if level.is_news(before) {
+            self.record(id);
+            self.publish();
         }
-        self.publish();
     }
 }

@@ -140,9 +140,7 @@ impl Book {
         Ok(changed.into_iter().try_for_each(|grant| {
             let made = begun.made.iter().find(|(id, ..)| *id == grant.id).map(|(_, held, _)| held);
             let held = made.or_else(|| self.held.get(&grant.id));
-            held.map_or(Ok(()), |held| {
-                records.add(grant, held.carrier(), after.facts.control.throttle, held.watch.lost())
-            })
+            held.map_or(Ok(()), |held| held.record(records, grant, after))
         })?)
     }
 
@@ -232,10 +230,7 @@ impl Book {
         }
         for had in before.grants().filter(|had| after.grant(had.id) != Some(*had)) {
             // What cannot be written now was perhaps not written before either.
-            let _ = self
-                .held
-                .get(&had.id)
-                .map(|held| records.add(had, held.carrier(), before.facts.control.throttle, held.watch.lost()));
+            let _ = self.held.get(&had.id).map(|held| held.record(records, had, &before));
         }
         failed.extend(self.follow(&before).err().map(|error| chain(&error)));
         self.note_all(&failed);

@@ -142,8 +142,8 @@ impl Rest {
 impl Rest {
     /// The holder has said how it does: the rest has less, or more again.
     pub fn follow(&mut self, journal: &mut Journal, level: ServiceLevel) -> Result<(), CarryOutError> {
-        let before = self.ledger.levels.insert(self.grant.id, level).unwrap_or_default();
-        if before.part().total_cmp(&level.part()).is_eq() {
+        let before = self.ledger.levels.insert(self.grant.id, level);
+        if level.has_same_part(before) {
             return Ok(());
         }
         let cgroups = Cgroups::find()?;

@@ -2,11 +2,11 @@
 
 use linux::{Pid, PrivateFolder, PrivateFolderError, Process};
 use machine::bounded;
-use reserve::{Grant, GrantId, Throttle};
+use reserve::{Grant, GrantId, ServiceLevel, Throttle};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Longest record, in bytes: that of a grant of thousands of CPUs.
@@ -38,6 +38,9 @@ pub struct GrantRecord {
     /// Why its CPUs are others' at present, too: the kernel has ended its partition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<String>,
+    /// How the program does by its holder's figure, and what follows for the rest of the machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<ServiceLevel>,
 }
 
 /// Who carries a grant out.
@@ -121,13 +124,14 @@ impl Records {
     }
 
     /// Adds or replaces a record of this process. `throttle` limits the rest of the machine; `lost` says why the grant's
-    /// CPUs are not its own at present.
+    /// CPUs are not its own at present. Readers find the former record or this one.
     pub fn add(
         &self,
         grant: &Grant,
         carrier: Carrier<'_>,
         throttle: Throttle,
         lost: Option<&str>,
+        service: Option<ServiceLevel>,
     ) -> Result<(), RecordsError> {
         let pid = Pid(std::process::id());
         let start = Process::open(pid).and_then(|process| process.start_time());
@@ -146,13 +150,10 @@ impl Records {
             adopted: adopted.map(Path::to_owned),
             throttle: grant.request.isolate.controller.then_some(throttle),
             lost: lost.map(str::to_owned),
+            service,
         };
-        let name = name(grant.id);
-        // One that is left of a killed process is replaced.
-        let _ = self.folder.remove(&name);
-        let mut file = self.folder.file(&name, 0o644)?;
         let text = serde_json::to_vec(&record).map_err(|error| RecordsError::Write(error.into()))?;
-        file.write_all(&text).map_err(RecordsError::Write)
+        Ok(self.folder.replace(&name(grant.id), 0o644, &text)?)
     }
 
     /// Removes what processes left that were killed.
@@ -176,4 +177,35 @@ fn name(id: GrantId) -> String {
 /// Whether a grant still has its record: without it, it is to be released.
 pub fn has_record(folder: &Path, id: GrantId) -> bool {
     folder.join(name(id)).exists()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use reserve::{Asker, Control, Facts, Ledger, Request, Rules, Service};
+    use std::sync::Arc;
+    use std::time::Instant;
+
+    #[test]
+    fn a_record_has_the_service_level_and_is_replaced_as_a_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("grants");
+        let facts = Facts::new(machine::presets::find("small-4x2").unwrap(), Control::default());
+        let ledger = Ledger::new(Arc::new(facts), Rules::default());
+        let grant = ledger.admit(&[Request::default()], &Asker::default()).unwrap().grants.remove(0);
+        let records = Records::lock(&folder).unwrap();
+        let carrier = Carrier::Agent { stays: true, adopted: None };
+        let add = |level| records.add(&grant, carrier, Throttle::Hardware, None, level).unwrap();
+        add(None);
+        assert_eq!(read_records(&folder)[0].service, None);
+        // Readers see one record at each moment, and no other file counts.
+        let missed = Service { latency_ms: 3.0, target_ms: 2.0 };
+        let level = ServiceLevel::after(None, missed, Instant::now(), 7);
+        add(Some(level));
+        let read = read_records(&folder);
+        assert_eq!((read.len(), records.folder().names().unwrap()), (1, vec!["1.json".to_owned(), "lock".to_owned()]));
+        let service = read[0].service.unwrap();
+        assert_eq!((service.said(), service.said_s(), service.course()), (missed, 7, level.course()));
+        assert!(service.has_same_part(Some(level)));
+    }
 }

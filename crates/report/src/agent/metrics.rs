@@ -5,7 +5,9 @@ use crate::Family;
 use agent::broker::LiveGrant;
 use agent::{ManagedProcess, Status};
 use machine::Pid;
+use reserve::Course;
 use std::fmt::{self, Write};
+use strum::IntoEnumIterator;
 
 /// A status as `OpenMetrics`.
 #[derive(Clone, Copy, Debug)]
@@ -96,7 +98,7 @@ fn grants(grants: &[LiveGrant], now_s: u64, f: &mut fmt::Formatter<'_>) -> fmt::
         family.sample(&[&labels[..], &[("nodes", nodes.as_str()), ("guarded", guarded)]].concat(), 1);
     }
     family.end(f)?;
-    let gauges: [(&str, &str, GrantValue); 6] = [
+    let gauges: [(&str, &str, GrantValue); 10] = [
         ("cpus", "CPUs of a grant, without those that idle for it.", |live, _| Some(live.grant.cpus.len() as f64)),
         ("memory_limit_bytes", "The limit of a grant's memory.", |live, _| {
             live.grant.request.bytes.map(|bytes| bytes as f64)
@@ -114,6 +116,20 @@ fn grants(grants: &[LiveGrant], now_s: u64, f: &mut fmt::Formatter<'_>) -> fmt::
             "Whether other programs run on a grant's CPUs at present, because its partition is invalid.",
             |live, _| Some(f64::from(u8::from(live.is_lost))),
         ),
+        ("service_latency_seconds", "What a grant's holder said last of how its program does.", |live, _| {
+            live.service.map(|level| level.said().latency_ms / 1e3)
+        }),
+        ("service_target_seconds", "What the holder wants at most.", |live, _| {
+            live.service.map(|level| level.said().target_ms / 1e3)
+        }),
+        ("service_age_seconds", "Time since the holder said so.", |live, now_s| {
+            live.service.map(|level| now_s.saturating_sub(level.said_s()) as f64)
+        }),
+        (
+            "rest_part_ratio",
+            "Part of what the forecast leaves to the rest of the machine, that the rest has by the holder's figures.",
+            |live, _| live.service.map(|level| level.part()),
+        ),
         ("age_seconds", "Time since a grant was made.", |live, now_s| {
             Some(now_s.saturating_sub(live.grant.since_s) as f64)
         }),
@@ -127,7 +143,29 @@ fn grants(grants: &[LiveGrant], now_s: u64, f: &mut fmt::Formatter<'_>) -> fmt::
         }
         family.end(f)?;
     }
-    Ok(())
+    services(grants, f)
+}
+
+/// What follows from how holders do.
+fn services(grants: &[LiveGrant], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let help = "What the loop of a grant's service level did in its last period: 1 for that.";
+    let mut family = Family::begin("nearside_grant_service_course", "gauge", help);
+    for LiveGrant { grant, service, .. } in grants {
+        for (level, course) in service.iter().flat_map(|level| Course::iter().map(move |course| (level, course))) {
+            let labels = [("grant", grant.id.to_string()), ("course", course.to_string())];
+            let labels = labels.each_ref().map(|(name, value)| (*name, value.as_str()));
+            family.sample(&labels, u8::from(level.course() == course));
+        }
+    }
+    family.end(f)?;
+    let help = "The most that the rest of the machine may draw from a guarded controller, bytes per second.";
+    let mut family = Family::begin("nearside_grant_rest_limit_bytes_per_second", "gauge", help);
+    for LiveGrant { grant, rest_limit, .. } in grants {
+        for (node, limit) in rest_limit {
+            family.sample(&[("grant", &grant.id.to_string()), ("node", &node.to_string())], limit);
+        }
+    }
+    family.end(f)
 }
 
 /// A number of a process.
@@ -191,8 +229,11 @@ pub fn prometheus(open_metrics: &str) -> String {
 mod tests {
     use super::*;
     use machine::presets;
-    use reserve::{Asker, Control, Facts, Isolation, Ledger, Request, Rules};
+    use reserve::{Asker, Control, Facts, Isolation, Ledger, Request, Rules, Service, ServiceLevel};
     use std::sync::Arc;
+    use std::time::Instant;
+
+    const MISSED: Service = Service { latency_ms: 3.5, target_ms: 2.0 };
 
     fn metrics(status: &Status, grants: &[LiveGrant]) -> String {
         StatusMetrics { status, grants, now_s: 1090 }.to_string()
@@ -211,6 +252,8 @@ mod tests {
             grant: grant.clone(),
             forecast_slowdown: slowdown.get(&grant.id).copied(),
             is_lost: grant.id.0 == 2,
+            service: (grant.id.0 == 1).then(|| ServiceLevel::after(None, MISSED, Instant::now(), 1087)),
+            rest_limit: admitted.forecast.rest_limit_of(grant),
         };
         let told = metrics(&Status::default(), &admitted.grants.iter().map(live).collect::<Vec<_>>());
         for line in [
@@ -223,10 +266,23 @@ mod tests {
             "nearside_grant_lost{grant=\"1\"} 0\n",
             "nearside_grant_lost{grant=\"2\"} 1\n",
             "nearside_grant_age_seconds{grant=\"2\"} 90\n",
+            "nearside_grant_service_latency_seconds{grant=\"1\"} 0.0035\n",
+            "nearside_grant_service_target_seconds{grant=\"1\"} 0.002\n",
+            "nearside_grant_service_age_seconds{grant=\"1\"} 3\n",
+            "nearside_grant_rest_part_ratio{grant=\"1\"} 0.7\n",
+            "nearside_grant_service_course{grant=\"1\",course=\"holding\"} 0\n",
+            "nearside_grant_service_course{grant=\"1\",course=\"tightening\"} 1\n",
+            "nearside_grant_rest_limit_bytes_per_second{grant=\"1\",node=\"0\"} ",
         ] {
             assert!(told.contains(line), "no {line} in {told}");
         }
-        for none in ["most_slowdown_ratio{grant=\"2\"}", "memory_limit_bytes{grant=\"2\"}"] {
+        for none in [
+            "most_slowdown_ratio{grant=\"2\"}",
+            "memory_limit_bytes{grant=\"2\"}",
+            "rest_part_ratio{grant=\"2\"}",
+            "service_course{grant=\"2\"",
+            "rest_limit_bytes_per_second{grant=\"2\"",
+        ] {
             assert!(!told.contains(none), "{told}");
         }
         assert!(told.ends_with("# EOF\n"));

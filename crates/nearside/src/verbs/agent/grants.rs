@@ -27,6 +27,7 @@ pub fn settings(
     if !geteuid().is_root() {
         return Err(UsageError::boxed("reserve.enabled: only root's agent makes grants: it makes control groups"));
     }
+    linux::Cgroups::find()?.requires("cpuset")?;
     let (throttle, hardware) = throttle(settings.throttle)?;
     let control = Control { throttle, ways: None };
     let zone = Zone { cpus: settings.zone.clone(), keep_back: settings.keep_back.clone() };

@@ -7,11 +7,12 @@ use crate::output::terminal::Terminal;
 use crate::output::{self, json};
 use agent::grants::{GrantRecord, read_records};
 use clap::Args;
-use report::{GrantReport, Table, limited_text};
+use report::{GrantReport, Table, limited_text, service_text};
 use reserve::{Asker, GrantId, Refusal, Throttle};
 use serde_json::json;
 use std::error::Error;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// List the grants of this machine
 #[derive(Debug, Args)]
@@ -59,8 +60,9 @@ pub fn list(arguments: &List, asker: &Asker, terminal: Terminal) -> Result<ExitC
         ]);
     }
     let mut text = if records.is_empty() { "no grants\n".to_owned() } else { terminal.text(&table) };
-    for GrantRecord { grant, lost, .. } in &records {
+    for GrantRecord { grant, lost, service, .. } in &records {
         text.extend(lost.iter().map(|why| format!("{}\n", withdrawn(grant.id, why))));
+        text.extend(service.iter().map(|level| format!("grant {}: {}\n", grant.id, service_text(level, asker.now_s))));
     }
     output::write(&text, None)?;
     Ok(ExitCode::SUCCESS)
@@ -88,27 +90,36 @@ pub fn explain(arguments: &Explain, asker: &Asker, terminal: Terminal) -> Result
     let planned = number
         .filter(|id| ledger.grant(*id).is_some())
         .or_else(|| ledger.named(&arguments.grant).map(|grant| grant.id));
-    let (id, throttle, lost) = if let Some(id) = planned {
-        (id, ledger.facts.control.throttle, None)
+    let (id, throttle, lost, service) = if let Some(id) = planned {
+        (id, ledger.facts.control.throttle, None, None)
     } else {
-        let GrantRecord { grant, throttle, lost, .. } = find(&arguments.grant)?;
+        let GrantRecord { grant, throttle, lost, service, .. } = find(&arguments.grant)?;
         ledger = with_grants(ledger);
-        (grant.id, throttle.unwrap_or_default(), lost)
+        let levels = |record: GrantRecord| Some((record.grant.id, record.service?));
+        ledger.levels.extend(read_records(&records_folder()).into_iter().filter_map(levels));
+        let control = &mut Arc::make_mut(&mut ledger.facts).control;
+        control.throttle = throttle.unwrap_or(control.throttle);
+        (grant.id, control.throttle, lost, service)
     };
     let grant = ledger.grant(id).ok_or_else(|| Refusal::UnknownGrant(id).to_string())?;
-    let by = ledger.forecast().slowdown.get(&id).copied().filter(|_| lost.is_none());
+    let forecast = ledger.forecast();
+    let by = forecast.slowdown.get(&id).copied().filter(|_| lost.is_none());
+    let limits = forecast.rest_limit_of(grant);
     let report = GrantReport::new(grant, &ledger.facts);
     if arguments.json {
-        output::write(
-            &json::document(&json!({ "grant": report, "forecast_slowdown": by, "throttle": throttle, "lost": lost }))?,
-            None,
-        )?;
+        let document = json!({
+            "grant": report, "forecast_slowdown": by, "throttle": throttle, "rest_limit": limits, "service": service,
+            "lost": lost,
+        });
+        output::write(&json::document(&document)?, None)?;
     } else {
+        let limits = report.limits_text(&limits);
+        let service = service.map_or_else(String::new, |level| format!("  {}\n", service_text(&level, asker.now_s)));
         let by = by.map_or_else(String::new, |by| format!("  forecast +{:.1} % at worst\n", 100.0 * by));
         let limited = grant.request.isolate.controller.then(|| limited_text(throttle)).flatten();
         let limited = limited.map_or_else(String::new, |text| format!("  {text}\n"));
         let lost = lost.map_or_else(String::new, |why| format!("{}\n", withdrawn(id, &why)));
-        terminal.print_lines(&format!("{report}\n{by}{limited}{lost}"))?;
+        terminal.print_lines(&format!("{report}\n{limits}{by}{service}{limited}{lost}"))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -10,7 +10,7 @@ use crate::interrupt::asked_to_end;
 use crate::options::policy::note;
 use crate::options::usage_error::UsageError;
 use agent::broker::{CallError, Connection};
-use agent::grants::{Carrier, Hardware, Limit, Records, Watch, carry_out, has_record};
+use agent::grants::{Carrier, Hardware, Limit, Records, RecordsError, Watch, carry_out, has_record};
 use agent::{Journal, journal};
 use clap::Args;
 use linux::ChildSetup;
@@ -175,10 +175,11 @@ pub fn start(
         note("nothing limits the rest of the machine: name its control groups with --limit");
     }
     let limits = Limit::of(limit, &forecast.rest_limit, &ledger.facts);
-    let (group, mut watch, mut rest) = carry_out(&mut journal, grant, &admitted.after, &limits, hardware)?;
+    let (group, watch, mut rest) = carry_out(&mut journal, grant, &admitted.after, &limits, hardware)?;
     let words: Vec<String> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let line = words.join(" ");
-    records.add(grant, Carrier::Process(&line), ledger.facts.control.throttle, None)?;
+    let throttle = ledger.facts.control.throttle;
+    records.add(grant, Carrier::Process(&line), throttle, None, None)?;
     drop(records);
     let [program, arguments @ ..] = command else { return Err(UsageError::boxed("no program is named")) };
     let started = Command::new(program).args(arguments).join(group.processes_file()?).spawn();
@@ -187,17 +188,16 @@ pub fn start(
         format!("cannot start {}: {why}", words[0])
     };
     let started = started.map_err(failed);
-    let mut said = watched.filter(|_| started.is_ok()).map(Watched::start).transpose()?;
-    let mut level = ServiceLevel::default();
+    let said = watched.filter(|_| started.is_ok()).map(Watched::start).transpose()?;
+    let mut state = State { grant, command: &line, throttle, watch, said, level: None };
     let ended = started.map(|child| {
         let is_released = |journal: &mut Journal| {
             let is_released = !has_record(&folder, grant.id) || is_over(grant);
             if !is_released {
-                look_at_partitions(&mut watch, grant, &line, ledger.facts.control.throttle);
                 let now = Instant::now();
-                level.wait(now);
-                said.iter_mut().flat_map(SaidService::next).for_each(|service| level.hear(service, now));
-                let followed = rest.follow(journal, level).and_then(|()| rest.correct(journal, now));
+                state.look(now);
+                let followed = state.level.map_or(Ok(()), |level| rest.follow(journal, level));
+                let followed = followed.and_then(|()| rest.correct(journal, now));
                 followed.unwrap_or_else(|error| note(&machine::chain(&error)));
             }
             is_released
@@ -242,21 +242,43 @@ pub fn with_grants(mut ledger: Ledger) -> Ledger {
     ledger
 }
 
-/// Reports that the grant's CPUs are not its own any more, or again.
-fn look_at_partitions(watch: &mut Watch, grant: &Grant, command: &str, throttle: Throttle) {
-    let Some(said) = watch.look(Instant::now()) else { return };
-    note(&format!("grant {}: {said}", grant.id));
-    let written = Records::lock(&records_folder())
+/// What changes of a grant while its program runs. Other processes see it in the grant's record.
+struct State<'a> {
+    grant: &'a Grant,
+    command: &'a str,
+    throttle: Throttle,
+    /// Whether the grant's CPUs are still its own.
+    watch: Watch,
+    /// What the command says of how the program does.
+    said: Option<SaidService>,
+    level: Option<ServiceLevel>,
+}
+
+impl State<'_> {
+    fn look(&mut self, now: Instant) {
+        let lost = self.watch.look(now);
+        if let Some(said) = &lost {
+            note(&format!("grant {}: {said}", self.grant.id));
+        }
+        let before = self.level;
+        if let Some(level) = &mut self.level {
+            level.wait(now);
+        }
+        for service in self.said.iter_mut().flat_map(SaidService::next) {
+            self.level = Some(ServiceLevel::after(self.level, service, now, super::asker().now_s));
+        }
+        if lost.is_some() || self.level.is_some_and(|level| level.is_news(before)) {
+            self.record().unwrap_or_else(|error| note(&machine::chain(&error)));
+        }
+    }
+
+    fn record(&self) -> Result<(), RecordsError> {
+        let records = Records::lock(&records_folder())?;
         // A release may have come before.
-        .and_then(|records| {
-            if has_record(&records_folder(), grant.id) {
-                records.add(grant, Carrier::Process(command), throttle, watch.lost())
-            } else {
-                Ok(())
-            }
-        });
-    if let Err(error) = written {
-        note(&machine::chain(&error));
+        if !has_record(&records_folder(), self.grant.id) {
+            return Ok(());
+        }
+        records.add(self.grant, Carrier::Process(self.command), self.throttle, self.watch.lost(), self.level)
     }
 }
 

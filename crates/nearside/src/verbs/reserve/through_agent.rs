@@ -308,17 +308,20 @@ fn watch(
     let enter = [OsString::from("reserve"), "enter".into(), id.to_string().into(), "--".into()];
     let mut program = Command::new(env::current_exe()?);
     let child = program.args(enter).args(command).envs(variables(id, handle)).spawn()?;
-    let tell = |service: Service| {
+    let mut is_heard = true;
+    let mut tell = |service: Service| {
         let Service { latency_ms, target_ms } = service;
         let report = Call::Report { grant: Some(id.to_string()), latency_ms, target_ms };
         // A connection that is silent for some time is closed.
         let told = connect().map_err(Box::<dyn Error>::from).and_then(|new| call(&new, &report, &[handle]));
-        if let Err(error) = told {
+        // An agent that is started again hears it then.
+        if let Some(error) = told.as_ref().err().filter(|_| is_heard) {
             note(&format!("cannot tell the agent how the program of grant {id} does: {error}"));
         }
+        is_heard = told.is_ok();
     };
     let is_asked = || {
-        said.next().into_iter().last().into_iter().for_each(tell);
+        said.next().into_iter().last().into_iter().for_each(&mut tell);
         to_end.swap(false, Ordering::Relaxed)
     };
     Ok(code(wait(child, |_| false, is_asked, None)?))

@@ -30,6 +30,7 @@ end; kill $streams; wait $streams 2> /dev/null
 echo "[with]"
 serve --slo-command "exec sh /tmp/worst.sh" --slo-target-ms 2; phase alone 0.2
 batch; sleep 0.5; phase batch 0.6; limits
+nearside reserve list | tail -n 1
 kill $streams; wait $streams 2> /dev/null; sleep 0.1; phase gone 0.3
 batch; sleep 0.4; phase "batch again" 0.4; limits
 end; cat /tmp/said; kill $streams; wait $streams 2> /dev/null
@@ -44,12 +45,22 @@ answers() { nearside reserve enter none --pid $$ 2> /dev/null; [ $? = 1 ]; }
 nearside agent --config /tmp/agent.toml 2> /tmp/agent & service=$!; wait_for answers
 has_limit() { grep -q "limit-0.*after\":\"$1\"" /run/nearside/reserve.journal; }
 nearside reserve run --node 0 --cpus 0 --isolate core,controller --bandwidth 5.9G --slo-target-ms 3 \
-  --slo-command 'for said in 9 nonsense 9 9; do echo $said; sleep 0.05; done; exec sleep 1000' -- \
-  sh -c 'grep Cpus_allowed_list /proc/self/status; sleep 0.5; exit 7' 2> /tmp/said & run=$!
-wait_for has_limit 250000000; grep -o 'limit-0.*' /run/nearside/reserve.journal | sed 's/.*"after":"\([a-z0-9]*\)".*/\1/' | tr '\n' ' '; echo
-wait $run; echo "status $?"; grep slo-command /tmp/said
+  --slo-command 'for said in 9 nonsense 9 9; do echo $said; sleep 0.05; done
+    until [ -e /tmp/again ]; do sleep 0.02; done; echo 9; exec sleep 1000' -- \
+  sh -c 'grep Cpus_allowed_list /proc/self/status; until [ -e /tmp/finish ]; do sleep 0.02; done; exit 7' 2> /tmp/said & run=$!
+set_limits() { grep -o 'limit-0.*' /run/nearside/reserve.journal | sed 's/.*"after":"\([a-z0-9]*\)".*/\1/' | tr '\n' ' '; echo; }
+wait_for has_limit 250000000; set_limits
+nearside reserve list | tail -n 1; nearside reserve explain 1 | grep -v "^grant"
+nearside reserve explain 1 --json | grep -E "course|latency_ms|target_ms"
+nearside agent metrics | grep -E "^nearside_grant_(service_[lt]|service_course.* 1|rest)"
+echo "[restart]"
+grep -Ev "grants are made|policy first-touch" /tmp/agent; kill -KILL $service; wait $service 2> /dev/null
+nearside agent --config /tmp/agent.toml 2> /tmp/agent & service=$!; wait_for answers
+set_limits; nearside reserve list | tail -n 1
+: > /tmp/again; wait_for has_limit 125000000; nearside reserve list | tail -n 1
+: > /tmp/finish; wait $run; echo "status $?"; grep slo-command /tmp/said
 gone() { ! ls -d $G/nearside-grant-*; }
 wait_for gone; ps -eo stat,comm | grep -E "^[^Z].*(sleep|worst)" || echo "nothing runs on"
-kill -TERM $service; wait $service; echo "status $?"; grep -Ev "grants are made|policy first-touch" /tmp/agent
+kill -TERM $service; wait $service; echo "status $?"; grep cannot /tmp/agent
 nearside reserve run --node 0 --cpus 0 --isolate core,controller --bandwidth 5.9G -- true 2> /dev/null; echo "status $?"
 echo "[end]"
