@@ -306,6 +306,23 @@ mod tests {
     }
 
     #[test]
+    fn a_machine_with_version_1_is_refused_in_a_sentence_that_says_so() {
+        let root = SavedFiles::new();
+        let version_1 = HYBRID.lines().next().unwrap();
+        root.put("proc/self/mountinfo", &format!("{version_1}\n"));
+        let none = Cgroups::find_in(root.path()).unwrap_err().to_string();
+        assert!(none.starts_with("no control groups of version 2: ") && none.ends_with(" version 1 only"), "{none}");
+        // As on systemd's hybrid machines, where version 1 has all controllers.
+        root.put("proc/self/mountinfo", HYBRID);
+        root.put("sys/fs/cgroup/uni fied/cgroup.controllers", "\n");
+        let has_none = Cgroups::find_in(root.path()).unwrap().requires("cpuset").unwrap_err().to_string();
+        assert!(
+            has_none.contains("has none; if version 1 has it, start the kernel with systemd.unified"),
+            "{has_none}"
+        );
+    }
+
+    #[test]
     fn a_container_may_see_a_part_of_the_hierarchy_under_its_full_names() {
         let root = SavedFiles::new();
         root.put("proc/self/mountinfo", "41 31 0:38 /box/a /sys/fs/cgroup ro - cgroup2 cgroup2 rw\n");
