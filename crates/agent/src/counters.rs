@@ -123,6 +123,7 @@ mod tests {
             counter,
             from: from.map(NodeId),
             to: to.map(NodeId),
+            cpu: None,
             value,
         };
         vec![
@@ -160,7 +161,7 @@ mod tests {
         machine.links.retain(|link| link.nodes == [NodeId(0), NodeId(1)]);
         machine.links[0].direction = LinkDirection::Forward;
         let (from, to) = (Some(NodeId(1)), Some(NodeId(0)));
-        let told = |time_ns, value| Count { time_ns, counter: Counter::LinkBytes, from, to, value };
+        let told = |time_ns, value| Count { time_ns, counter: Counter::LinkBytes, from, to, cpu: None, value };
         let counts = difference(&[told(0, 0)], &[told(1, 1 << 30)], 1.0, 1.0, &machine);
         assert_eq!(counts.links, []);
         machine.links[0].direction = LinkDirection::Both;

@@ -17,6 +17,7 @@
 //! | [`LabPmu`] | memory accesses in the lab | to run as the user of the lab's run, or root |
 //! | [`HostCounters`] | load of memory controllers, local and remote traffic of caches | a processor that counts them
 //! |
+//! | [`CpuCounters`] | what served the accesses of each CPU | a processor whose events are known, or the lab |
 //!
 //! The first two need `kernel.perf_event_paranoid` at 2 or less for one's own programs (Linux's default; Debian's
 //! kernels have 3), and at 0 or less, or `CAP_PERFMON`, for the whole system. [`LiveError`] says what is missing and
@@ -60,9 +61,10 @@ pub use recording::processes::Processes;
 pub use recording::recorder::{Counts, Followed, RecordError, Recorded, Recorder, Sources};
 pub use regions::{RegionRule, RegionRules, RegionWatcher, Regions, RegionsError};
 pub use sources::{
-    AccessError, AccessOptions, AccessSource, Accesses, HintFaultOptions, HintFaults, HostCounters, LabCount,
-    LabCounters, LabPmu, LabPmuError, LiveError, MeasuredTask, Pace, PageAllocations, PerfOptions, PerfSource,
-    SchedulingCounters, SideBand, Target, ThreadCount, ThreadCounters, Told, UNPACED,
+    AccessError, AccessOptions, AccessSource, Accesses, CpuCounters, CpuTotals, HintFaultOptions, HintFaults,
+    HostCounters, LabCount, LabCounters, LabPmu, LabPmuError, LiveError, MeasuredTask, Pace, PageAllocations,
+    PerfOptions, PerfSource, SchedulingCounters, SideBand, Target, ThreadCount, ThreadCounters, Told, UNPACED,
+    lab_totals,
 };
 pub use tick_clock::TickClock;
 pub use watching::observer::{Interval, Observed, Observer, ProcessMemory, WatchError};

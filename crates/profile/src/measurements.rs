@@ -1,7 +1,8 @@
 //! Counter readings over a time range.
 
 use crate::statistics::ratio;
-use machine::{Machine, NodeId};
+use machine::{CpuId, Machine, NodeId};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use trace::{Count, Counter};
@@ -29,8 +30,9 @@ impl Measurements {
     /// From counts in chronological order: over the shortest time between two readings that contains this time, ns, as
     /// far as they go.
     pub(crate) fn new(counts: &[Count], machine: &Machine, time_ns: &RangeInclusive<u64>) -> Self {
-        // Those of threads are read at other times.
-        let counts = || counts.iter().filter(|count| !Counter::SCHEDULING.contains(&count.counter));
+        // Those of threads and CPUs are read at other times.
+        let is_read = |count: &&Count| count.cpu.is_none() && !Counter::SCHEDULING.contains(&count.counter);
+        let counts = || counts.iter().filter(is_read);
         let times: BTreeSet<u64> = counts().map(|count| count.time_ns).collect();
         let first = times.range(..=time_ns.start()).next_back().or(times.first());
         let last = times.range(time_ns.end()..).next().or(times.last());
@@ -81,6 +83,23 @@ impl Measurements {
     }
 }
 
+/// What counters of single CPUs, in chronological order, grew by from their first reading to their last. One that was read
+/// once only is not known.
+pub(crate) fn of_cpus(counts: &[Count]) -> BTreeMap<CpuId, BTreeMap<Counter, u64>> {
+    let mut first: BTreeMap<(CpuId, Counter), u64> = BTreeMap::new();
+    let mut grown: BTreeMap<CpuId, BTreeMap<Counter, u64>> = BTreeMap::new();
+    for (cpu, count) in counts.iter().filter_map(|count| Some((count.cpu?, count))) {
+        match first.entry((cpu, count.counter)) {
+            Entry::Vacant(entry) => drop(entry.insert(count.value)),
+            Entry::Occupied(first) => {
+                let more = count.value.saturating_sub(*first.get());
+                grown.entry(cpu).or_default().insert(count.counter, more);
+            }
+        }
+    }
+    grown
+}
+
 /// Of all links between two nodes, in one direction, bytes/s.
 fn link_bandwidth(machine: &Machine, from: NodeId, to: NodeId) -> f64 {
     let joins = |link: &&machine::Link| link.nodes == [from, to] || link.nodes == [to, from];
@@ -94,8 +113,14 @@ mod tests {
 
     fn counts() -> Vec<Count> {
         let node = |number| Some(NodeId(number));
-        let at =
-            |time_s: u64, counter, from, to, value| Count { time_ns: time_s * 1_000_000_000, counter, from, to, value };
+        let at = |time_s: u64, counter, from, to, value| Count {
+            time_ns: time_s * 1_000_000_000,
+            counter,
+            from,
+            to,
+            cpu: None,
+            value,
+        };
         let moment = |time_s: u64, n: u64| {
             [
                 at(time_s, Counter::Instructions, None, None, 500 + 1000 * n),
@@ -141,5 +166,22 @@ mod tests {
         odd[19].to = Some(NodeId(77));
         let found = Measurements::new(&odd, &machine, &all);
         assert_eq!((found.instructions, found.controllers.len()), (None, 0));
+    }
+
+    #[test]
+    fn counters_of_cpus_are_apart_from_those_of_the_machine() {
+        let of =
+            |cpu, counter, value| Count { time_ns: 7, counter, from: None, to: None, cpu: Some(CpuId(cpu)), value };
+        let (local, peer) = (Counter::LocalDram, Counter::Peer);
+        let readings =
+            [of(0, local, 5), of(3, local, 9), of(3, peer, 2), of(0, local, 6), of(0, local, 9), of(3, peer, 1)];
+        assert_eq!(of_cpus(&readings), [(CpuId(0), [(local, 4)].into()), (CpuId(3), [(peer, 0)].into())].into());
+        let machine = presets::find("small-4x2").unwrap();
+        let both = [counts(), readings.into()].concat();
+        assert_eq!(
+            Measurements::new(&both, &machine, &(0..=u64::MAX)),
+            Measurements::new(&counts(), &machine, &(0..=u64::MAX))
+        );
+        assert!(of_cpus(&counts()).is_empty());
     }
 }

@@ -4,7 +4,7 @@ use crate::access_path::{CellKey, ResolvedPath};
 use crate::code::{Code, Codes};
 use crate::event_order;
 use crate::ids::{ChainId, CodeId, FileId, ObjectId, SiteId, ThreadId};
-use crate::measurements::Measurements;
+use crate::measurements::{Measurements, of_cpus};
 use crate::object::{Object, PagePlacement, Process, SmallObjects, Thread};
 use crate::page_allocations::{PageAllocation, find_addresses};
 use crate::samples::{NO_PHYSICAL, NONE, Row, Samples, Traits, leaves_caches};
@@ -310,6 +310,11 @@ impl Profile {
     /// Physical memory that the kernel allocated, in chronological order; empty where that was not recorded.
     pub fn page_allocations(&self) -> &[PageAllocation] {
         &self.allocations
+    }
+
+    /// What served the accesses of each CPU during the recording: empty where that was not counted, or not at both ends.
+    pub fn cpu_accesses(&self) -> BTreeMap<CpuId, BTreeMap<Counter, u64>> {
+        of_cpus(&self.counts)
     }
 
     /// What the kernel did with threads of all programs during the recording: empty where that was not counted.

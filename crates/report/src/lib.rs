@@ -46,10 +46,11 @@ pub use self::explore::table::RunTable;
 pub use self::explore::{CampaignReport, CellReport, RankingReport};
 pub use self::measure::{MeasureText, measure_svg};
 pub use self::profile::{
-    AdviceRow, AllocatedBy, AllocationsOfSize, By, Change, Column, Compared, Controller, Detail as ProfileDetail,
-    DetailReport, DiffReport, FunctionRow, KernelWork, Mark, NextSteps, NodeChange, ObjectPages, ObjectRow, PageRow,
-    ProcessRow, ProfileReport, Ranked, Side, SiteChange, SiteRow, SiteSide, SmallRow, Subject, ThreadChange,
-    ThreadMoves, ThreadRow, ThreadSide, Timeline, TimelineRow, TraceFacts, Wanted, controllers,
+    AdviceRow, AllocatedBy, AllocationsOfSize, By, Change, Column, Compared, Controller, CpuAccesses,
+    Detail as ProfileDetail, DetailReport, DiffReport, FunctionRow, KernelWork, Mark, NextSteps, NodeAccesses,
+    NodeChange, ObjectPages, ObjectRow, PageRow, ProcessRow, ProfileReport, Ranked, ServedCounts, Side, SiteChange,
+    SiteRow, SiteSide, SmallRow, Subject, ThreadChange, ThreadMoves, ThreadRow, ThreadSide, Timeline, TimelineRow,
+    TraceFacts, Wanted, controllers,
 };
 pub use assertions::{AssertReport, Assertion, Bound, Limits};
 pub use bind::{BindByTraceReport, BindEvent, BindReport, NodeThreads};

@@ -1,8 +1,8 @@
 //! Counter values, beside single accesses.
 
-use machine::NodeId;
+use machine::{CpuId, NodeId};
 
-/// A cumulative counter value of the whole machine at a moment. Counting may have started at any time: only the
+/// A cumulative counter value of the whole machine, or of a CPU, at a moment. Counting may have started at any time: only the
 /// difference of two values is meaningful.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count {
@@ -15,6 +15,8 @@ pub struct Count {
     /// Destination node, for these and [`Counter::ControllerBytes`]. `None` if accesses are only known to have gone
     /// to another node.
     pub to: Option<NodeId>,
+    /// The CPU, for [`Counter::SERVED`].
+    pub cpu: Option<CpuId>,
     /// The value.
     pub value: u64,
 }
@@ -45,9 +47,27 @@ pub enum Counter {
     NumaStays,
     /// Pairs of threads that it exchanged.
     NumaSwaps,
+    /// A CPU's accesses that memory of its own node served.
+    LocalDram,
+    /// Those that memory of another node served.
+    RemoteDram,
+    /// Those that a modified line in another cache served.
+    PeerModified,
+    /// Those that a clean line in another cache served.
+    PeerClean,
+    /// Those that another cache served, where the processor does not say which kind of line it was.
+    Peer,
 }
 
 impl Counter {
     /// Counters of what the kernel does with threads. They are read at other times than the rest.
     pub const SCHEDULING: [Self; 4] = [Self::ThreadMigrations, Self::NumaMoves, Self::NumaStays, Self::NumaSwaps];
+    /// What served the accesses of a CPU, with the letters of Gachod 2024, 5.3.2. Each is a part of their sum.
+    pub const SERVED: [(Self, &str); 5] = [
+        (Self::LocalDram, "A"),
+        (Self::RemoteDram, "B"),
+        (Self::PeerModified, "C"),
+        (Self::PeerClean, "D"),
+        (Self::Peer, "CD"),
+    ];
 }

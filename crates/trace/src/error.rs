@@ -1,6 +1,6 @@
 //! Why a trace cannot be read or written.
 
-use crate::metadata::FORMAT;
+use crate::metadata::{FORMAT, OLDEST_FORMAT};
 use crate::parquet_file::TableError;
 use machine::MachineError;
 use parquet::errors::ParquetError;
@@ -33,7 +33,11 @@ pub enum ReadError {
         source: Box<toml::de::Error>,
     },
     /// The trace was written by an incompatible version.
-    #[error("{} is of format {found}, but this nearside reads format {FORMAT}: record again, or read it with the build that wrote it", path.display())]
+    #[error(
+        "{} is of format {found}, but this nearside reads formats {OLDEST_FORMAT} to {FORMAT}: record again with this one, \
+         or read it with the build that wrote it",
+        path.display()
+    )]
     Format {
         /// The trace.
         path: PathBuf,

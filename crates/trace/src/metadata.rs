@@ -3,8 +3,10 @@
 use crate::Source;
 use serde::{Deserialize, Serialize};
 
-/// The trace format that this version writes, and the only one that it reads.
-pub const FORMAT: u32 = 5;
+/// The trace format that this version writes.
+pub const FORMAT: u32 = 6;
+/// The oldest format that it reads: without the counters of single CPUs.
+pub const OLDEST_FORMAT: u32 = 5;
 
 /// The metadata of a trace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -172,8 +172,8 @@ pub(crate) struct TableFile {
 /// Where a column is in a file.
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    /// Its number among the file's columns.
-    number: usize,
+    /// Its number among the file's columns; `None` if the file lacks it, so that all its cells are empty.
+    number: Option<usize>,
     /// Whether its cells may be empty. Programs such as pandas declare this of all columns.
     optional: bool,
 }
@@ -198,7 +198,7 @@ impl TableFile {
     /// The range of the first column, if it is a `u64` and the file has statistics.
     pub fn range_of_first(&self) -> Option<RangeInclusive<u64>> {
         let chunks = self.reader.metadata().row_groups().first()?.columns();
-        let Some(Statistics::Int64(range)) = chunks.get(self.places.first()?.number)?.statistics() else {
+        let Some(Statistics::Int64(range)) = chunks.get(self.places.first()?.number?)?.statistics() else {
             return None;
         };
         Some(range.min_opt()?.cast_unsigned()..=range.max_opt()?.cast_unsigned())
@@ -227,11 +227,12 @@ impl TableFile {
         let (Some(column), Some(place)) = (self.columns.get(number), self.places.get(number)) else {
             return contradictory().map_err(TableError::from);
         };
-        if self.rows == 0 {
-            return Ok(Values::empty(column.kind)); // there may be no row group
-        }
+        // Without rows there may be no row group.
+        let Some(number) = place.number.filter(|_| self.rows > 0) else {
+            return Ok(Values::without_any(column.kind, self.rows));
+        };
         let found = Column { optional: place.optional, ..*column };
-        read_column(self.reader.get_row_group(0)?.get_column_reader(place.number)?, &found, self.rows)
+        read_column(self.reader.get_row_group(0)?.get_column_reader(number)?, &found, self.rows)
     }
 }
 
@@ -239,16 +240,19 @@ fn contradictory<T>() -> Result<T, ParquetError> {
     Err(ParquetError::General("its metadata are inconsistent".to_owned()))
 }
 
-/// Finds a column of a table in a file.
+/// Finds a column of a table in a file. Older versions did not write all those that may be empty.
 fn place(file: &SchemaDescriptor, column: &Column, table: &'static str) -> Result<Place, TableError> {
     let wrong = |what: String| TableError::Columns { table, what };
     let mut all = file.columns().iter().enumerate();
     let named = all.find(|(_, found)| found.path().parts() == [column.name]);
-    let (number, found) = named.ok_or_else(|| wrong(format!("{} is missing", column.name)))?;
+    let Some((number, found)) = named else {
+        let absent = Place { number: None, optional: true };
+        return if column.optional { Ok(absent) } else { Err(wrong(format!("{} is missing", column.name))) };
+    };
     if found.max_rep_level() != 0 || found.physical_type() != types(column.kind).0 {
         return Err(wrong(format!("{} has values of another type", column.name)));
     }
-    Ok(Place { number, optional: found.max_def_level() > 0 })
+    Ok(Place { number: Some(number), optional: found.max_def_level() > 0 })
 }
 
 /// Checks that the file can be read, and returns the places of the columns and the number of rows.
@@ -270,8 +274,8 @@ fn check(
     }
     // Columns of others are never read.
     for group in metadata.row_groups() {
-        for place in &places {
-            match group.columns().get(place.number) {
+        for number in places.iter().filter_map(|place| place.number) {
+            match group.columns().get(number) {
                 Some(chunk) => check_chunk(chunk, length)?,
                 None => return contradictory().map_err(TableError::from),
             }
@@ -377,6 +381,9 @@ fn read<T: DataType, V>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::table;
+    use crate::{Count, Counter};
+    use machine::NodeId;
 
     #[test]
     fn equal_texts_are_kept_once_and_those_that_are_too_long_are_not() {
@@ -393,5 +400,42 @@ mod tests {
         assert_eq!(shortened("/a/path"), "/a/path");
         let long = "x".to_owned() + &"\u{e4}".repeat(MAX_TEXT_BYTES);
         assert_eq!(shortened(&long).len(), MAX_TEXT_BYTES - 1);
+    }
+
+    /// As format 5 had it.
+    struct OldCount {
+        time_ns: u64,
+        counter: Counter,
+        from: Option<NodeId>,
+        to: Option<NodeId>,
+        value: u64,
+    }
+
+    table!(OldCount in "counts" {
+        time_ns: u64 = "time_ns",
+        counter: Counter = "counter",
+        from: Option<NodeId> = "from_node",
+        to: Option<NodeId> = "to_node",
+        value: u64 = "value",
+    });
+
+    /// Parquet files of these rows, read as those of a table of today.
+    fn read_as_count<R: Row>(rows: &[R]) -> Result<Vec<Count>, TableError> {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&encode(rows).unwrap()).unwrap();
+        TableFile::open::<Count>(file)?.read()
+    }
+
+    #[test]
+    fn a_column_that_an_older_version_did_not_write_is_empty() {
+        let (time_ns, counter, from, to, value) = (7, Counter::MemoryAccesses, Some(NodeId(1)), None, 9);
+        let old = [(); 3].map(|()| OldCount { time_ns, counter, from, to, value });
+        let new = Count { time_ns, counter, from, to, cpu: None, value };
+        assert_eq!(read_as_count(&old).unwrap(), [new; 3]);
+        assert_eq!(read_as_count::<OldCount>(&[]).unwrap(), []);
+        // One that every row has cannot be missing.
+        let sample = crate::rows::Frame { stack: crate::StackId(1), depth: 0, address: 5 };
+        let error = read_as_count(&[sample]).unwrap_err().to_string();
+        assert!(error.contains("time_ns is missing"), "{error}");
     }
 }

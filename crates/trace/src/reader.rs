@@ -1,7 +1,7 @@
 //! Reads a trace in bounded memory: its metadata, then its samples and events in time order.
 
 use crate::error::ReadError;
-use crate::metadata::FORMAT;
+use crate::metadata::{FORMAT, OLDEST_FORMAT};
 use crate::parquet_file::TableError;
 use crate::perf::{self, PerfRecords, RoundPart};
 use crate::rows::Frame;
@@ -97,7 +97,7 @@ impl Trace {
         };
         let mut about: About =
             toml::from_str(&text).map_err(|source| ReadError::About { path: about_path, source: Box::new(source) })?;
-        if about.format != FORMAT {
+        if !(OLDEST_FORMAT..=FORMAT).contains(&about.format) {
             return Err(ReadError::Format { path: path.to_owned(), found: about.format });
         }
         about.notes.extend(unknown_columns(path, &about.written_by)?);

@@ -30,6 +30,7 @@ table!(Count in "counts" {
     counter: Counter = "counter",
     from: Option<NodeId> = "from_node",
     to: Option<NodeId> = "to_node",
+    cpu: Option<CpuId> = "cpu",
     value: u64 = "value",
 });
 
@@ -265,7 +266,7 @@ mod tests {
         assert_eq!(
             words::<Counter>(),
             "instructions cpu_time_ns memory_wait_ns memory_accesses controller_bytes link_bytes thread_migrations \
-             numa_moves numa_stays numa_swaps"
+             numa_moves numa_stays numa_swaps local_dram remote_dram peer_modified peer_clean peer"
         );
         assert_eq!(
             words::<EventKind>(),

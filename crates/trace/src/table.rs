@@ -69,7 +69,8 @@ pub(crate) struct Rows {
 impl Rows {
     /// Builds the columns of these rows.
     pub fn new<R: Row>(rows: &[R]) -> Self {
-        let mut columns = Self::from_columns(R::COLUMNS.iter().map(|column| Values::empty(column.kind)).collect());
+        let mut columns =
+            Self::from_columns(R::COLUMNS.iter().map(|column| Values::without_any(column.kind, 0)).collect());
         for row in rows {
             columns.next = 0;
             row.put(&mut columns);
@@ -295,15 +296,15 @@ macro_rules! table {
 pub(crate) use table;
 
 impl Values {
-    /// An empty column of this type.
-    pub fn empty(kind: Kind) -> Self {
+    /// A column of this type with this many empty cells.
+    pub fn without_any(kind: Kind, rows: usize) -> Self {
         match kind {
-            Kind::U32 => Self::U32(Vec::new()),
-            Kind::U64 => Self::U64(Vec::new()),
-            Kind::F32 => Self::F32(Vec::new()),
-            Kind::Bool => Self::Bool(Vec::new()),
-            Kind::Text => Self::Text(Vec::new()),
-            Kind::Word(_) => Self::Word(Vec::new()),
+            Kind::U32 => Self::U32(vec![None; rows]),
+            Kind::U64 => Self::U64(vec![None; rows]),
+            Kind::F32 => Self::F32(vec![None; rows]),
+            Kind::Bool => Self::Bool(vec![None; rows]),
+            Kind::Text => Self::Text(vec![None; rows]),
+            Kind::Word(_) => Self::Word(vec![None; rows]),
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Numbers of a run that no program prints: what the kernel and, in the lab, the virtual PMU counted.
 
 use linux::system_events;
-use machine::{CpuId, Machine};
-use model::{Measured, MeasuredCpu};
-use observe::SchedulingCounters;
+use machine::CpuId;
+use model::Measured;
+use observe::{CpuTotals, SchedulingCounters};
 use std::collections::BTreeMap;
 use std::path::Path;
 use strum::VariantNames;
@@ -48,10 +48,6 @@ fn of_thread(counter: Counter) -> String {
     format!("sched.{}", <Counter as VariantNames>::VARIANTS[counter as usize])
 }
 
-/// Where accesses beyond a CPU's own caches were served, as the study has it (Gachod 2024, 5.3.2): A local memory, B
-/// remote memory, C modified lines of other caches, D clean ones.
-const SOURCES: [&str; 4] = ["A", "B", "C", "D"];
-
 /// How often each part of the memory system was used between two readings, all CPUs together.
 pub fn uses(before: &Measured, after: &Measured) -> BTreeMap<String, f64> {
     let counts = |measured: &Measured| {
@@ -73,22 +69,22 @@ pub fn uses(before: &Measured, after: &Measured) -> BTreeMap<String, f64> {
 /// A CPU counts if it has at least this share of the accesses of the busiest: others only ran the kernel.
 const LEAST: f64 = 0.01;
 
-/// The mean and the extremes over the CPUs of A to D between two readings.
-pub fn sources(machine: &Machine, before: &Measured, after: &Measured) -> BTreeMap<String, f64> {
-    let cpus = machine.cpus();
-    let counted = cpus.iter().zip(before.per_cpu.iter().zip(&after.per_cpu));
-    let more = |(cpu, (before, after)): (CpuId, (&MeasuredCpu, &MeasuredCpu))| {
-        let (before, after) = (served(machine, cpu, before), served(machine, cpu, after));
-        [0, 1, 2, 3].map(|source| after[source].saturating_sub(before[source]))
+/// The mean and the extremes over the CPUs of the parts that each source served, between two readings.
+pub fn sources(before: &CpuTotals, after: &CpuTotals) -> BTreeMap<String, f64> {
+    let more = |(cpu, after): (&CpuId, &BTreeMap<Counter, u64>)| {
+        let before = before.get(cpu)?;
+        let more = |(counter, count): (&Counter, &u64)| Some((*counter, count.saturating_sub(*before.get(counter)?)));
+        after.iter().map(more).collect::<Option<BTreeMap<Counter, u64>>>()
     };
-    let counts: Vec<[u64; 4]> = counted.map(more).collect();
-    let sum = |counts: &[u64; 4]| counts.iter().sum::<u64>() as f64;
+    let counts: Vec<BTreeMap<Counter, u64>> = after.iter().filter_map(more).collect();
+    let sum =
+        |counts: &BTreeMap<Counter, u64>| counts.values().fold(0, |sum: u64, count| sum.saturating_add(*count)) as f64;
     let busiest = counts.iter().map(sum).fold(0.0, f64::max);
-    let busy = counts.iter().filter(|counts| sum(counts) > 0.0 && sum(counts) >= LEAST * busiest);
-    let shares: Vec<[f64; 4]> = busy.map(|counts| counts.map(|count| count as f64 / sum(counts))).collect();
+    let busy: Vec<_> = counts.iter().filter(|counts| sum(counts) > 0.0 && sum(counts) >= LEAST * busiest).collect();
     let mut metrics = BTreeMap::new();
-    for (source, name) in SOURCES.iter().enumerate() {
-        let shares: Vec<f64> = shares.iter().map(|shares| shares[source]).collect();
+    for (counter, name) in Counter::SERVED {
+        let share = |counts: &&BTreeMap<Counter, u64>| Some(*counts.get(&counter)? as f64 / sum(counts));
+        let shares: Vec<f64> = busy.iter().filter_map(share).collect();
         let Some(mean) = explore::mean(&shares) else { continue };
         metrics.insert(format!("mean({name})"), mean);
         metrics.insert(format!("min({name})"), shares.iter().copied().fold(f64::INFINITY, f64::min));
@@ -97,58 +93,49 @@ pub fn sources(machine: &Machine, before: &Measured, after: &Measured) -> BTreeM
     metrics
 }
 
-/// A CPU's accesses by source.
-fn served(machine: &Machine, cpu: CpuId, counted: &MeasuredCpu) -> [u64; 4] {
-    let counters = &counted.counters;
-    let own = machine.nodes.iter().position(|node| node.cpus.contains(cpu));
-    let local = own.and_then(|own| counters.dram_accesses_by_node.get(own)).copied().unwrap_or(0);
-    let all = counters.dram_accesses_by_node.iter().fold(0, |sum: u64, count| sum.saturating_add(*count));
-    [local, all - local, counters.peer_modified_hits, counters.peer_clean_hits]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use machine::presets;
 
-    fn measured(cpus: &[[u64; 4]]) -> Measured {
-        let machine = presets::find("small-2x2").unwrap();
-        let per_cpu: Vec<_> = machine
-            .cpus()
-            .iter()
-            .zip(cpus)
-            .map(|(cpu, [local, remote, modified, clean])| {
-                let own = machine.nodes[0].cpus.contains(cpu);
-                serde_json::json!({
-                    "instructions": 0, "cpu_time_s": 0.0, "memory_wait_s": 0.0, "l1_hits": 0, "l2_hits": 0, "l3_hits": 0,
-                    "peer_clean_hits": clean, "peer_modified_hits": modified,
-                    "dram_accesses_by_node": if own { [local, remote] } else { [remote, local] },
-                })
-            })
-            .collect();
-        serde_json::from_value(serde_json::json!({
-            "instructions": 0, "cpu_time_s": 0.0, "memory_wait_s": 0.0, "per_cpu": per_cpu, "time_s": 0.0, "loads": 0,
-            "stores": 0, "instruction_fetches": 0, "l1_hits": 0, "l2_hits": 0, "l3_hits": 0, "stream_misses": 0,
-            "dram_accesses": 0, "peer_hits": 0, "page_walks": 0, "write_backs": 0, "dram_latency_mean_ns": null,
-            "local_access_ratio": null, "imbalance": null, "nodes": [0, 1], "dram_accesses_by_node": [], "controllers": [],
-            "links": [],
-        }))
-        .unwrap()
+    /// Of CPUs that count these kinds.
+    fn totals(kinds: usize, cpus: [[u64; 4]; 4]) -> CpuTotals {
+        let of_cpu = |counts: [u64; 4]| Counter::SERVED.map(|(counter, _)| counter).into_iter().zip(counts).take(kinds);
+        (0..).map(CpuId).zip(cpus.map(|counts| of_cpu(counts).collect())).collect()
     }
 
     /// T16 (Gachod 2024, 5.3.2): the four shares are all there is, with remote memory in the denominator.
     #[test]
     fn the_four_sources_add_up_to_one() {
-        let machine = presets::find("small-2x2").unwrap();
-        let before = measured(&[[10, 10, 10, 10]; 4]);
-        let after = measured(&[[910, 60, 30, 40], [10, 10, 10, 11], [510, 510, 10, 10], [10, 10, 10, 10]]);
-        let found = sources(&machine, &before, &after);
-        let sum: f64 = SOURCES.iter().map(|name| found[&format!("mean({name})")]).sum();
-        assert!((sum - 1.0).abs() < 1e-12, "{found:?}");
+        let before = totals(4, [[10; 4]; 4]);
+        let after = totals(4, [[910, 60, 30, 40], [10, 10, 10, 11], [510, 510, 10, 10], [10, 10, 10, 10]]);
+        let found = sources(&before, &after);
+        let sum: f64 = ["A", "B", "C", "D"].iter().map(|name| found[&format!("mean({name})")]).sum();
+        assert!((sum - 1.0).abs() < 1e-12 && !found.contains_key("mean(CD)"), "{found:?}");
         // The second and fourth CPU hardly ran.
         assert!((found["mean(A)"] - 0.7).abs() < 1e-12, "{found:?}");
         assert_eq!((found["max(B)"], found["min(A)"], found["max(C)"]), (0.5, 0.5, 0.02));
-        assert!(sources(&machine, &before, &before).is_empty());
+        assert!(sources(&before, &before).is_empty());
+    }
+
+    #[test]
+    fn a_cpu_that_was_not_counted_whole_is_left_out() {
+        let before = totals(2, [[0; 4]; 4]);
+        let mut after = totals(2, [[30, 10, 0, 0], [10, 30, 0, 0], [0; 4], [0; 4]]);
+        assert_eq!(sources(&before, &after).get("mean(A)"), Some(&0.5));
+        after.get_mut(&CpuId(1)).unwrap().insert(Counter::Peer, 5);
+        let found = sources(&before, &after);
+        assert_eq!((found["mean(A)"], found["max(B)"], found.get("mean(C)")), (0.75, 0.25, None));
+    }
+
+    #[test]
+    fn what_the_memory_system_did_is_what_grew() {
+        let before: Measured = serde_json::from_value(serde_json::json!({
+            "instructions": 0, "cpu_time_s": 0.0, "memory_wait_s": 0.0, "time_s": 0.0, "loads": 0, "stores": 0,
+            "instruction_fetches": 0, "l1_hits": 0, "l2_hits": 0, "l3_hits": 0, "stream_misses": 0, "dram_accesses": 0,
+            "peer_hits": 0, "page_walks": 0, "write_backs": 0, "dram_latency_mean_ns": null, "local_access_ratio": null,
+            "imbalance": null, "nodes": [0, 1], "dram_accesses_by_node": [], "controllers": [], "links": [],
+        }))
+        .unwrap();
         let mut later = before.clone();
         (later.counters.page_walks, later.counters.l3_hits) = (7, 9);
         let used = uses(&before, &later);

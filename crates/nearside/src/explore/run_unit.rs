@@ -7,7 +7,7 @@ use compare::{Invocation, NoRun, RunOutput, Runner, balance};
 use explore::{Campaign, Cell, Measured, Place, Seconds, Thp, Unit, UnitOutcome};
 use linux::{Switch, SwitchGuard};
 use machine::{CpuSet, Machine, Pinning, Places, Tid, chain};
-use observe::{LabCounters, SchedulingCounters};
+use observe::{CpuCounters, LabCounters, SchedulingCounters, lab_totals};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -77,6 +77,8 @@ pub struct UnitRunner<'a> {
     warm: BTreeSet<String>,
     /// Counts moves of threads, where that may be read.
     scheduling: Option<SchedulingCounters>,
+    /// Counts what serves the accesses of each CPU, where that may be read. The lab's are those of the runner.
+    cpus: Option<CpuCounters>,
 }
 
 /// Settings of a run, held until it has ended.
@@ -91,8 +93,9 @@ struct Settings {
 impl<'a> UnitRunner<'a> {
     pub fn new(campaign: &'a Campaign, here: Machines, host: &'a str, interrupted: Arc<AtomicBool>) -> Self {
         let counters = LabCounters::find().ok().flatten();
+        let cpus = if counters.is_none() { CpuCounters::open(&here.machine).ok() } else { None };
         let (runner, warm) = (Runner::new(counters, interrupted), BTreeSet::new());
-        Self { campaign, here, host, runner, warm, scheduling: SchedulingCounters::open().ok() }
+        Self { campaign, here, host, runner, warm, scheduling: SchedulingCounters::open().ok(), cpus }
     }
 
     /// Runs a cell once, after its unmeasured runs if it is the first time.
@@ -192,12 +195,15 @@ impl<'a> UnitRunner<'a> {
     fn once(&mut self, invocation: &Invocation<'_>) -> Result<(UnitOutcome, BTreeMap<String, f64>), NoRun> {
         let failed = |why: String, output: String| (UnitOutcome::Failed { why, output }, BTreeMap::new());
         let before = Events::now(self.scheduling.as_mut());
+        let served_before = self.cpus.as_mut().map(CpuCounters::totals);
         let output = match self.runner.run(invocation) {
             Ok(output) => output,
             Err(NoRun::Interrupted) => return Err(NoRun::Interrupted),
             Err(error) => return Ok(failed(chain(&error), String::new())),
         };
+        let served = served_before.zip(self.cpus.as_mut().map(CpuCounters::totals));
         let mut metrics = Events::now(self.scheduling.as_mut()).since(&before);
+        metrics.extend(served.iter().flat_map(|(before, after)| sources(before, after)));
         if let Some(why) = output.failure() {
             // Ctrl-C reaches programs that run in a terminal of their own, too.
             if self.runner.is_interrupted() {
@@ -212,7 +218,8 @@ impl<'a> UnitRunner<'a> {
         let began = self.campaign.seconds.as_ref().and_then(|pattern| pattern.began_ns(&output.printed));
         let part = began.map(|began| (began, measured.seconds));
         if let Some((before, after)) = output.counted(part) {
-            metrics.extend(sources(&self.here.machine, &before, &after));
+            let totals = |measured: &model::Measured| lab_totals(&self.here.machine, &measured.per_cpu);
+            metrics.extend(sources(&totals(&before), &totals(&after)));
             metrics.extend(uses(&before, &after));
         }
         if let Some(memory) = output.memory(part) {

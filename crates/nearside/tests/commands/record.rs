@@ -385,3 +385,16 @@ fn on_a_full_disk_what_was_written_can_be_read() {
     let (complete, records) = read.unwrap();
     assert!(!complete && records > 0, "{records}");
 }
+
+/// Where the counters of CPUs cannot be had, the recording goes on and says why.
+#[test]
+fn counters_of_cpus_are_recorded_or_a_note_says_why_not() {
+    let place = Place::new();
+    let ran = place.record(&["--cpu-counters", "--source", "none", "--no-objects", "-o", "trace", "--", "true"]);
+    assert!(ran.status.success(), "{}", text(&ran.stderr));
+    let trace = Trace::open(&place.path("trace")).unwrap();
+    let counts = trace.counts().unwrap();
+    let note =
+        trace.about().notes.iter().find(|note| note.starts_with("cannot count where each CPU's accesses are served"));
+    assert_eq!(counts.iter().any(|count| count.cpu.is_some()), note.is_none(), "{:?}", trace.about().notes);
+}

@@ -34,7 +34,9 @@ fn write(folder: &Path, finish: bool) {
     for (time_ns, what) in events {
         writer.event(event(time_ns, 1, 1, what)).unwrap();
     }
-    writer.count(Count { time_ns: 5, counter: Counter::Instructions, from: None, to: None, value: LAST }).unwrap();
+    writer
+        .count(Count { time_ns: 5, counter: Counter::Instructions, from: None, to: None, cpu: None, value: LAST })
+        .unwrap();
     for number in 0..2500 {
         let (begins, object) = match number {
             1500.. => (REUSE + 10, FIRST),

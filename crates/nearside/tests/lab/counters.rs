@@ -98,6 +98,42 @@ fn each_hop_costs_what_the_preset_says() {
     assert!(hops(&nodes[0]) < hops(&nodes[1]) && hops(&nodes[1]) < hops(&nodes[2]), "three different distances");
 }
 
+/// A to D of each CPU (Gachod 2024, 5.3.2), as a recording keeps them, are the model's: threads on CPUs 0 and 3 read memory
+/// of node 1, far and near.
+#[test]
+fn a_recording_counts_what_serves_each_cpu() {
+    let lab = Lab::new();
+    let script = "near=../nearside; chmod 1777 /tmp
+        $near record --quiet --cpu-counters --no-objects -o /tmp/trace -- numactl -m1 ../nearside-workloads chase \
+            --size 32M --threads 2 --pin 0,3 --repeat 1 --json > /dev/null
+        echo '[report]'; $near report /tmp/trace --json; echo '[text]'; $near report /tmp/trace; echo '[end]'";
+    let ran = lab.script("small-2x2", &["--json", "../report.json"], script).succeeded();
+    let report: Value = serde_json::from_str(ran.section("report")).unwrap();
+    let nodes = report["trace"]["cpu_accesses"].as_array().unwrap();
+    let count = |of: &Value, what: &str| of[what].as_u64().unwrap_or_else(|| panic!("no {what} in {of:#}"));
+    let cpu = |number: u64| {
+        let mut cpus = nodes.iter().flat_map(|node| node["cpus"].as_array().unwrap());
+        cpus.find(|cpu| cpu["cpu"] == number).unwrap_or_else(|| panic!("no CPU {number} in {nodes:#?}"))
+    };
+    // A walk over all lines.
+    let lines = (32 << 20) / 64;
+    let (far, near) = (cpu(0), cpu(3));
+    assert!(count(far, "remote_dram") > lines && count(far, "local_dram") < lines / 5, "{far:#}");
+    assert!(count(near, "local_dram") > lines && count(near, "remote_dram") < lines / 5, "{near:#}");
+    for what in ["local_dram", "remote_dram", "peer_modified", "peer_clean"] {
+        for node in nodes {
+            let sum: u64 = node["cpus"].as_array().unwrap().iter().map(|cpu| count(cpu, what)).sum();
+            assert_eq!(count(node, what), sum, "{what} of {node:#}");
+        }
+    }
+    assert!(nodes[0]["peer"].is_null(), "the lab counts modified and clean lines apart: {:#}", nodes[0]);
+    // The model's own count covers the reports, too, which have their memory on their node.
+    let cells = matrix(&lab.json("report.json"));
+    assert_within(0.05, count(&nodes[0], "remote_dram") as f64, cells[0][1] as f64);
+    let text = ran.section("text").split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains(" accesses beyond a CPU's caches: ") && text.contains(" % remote memory (B), "), "{text}");
+}
+
 /// Two threads on CPUs 0 and 3 read memory of node 1, far and near.
 #[test]
 fn samples_name_the_thread_its_cpu_and_the_memory() {

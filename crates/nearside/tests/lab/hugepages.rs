@@ -219,6 +219,20 @@ fn pages_are_joined_when_one_node_uses_them() {
     });
 }
 
+/// Splits and pages that move as a whole come first, and leave no room for all three joins, each of which copies a huge page.
+#[test]
+fn joins_stay_within_the_budget() {
+    let lab = Lab::new();
+    compile(&lab);
+    let ran = lab.script("small-4x2", &JOINING, include_str!("programs/hugepages_budget.sh")).succeeded();
+    let told: Value = serde_json::from_str(ran.section("budget.json")).unwrap();
+    let of = |what: &str| told[what].as_u64().unwrap_or_else(|| panic!("no {what} in {told:#}"));
+    let moved = of("misplaced_pages") * 4096 + (of("chosen_whole") + of("joined")) * (2 << 20);
+    assert_eq!(of("split"), 3, "{told:#}");
+    assert!(moved <= 6 << 20 && moved > 4 << 20, "what fits is moved, and no more: {moved} bytes in {told:#}");
+    assert!(of("joined") < 3 && of("over_budget") > 0, "{told:#}");
+}
+
 /// Pages that the kernel has joined are split again once, unless that is switched off.
 #[test]
 fn pages_that_the_kernel_joined_are_split_again() {

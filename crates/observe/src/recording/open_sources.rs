@@ -3,8 +3,8 @@
 use super::recorder::Sources;
 use crate::objects::{ObjectOptions, ObjectRings, ObjectsError, library, obstacle};
 use crate::{
-    AccessError, AccessOptions, AccessSource, Accesses, HostCounters, LiveError, PageAllocations, RegionRules,
-    RegionWatcher, Regions, SchedulingCounters, SideBand, Target, TickClock,
+    AccessError, AccessOptions, AccessSource, Accesses, CpuCounters, HostCounters, LiveError, PageAllocations,
+    RegionRules, RegionWatcher, Regions, SchedulingCounters, SideBand, Target, TickClock,
 };
 use machine::{Machine, chain};
 use std::ffi::OsString;
@@ -36,6 +36,8 @@ pub struct SourceOptions<'a> {
     pub regions: RegionRules,
     /// Record page allocations, and count moves of threads.
     pub kernel_events: bool,
+    /// Count what serves the accesses of each CPU.
+    pub cpu_counters: bool,
 }
 
 impl SourceOptions<'_> {
@@ -62,8 +64,10 @@ impl SourceOptions<'_> {
         let regions =
             (objects.is_none() || regions.has_rules()).then(|| RegionWatcher::new(regions, objects.is_some()));
         let (allocations, scheduling) = self.kernel_events(&mut notes);
+        let cpus = self.cpu_counters.then(|| CpuCounters::open(self.machine)).transpose();
+        let cpus = cpus.map_err(|error| notes.push(chain(&error))).ok().flatten();
         let sources =
-            Sources { clock, objects, side_band, accesses, counters, regions, allocations, scheduling, notes };
+            Sources { clock, objects, side_band, accesses, counters, regions, allocations, scheduling, cpus, notes };
         Ok((sources, library))
     }
 

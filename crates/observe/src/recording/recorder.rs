@@ -2,7 +2,9 @@
 
 use super::uninstrumented::uninstrumented;
 use crate::objects::{ObjectRings, ObjectsError};
-use crate::{Accesses, HostCounters, PageAllocations, RegionWatcher, SchedulingCounters, SideBand, TickClock, Told};
+use crate::{
+    Accesses, CpuCounters, HostCounters, PageAllocations, RegionWatcher, SchedulingCounters, SideBand, TickClock, Told,
+};
 use linux::Pid;
 use machine::Machine;
 use std::collections::{BTreeSet, HashSet};
@@ -61,6 +63,8 @@ pub struct Sources {
     pub allocations: Option<PageAllocations>,
     /// Moves of threads, of all programs.
     pub scheduling: Option<SchedulingCounters>,
+    /// What serves the accesses of each CPU, of all programs.
+    pub cpus: Option<CpuCounters>,
     /// Notes on sources that are missing.
     pub notes: Vec<String>,
 }
@@ -120,6 +124,9 @@ impl Recorder {
         let mut counted = Vec::new();
         if let Some(scheduling) = &mut sources.scheduling {
             scheduling.counts(&mut counted);
+        }
+        if let Some(cpus) = &mut sources.cpus {
+            cpus.counts(&mut counted);
         }
         Ok(Self {
             sources,
@@ -219,9 +226,13 @@ impl Recorder {
     /// Drains all sources. Samples come first, because they set the clock that converts the times of objects; the
     /// kernel's events of processes are then at least as recent as the samples.
     fn take(&mut self, last: bool) -> Result<(), RecordError> {
-        let Sources { clock, objects, side_band, accesses, counters, allocations, scheduling, .. } = &mut self.sources;
+        let Sources { clock, objects, side_band, accesses, counters, allocations, scheduling, cpus, .. } =
+            &mut self.sources;
         if let Some(scheduling) = scheduling.as_mut().filter(|_| last) {
             scheduling.counts(&mut self.counted);
+        }
+        if let Some(cpus) = cpus.as_mut().filter(|_| last) {
+            cpus.counts(&mut self.counted);
         }
         if let Some(counters) = counters.as_mut().filter(|_| last || self.next_count <= Instant::now()) {
             counters.counts(&mut self.counted);

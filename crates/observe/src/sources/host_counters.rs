@@ -73,7 +73,7 @@ impl HostCounters {
             }
         }
         let time_ns = monotonic_ns();
-        let count = |counter, from, to, value| Count { time_ns, counter, from, to, value };
+        let count = |counter, from, to, value| Count { time_ns, counter, from, to, cpu: None, value };
         let told = bytes.into_iter().filter_map(|(node, bytes)| Some((node, bytes?)));
         counts.extend(told.map(|(node, bytes)| count(Counter::ControllerBytes, None, Some(node), bytes)));
         for cache in self.caches.iter().flat_map(BandwidthMonitors::read) {

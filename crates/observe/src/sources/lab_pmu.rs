@@ -282,7 +282,7 @@ fn sample(taken: &pmu::Sample, time_ns: u64) -> Sample {
 
 /// Converts the PMU's counters, published at `time_ns`.
 fn counted(time_ns: u64, measured: &Measured) -> Vec<Count> {
-    let count = |counter, from, to, value| Count { time_ns, counter, from, to, value };
+    let count = |counter, from, to, value| Count { time_ns, counter, from, to, cpu: None, value };
     let ns = |seconds: f64| (seconds * 1e9) as u64;
     let counters = &measured.counters;
     let mut counts = vec![

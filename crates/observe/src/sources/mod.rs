@@ -3,6 +3,8 @@
 mod accesses;
 mod aux_data;
 mod controller_events;
+mod cpu_counters;
+mod cpu_events;
 mod fault;
 mod hint_faults;
 mod host_counters;
@@ -25,6 +27,7 @@ mod thread_counters;
 mod tracepoint;
 
 pub use accesses::{AccessError, AccessOptions, AccessSource, Accesses, Told, UNPACED};
+pub use cpu_counters::{CpuCounters, CpuTotals, lab_totals};
 pub use hint_faults::{HintFaultOptions, HintFaults};
 pub use host_counters::HostCounters;
 pub use lab_counters::{LabCount, LabCounters};

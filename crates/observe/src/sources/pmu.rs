@@ -137,7 +137,8 @@ impl Format {
     }
 }
 
-fn number(text: &str) -> Option<u64> {
+/// A number as sysfs and procfs have them: decimal, or hexadecimal with `0x`.
+pub(super) fn number(text: &str) -> Option<u64> {
     text.strip_prefix("0x").map_or_else(|| text.parse().ok(), |hex| u64::from_str_radix(hex, 16).ok())
 }
 

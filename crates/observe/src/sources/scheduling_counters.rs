@@ -49,7 +49,7 @@ impl SchedulingCounters {
     /// The same as rows of a trace.
     pub fn counts(&mut self, counts: &mut Vec<Count>) {
         let time_ns = monotonic_ns();
-        let count = |(counter, value)| Count { time_ns, counter, from: None, to: None, value };
+        let count = |(counter, value)| Count { time_ns, counter, from: None, to: None, cpu: None, value };
         counts.extend(self.totals().into_iter().map(count));
     }
 }

@@ -3,6 +3,7 @@
 
 pub(crate) mod advice;
 mod change;
+mod cpu_accesses;
 mod detail;
 mod detail_text;
 mod diff;
@@ -25,6 +26,7 @@ mod without_samples;
 
 pub use advice::AdviceRow;
 pub use change::Change;
+pub use cpu_accesses::{CpuAccesses, NodeAccesses, ServedCounts};
 pub use detail::{Detail, DetailReport, Subject};
 pub use diff::{Compared, DiffReport, NodeChange, Side, SiteChange, SiteSide, ThreadChange, ThreadSide};
 pub use kernel_work::{AllocationsOfSize, KernelWork, ThreadMoves};

@@ -1,5 +1,6 @@
 //! Facts about a trace, and its limits.
 
+use super::cpu_accesses::{self, NodeAccesses};
 use super::kernel_work::KernelWork;
 use super::text::{LONGEST_NAME, Lines, number, share, short, time};
 use machine::Machine;
@@ -47,6 +48,9 @@ pub struct TraceFacts {
     pub notes: Vec<String>,
     /// Sources of accesses, and their limits.
     pub sources: Vec<SourceNote>,
+    /// What served the accesses of each node's CPUs, of all programs and whatever the filter; empty where that was not
+    /// counted.
+    pub cpu_accesses: Vec<NodeAccesses>,
     /// Lost records.
     pub lost: Vec<Loss>,
     /// Files without symbols, and why.
@@ -82,6 +86,7 @@ impl TraceFacts {
             run_ns: (about.is_whole_run() && end_ns > start_ns).then_some(end_ns - start_ns),
             notes: about.notes.clone(),
             sources: about.sources.clone(),
+            cpu_accesses: cpu_accesses::by_node(profile),
             lost: lost.into_iter().chain(left_out).collect(),
             unnamed_files: Vec::new(),
         }
@@ -143,6 +148,7 @@ impl TraceText<'_> {
         if waiting.samples > 0 {
             lines.add("waiting", &waiting_text(waiting));
         }
+        cpu_accesses::add_to(&facts.cpu_accesses, &mut lines);
         kernel.add_to(&mut lines);
         if !facts.complete {
             lines.add("lost", "the recording was cut off: what came last is missing");

@@ -162,18 +162,16 @@ const COUNTERS: &[Counter] = &[
     Counter::MemoryAccesses,
     Counter::ControllerBytes,
     Counter::LinkBytes,
+    Counter::LocalDram,
+    Counter::Peer,
 ];
 
 fn counts() -> impl Strategy<Value = Count> {
     let node = || option::of(any::<u32>().prop_map(NodeId));
+    let cpu = option::of(any::<u32>().prop_map(CpuId));
     let counter = prop::sample::select(COUNTERS);
-    (0..1000_u64, counter, node(), node(), any::<u64>()).prop_map(|(time_ns, counter, from, to, value)| Count {
-        time_ns,
-        counter,
-        from,
-        to,
-        value,
-    })
+    let fields = (0..1000_u64, counter, node(), node(), cpu, any::<u64>());
+    fields.prop_map(|(time_ns, counter, from, to, cpu, value)| Count { time_ns, counter, from, to, cpu, value })
 }
 
 proptest! {
@@ -307,8 +305,14 @@ fn nothing_is_overwritten_and_nothing_foreign_is_a_trace() {
     assert!(refused(&folder.path().join("nothing")).contains("cannot read"));
     let about = folder.path().join("trace.toml");
     let text = fs::read_to_string(&about).unwrap();
-    fs::write(&about, text.replace("format = 5", "format = 6")).unwrap();
-    assert!(refused(folder.path()).contains("is of format 6"));
+    for format in [4, 7] {
+        fs::write(&about, text.replace("format = 6", &format!("format = {format}"))).unwrap();
+        let said = refused(folder.path());
+        let what_to_do = "reads formats 5 to 6: record again with this one, or read it with the build that wrote it";
+        assert!(said.contains(&format!("is of format {format}")) && said.contains(what_to_do), "{said}");
+    }
+    fs::write(&about, text.replace("format = 6", "format = 5")).unwrap();
+    assert_eq!(read(folder.path()).unwrap().0.len(), 3);
     fs::write(&about, "format = 4").unwrap();
     assert!(refused(folder.path()).contains("trace.toml does not describe a trace"));
 }

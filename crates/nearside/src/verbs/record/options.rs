@@ -92,6 +92,11 @@ pub struct RecordOptions {
     #[arg(long)]
     pub kernel_events: bool,
 
+    /// Also count what serves the accesses of each CPU, of all programs: its node's memory, another node's, or other
+    /// caches. On hosts, needs the right to observe all programs, and a processor whose events are known
+    #[arg(long)]
+    pub cpu_counters: bool,
+
     #[command(flatten)]
     pub names: RegionsFile,
 
@@ -129,6 +134,7 @@ impl RecordOptions {
             objects: (!self.no_objects).then_some(small_bytes),
             regions: self.names.rules()?,
             kernel_events: self.kernel_events,
+            cpu_counters: self.cpu_counters,
         })
     }
 
@@ -161,6 +167,7 @@ impl RecordOptions {
         }
         let switches = [
             ("--kernel-events", self.kernel_events),
+            ("--cpu-counters", self.cpu_counters),
             ("--no-objects", self.no_objects),
             ("--quiet", self.quiet),
             ("--scratch", self.scratch),
@@ -194,7 +201,7 @@ mod tests {
             "",
             " --period 7",
             " --period 7 --duration 0.25 --small-objects 64 --quiet",
-            " --regions names.toml --kernel-events --no-objects",
+            " --regions names.toml --kernel-events --cpu-counters --no-objects",
         ] {
             let line = format!("--source hint-faults{line}");
             let words: Vec<&str> = line.split_whitespace().collect();
