@@ -9,11 +9,6 @@ use test_tools::Checks;
 const BASE: u64 = 4 << 10;
 const HUGE: u64 = 2 << 20;
 
-fn json_of(ran: &RunOutput, section: &str) -> Value {
-    let text = ran.section(section);
-    serde_json::from_str(text).unwrap_or_else(|why| panic!("{why} in [{section}]:\n{text}\n{}", ran.error))
-}
-
 /// Pages by node, kind and size.
 type Amounts = BTreeMap<(u64, String, u64), u64>;
 
@@ -64,7 +59,7 @@ fn known_memory_is_told_on_two_nodes() {
     }
     let ran = lab.script("small-2x2", &["--quiet", "--thp", "madvise"], PLACE).succeeded();
     let placed: Vec<&str> = ran.section("placed").lines().collect();
-    let show = json_of(&ran, "show");
+    let show = ran.json("show");
     let checks = Checks::new();
 
     // Each part, page by page and by its mapping.
@@ -82,7 +77,7 @@ fn known_memory_is_told_on_two_nodes() {
     ];
     for (number, wanted) in parts.iter().enumerate() {
         checks.part(format_args!("part {number}"), || {
-            let pages = json_of(&ran, &format!("pages-{}", number + 1));
+            let pages = ran.json(&format!("pages-{}", number + 1));
             assert_eq!(amounts(&pages["mappings"][0]["pages"]), *wanted, "part {number}");
             let mapping = mapping_of(&show, start_of(placed[number]));
             assert!(mapping["huge_pages_told"].as_bool().unwrap(), "{mapping}");
@@ -95,7 +90,7 @@ fn known_memory_is_told_on_two_nodes() {
         });
     }
     checks.part("strip", || {
-        let strip = json_of(&ran, "pages-3")["mappings"][0]["strip"].clone();
+        let strip = ran.json("pages-3")["mappings"][0]["strip"].clone();
         let strip: Vec<u64> = strip.as_array().unwrap().iter().map(|node| node.as_u64().unwrap()).collect();
         let pieces: Vec<u64> = strip.chunks(strip.len() / 8).map(|piece| piece[0]).collect();
         assert_eq!(pieces, [0, 1, 1, 0, 0, 1, 1, 0]);
@@ -131,7 +126,7 @@ fn known_memory_is_told_on_two_nodes() {
         // Pages read before it ended are reported: of at least 49,152 pages, those of the first call.
         let lines: u64 = ran.section("ended").lines().next().unwrap().trim().parse().unwrap();
         assert!((30_000..49_152).contains(&lines), "{lines}");
-        assert!(json_of(&ran, "half")["notes"][0].as_str().unwrap().contains("of the range are not mapped"));
+        assert!(ran.json("half")["notes"][0].as_str().unwrap().contains("of the range are not mapped"));
     });
 }
 
@@ -145,7 +140,7 @@ fn totals_agree(ran: &RunOutput, show: &Value) {
     sums.retain(|node, _| *node < 2);
     assert_eq!(told, sums);
     let uses = |node: &Value| node["bytes"].as_object().unwrap().values().map(|bytes| bytes.as_u64().unwrap()).sum();
-    let memory = json_of(ran, "memory");
+    let memory = ran.json("memory");
     assert_eq!(by_node(&memory["processes"][0]["nodes"], &uses), told);
     assert_eq!(memory["processes"][0]["nodes"][1]["bytes"]["hugetlb"], 6 << 20);
     assert!(ran.section("metrics").ends_with("# EOF\n"));
@@ -169,7 +164,7 @@ fn threads_have_their_policies(show: &Value) {
 
 /// A page, compared with the kernel's own file.
 fn one_page_is_the_kernels(ran: &RunOutput) {
-    let page = json_of(ran, "page");
+    let page = ran.json("page");
     let entry: u64 = ran.section("entry").trim().parse().unwrap();
     assert_eq!((&page["node"], &page["frame"]), (&json!(0), &json!(format!("{:#x}", entry & ((1 << 55) - 1)))));
     let flags = page["flags"].as_array().unwrap();
@@ -177,7 +172,7 @@ fn one_page_is_the_kernels(ran: &RunOutput) {
 }
 
 fn the_machine_is_what_numactl_says(ran: &RunOutput) {
-    let machine = json_of(ran, "machine");
+    let machine = ran.json("machine");
     let hardware = ran.section("hardware");
     for node in 0..2 {
         let line =
@@ -197,10 +192,10 @@ fn the_machine_is_what_numactl_says(ran: &RunOutput) {
 }
 
 fn control_groups_are_told(ran: &RunOutput) {
-    let inside = json_of(ran, "inside");
+    let inside = ran.json("inside");
     assert_eq!(inside["cgroup"], "/half");
     assert_eq!(inside["cpuset"], json!({ "cgroup": "/half", "cpus": "2-3", "memory_nodes": "1" }));
-    let memory = json_of(ran, "cgroup")["cgroups"][0]["nodes"].clone();
+    let memory = ran.json("cgroup")["cgroups"][0]["nodes"].clone();
     let anonymous = |node: &str| memory[node]["anon"].as_u64().unwrap();
     assert!(anonymous("1") >= 4 << 20 && anonymous("0") < 1 << 20, "{memory}");
 }
@@ -209,7 +204,7 @@ fn an_ordinary_user_sees_its_own(ran: &RunOutput) {
     // The pages without frames, and why.
     let own = ran.section("own");
     assert!(own.contains("  -           anonymous") && own.contains("CAP_SYS_ADMIN"), "{own}");
-    let show = json_of(ran, "own-show");
+    let show = ran.json("own-show");
     assert!(show["nodes"][1]["bytes"].as_u64().unwrap() >= 2 << 20, "{}", show["nodes"]);
     for verb in ["show", "pages", "memory"] {
         let said = ran.section(&format!("other-{verb}"));
@@ -247,12 +242,12 @@ fn nodes_without_cpus_or_memory_are_told_as_such() {
     let machine = odd_machine(&lab, "small-4x2", 4);
     let script = include_str!("programs/look_odd_nodes.sh");
     let ran = lab.script(&machine, &["--quiet", "--thp", "never"], script).succeeded();
-    let pages = json_of(&ran, "pages");
+    let pages = ran.json("pages");
     let third = 1024;
     let wanted = wanted(&[(0, "base", BASE, third), (1, "base", BASE, third), (3, "base", BASE, third)]);
     assert_eq!(amounts(&pages["mappings"][0]["pages"]), wanted);
     assert_eq!(ran.section("lines").split_whitespace().collect::<Vec<_>>(), ["1024", "3"]);
-    let show = json_of(&ran, "show");
+    let show = ran.json("show");
     let told: Vec<u64> = show["nodes"].as_array().unwrap().iter().map(|node| node["bytes"].as_u64().unwrap()).collect();
     let sums = by_numa_maps(ran.section("numa_maps"));
     assert_eq!(told, [sums[&0], sums[&1], 0, sums[&3]]);
@@ -260,10 +255,10 @@ fn nodes_without_cpus_or_memory_are_told_as_such() {
     let threads = show["threads"].as_array().unwrap();
     let thread = threads.iter().find(|thread| thread["name"] == "place-1").unwrap();
     assert_eq!((&thread["cpus"], &thread["policy"]), (&json!("0-5"), &json!("bind:3")));
-    let nodes = json_of(&ran, "machine")["nodes"].clone();
+    let nodes = ran.json("machine")["nodes"].clone();
     let told = (&nodes[2]["cpus"], &nodes[2]["memory_bytes"], &nodes[3]["cpus"]);
     assert_eq!(told, (&json!("4-5"), &json!(0), &json!("")));
-    assert_eq!(json_of(&ran, "memory")["nodes"].as_array().unwrap().len(), 4);
+    assert_eq!(ran.json("memory")["nodes"].as_array().unwrap().len(), 4);
     assert!(ran.section("text").contains("\n3        -"), "{}", ran.section("text"));
 }
 
@@ -279,7 +274,7 @@ fn eight_nodes_are_told_alike_to_root_and_to_the_owner() {
     }
     let machine = odd_machine(&lab, "small-8x2", 8);
     let ran = lab.script(&machine, &["--quiet", "--thp", "madvise"], EIGHT).succeeded();
-    let (root, owner) = (json_of(&ran, "root"), json_of(&ran, "user"));
+    let (root, owner) = (ran.json("root"), ran.json("user"));
     let checks = Checks::new();
     for part in ["nodes", "pages", "threads", "notes", "cpuset"] {
         checks.part(part, || assert_eq!(root[part], owner[part], "{part}"));
@@ -299,7 +294,7 @@ fn eight_nodes_are_told_alike_to_root_and_to_the_owner() {
         [wanted(&nodes.map(|node| (node, "base", BASE, 1024))), wanted(&mixed), wanted(&[(5, "hugetlb", HUGE, 2)])];
     for (number, wanted) in wanted.iter().enumerate() {
         checks.part(format_args!("part {number}"), || {
-            let pages = json_of(&ran, &format!("pages-{}", number + 1));
+            let pages = ran.json(&format!("pages-{}", number + 1));
             assert_eq!(amounts(&pages["mappings"][0]["pages"]), *wanted, "part {number}");
         });
     }
@@ -315,7 +310,7 @@ fn eight_nodes_are_told_alike_to_root_and_to_the_owner() {
         assert_eq!((told.len(), told[&6]), (8, 0));
         let uses =
             |node: &Value| node["bytes"].as_object().unwrap().values().map(|bytes| bytes.as_u64().unwrap()).sum();
-        let memory: BTreeMap<u64, u64> = json_of(&ran, "memory")["processes"][0]["nodes"]
+        let memory: BTreeMap<u64, u64> = ran.json("memory")["processes"][0]["nodes"]
             .as_array()
             .unwrap()
             .iter()
@@ -352,7 +347,7 @@ fn eight_nodes_are_told_alike_to_root_and_to_the_owner() {
 
 /// Claims 19, 20 and 27 of the specification: nodes, CPUs, sizes and distances, including nodes that lack some.
 fn numactl_says_the_same_of_all(ran: &RunOutput) {
-    let machine = json_of(ran, "machine");
+    let machine = ran.json("machine");
     let hardware = ran.section("hardware");
     for (node, told) in machine["nodes"].as_array().unwrap().iter().enumerate() {
         let line = |what: &str| {

@@ -22,7 +22,7 @@ fn the_lab_measures_what_its_preset_says() {
     let script = include_str!("programs/measure.sh");
     let ran = lab.script("small-4x2", &["--quiet", "--out", "../kept"], script).succeeded();
     let preset = topology_of("small-4x2");
-    let measured = json(ran.section("all"));
+    let measured = ran.json("all");
     assert_eq!((ran.section("status").trim(), &measured["partial"]), ("0", &Value::Bool(false)), "{}", ran.error);
     let links = preset["link"].as_array().unwrap();
     for from in 0..4 {
@@ -54,7 +54,7 @@ fn the_lab_measures_what_its_preset_says() {
     let runs = lab.command(file.to_str().unwrap(), &["--quiet"], &["true"]);
     lab.run(runs, b"").succeeded();
 
-    let hidden = json(ran.section("cpuset"));
+    let hidden = ran.json("cpuset");
     assert_eq!((ran.section("cpuset-status").trim(), &hidden["partial"]), ("3", &Value::Bool(true)));
     assert_eq!(hidden["missing"][0]["what"], "everything from CPUs of node 3");
     assert!(hidden["latency_ns"][2][3]["value"].is_number() && hidden["latency_ns"][3][2].is_null());

@@ -8,10 +8,6 @@ use std::fs;
 use std::path::Path;
 use test_tools::Checks;
 
-fn json(text: &str) -> Value {
-    serde_json::from_str(text).unwrap_or_else(|why| panic!("{why} in:\n{text}"))
-}
-
 /// small-4x2 with controllers of an eighth of their bandwidth, so that a few CPUs saturate one.
 fn write_narrow_machine(path: &Path) {
     let preset = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines/small-4x2.toml");
@@ -30,12 +26,12 @@ fn carrefour_and_predict_beat_first_touch_on_streamcluster() {
     let script = include_str!("programs/place_streamcluster.sh");
     let options = ["--quiet", "--thp", "never", "--time-scale", "50", "--numa-balancing", "off"];
     let ran = lab.script(machine.to_str().unwrap(), &options, script).succeeded();
-    let plain = json(ran.section("plain"));
+    let plain = ran.json("plain");
     let seconds = |of: &Value| of["seconds"].as_f64().unwrap();
     let checks = Checks::new();
     for (policy, least) in [("carrefour", 1.2), ("predict", 1.1)] {
         checks.part(policy, || {
-            let (placed, report) = (json(ran.section(policy)), json(ran.section(&format!("report of {policy}"))));
+            let (placed, report) = (ran.json(policy), ran.json(&format!("report of {policy}")));
             assert_eq!(plain["checksum"], placed["checksum"], "nothing is lost");
             assert!(least * seconds(&placed) < seconds(&plain), "{plain:#}\n{placed:#}\n{report:#}");
             assert!(report["pages_moved"].as_u64() > Some(1000), "{report:#}");
@@ -47,7 +43,7 @@ fn carrefour_and_predict_beat_first_touch_on_streamcluster() {
         });
     }
     // What its first thread fills is spread from the start: nothing has to move.
-    let (placed, report) = (json(ran.section("spread start")), json(ran.section("report of spread start")));
+    let (placed, report) = (ran.json("spread start"), ran.json("report of spread start"));
     assert_eq!(plain["checksum"], placed["checksum"]);
     assert!(1.5 * seconds(&placed) < seconds(&plain), "{plain:#}\n{placed:#}\n{report:#}");
     assert_eq!((&report["spreads_start"], report["pages_moved"].as_u64()), (&Value::Bool(true), Some(0)), "{report:#}");
@@ -62,8 +58,8 @@ fn the_second_run_begins_where_the_first_one_would_have_moved_memory() {
     let script = include_str!("programs/place_lessons.sh");
     let options = ["--quiet", "--thp", "never", "--time-scale", "50", "--numa-balancing", "off"];
     let ran = lab.script(machine.to_str().unwrap(), &options, script).succeeded();
-    let report = |section: &str| json(ran.section(&format!("report of {section}")));
-    let seconds = |section: &str| json(ran.section(section))["seconds"].as_f64().unwrap();
+    let report = |section: &str| ran.json(&format!("report of {section}"));
+    let seconds = |section: &str| ran.json(section)["seconds"].as_f64().unwrap();
     let begins = |report: &Value| (report["began_with"].clone(), report["lesson"].clone());
     let nothing = Value::Null;
     let spread = Value::from("spread");
@@ -87,10 +83,10 @@ fn shared_huge_pages_are_split_and_full_nodes_get_no_more() {
     let script = include_str!("programs/place_huge_pages.sh");
     let options = [&["--quiet", "--time-scale", "50", "--numa-balancing", "off"][..], &FAST].concat();
     let ran = lab.script(machine.to_str().unwrap(), &options, script).succeeded();
-    let split = json(ran.section("split"));
+    let split = ran.json("split");
     assert!(split["pages_split"].as_u64() > Some(0), "{split:#}");
-    assert_eq!(json(ran.section("huge"))["verb"], "streamcluster");
-    let [plain, placed, full] = ["plain", "placed", "full"].map(|section| json(ran.section(section)));
+    assert_eq!(ran.json("huge")["verb"], "streamcluster");
+    let [plain, placed, full] = ["plain", "placed", "full"].map(|section| ran.json(section));
     assert_eq!(plain["checksum"], placed["checksum"]);
     // Not free memory: the kernel keeps freed pages in per-CPU lists.
     let kib: Vec<u64> = ran.section("left").split_whitespace().map(|kib| kib.parse().unwrap()).collect();
@@ -115,14 +111,14 @@ fn what_carrefour_splits_is_what_the_detector_finds_and_stays_small() {
     };
     let checks = Checks::new();
     checks.part("apart", || {
-        let (placed, plain) = (json(ran.section("apart.json")), misplaced("published"));
+        let (placed, plain) = (ran.json("apart.json"), misplaced("published"));
         assert_eq!((&placed["pages_split"], &placed["pages_kept_small"]), (&3.into(), &3.into()), "{placed:#}");
         assert!(plain > 300 && misplaced("apart") < plain / 2, "{plain}, then {}\n{placed:#}", misplaced("apart"));
     });
     for (section, why) in
         [("whole.json", "each node has huge pages of its own"), ("published.json", "small pages only")]
     {
-        checks.part(section, || assert_eq!(json(ran.section(section))["pages_split"], 0, "{why}"));
+        checks.part(section, || assert_eq!(ran.json(section)["pages_split"], 0, "{why}"));
     }
 }
 
@@ -203,14 +199,14 @@ fn files_that_processes_share_are_copied_and_busy_processes_are_placed() {
     let script = [COPIES, SYSTEM, "echo '[end]'"].concat();
     let options = [&["--quiet", "--thp", "never", "--time-scale", "50", "--numa-balancing", "off"][..], &FAST].concat();
     let ran = lab.script(machine.to_str().unwrap(), &options, &script).succeeded();
-    let copies = json(ran.section("copies"));
+    let copies = ran.json("copies");
     let pages = copies["pages_copied"].as_u64().unwrap();
     assert!(pages > 2048 && copies["bytes_copied"] == pages * 4096, "{copies:#}");
     let local = |side: &str| copies[side]["local_access_ratio"].as_f64().unwrap();
     assert!(local("after") > local("before") + 0.05, "{copies:#}");
     for cpu in [0, 2, 4, 6] {
         // Fails unless it reads the file's contents.
-        assert_eq!(json(ran.section(&format!("reader {cpu}")))["verb"], "readers");
+        assert_eq!(ran.json(&format!("reader {cpu}"))["verb"], "readers");
         let maps = ran.section(&format!("maps {cpu}"));
         let near = maps.split_whitespace().find_map(|word| word.strip_prefix(&format!("N{}=", cpu / 2)));
         // The progress in this time is random; without copies three of the four processes have none.
@@ -221,7 +217,7 @@ fn files_that_processes_share_are_copied_and_busy_processes_are_placed() {
     assert_eq!((before, ran.section("system status")), (after, "0\n"));
     let idle = |text: &str| text.lines().next().map(str::to_owned);
     assert!(!meanwhile.contains("0-5") && idle(before) == idle(meanwhile), "{before}\n{meanwhile}");
-    let system = json(ran.section("system.json"));
+    let system = ran.json("system.json");
     assert!(system["threads_moved"].as_u64() >= Some(4) && system["processes"].as_u64() >= Some(4), "{system:#}");
 }
 

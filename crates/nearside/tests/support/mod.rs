@@ -217,8 +217,14 @@ impl RunOutput {
     pub fn section(&self, name: &str) -> &str {
         let text = self.text();
         let start = text.find(&format!("[{name}]\n")).unwrap_or_else(|| panic!("no [{name}] in:\n{text}"));
-        let body = &text[start + name.len() + 3..];
-        &body[..body.find("\n[").map_or(body.len(), |end| end + 1)]
+        let line_end_on = &text[start + name.len() + 2..];
+        &line_end_on[1..line_end_on.find("\n[").map_or(line_end_on.len(), |end| end + 1)]
+    }
+
+    /// The document in this section.
+    pub fn json(&self, section: &str) -> Value {
+        let text = self.section(section);
+        serde_json::from_str(text).unwrap_or_else(|why| panic!("{why} in [{section}]:\n{text}\n{}", self.error))
     }
 }
 

@@ -11,6 +11,7 @@
 enum { THREADS = 4 };
 static char *counters;
 static long apart, turns;
+static pthread_barrier_t begin;
 static int cpus[THREADS];
 
 static void *count(void *argument) {
@@ -19,6 +20,7 @@ static void *count(void *argument) {
     CPU_ZERO(&set);
     CPU_SET(cpus[number], &set);
     sched_setaffinity(0, sizeof set, &set);
+    pthread_barrier_wait(&begin); // All count at the same time, however long it takes to make a thread.
     volatile long *mine = (volatile long *)(counters + number * apart);
     for (long turn = 0; turn < turns; turn++) *mine += 1;
     return NULL;
@@ -31,6 +33,7 @@ int main(int count_of_arguments, char **arguments) {
     if (posix_memalign((void **)&counters, 4096, 1 << 20)) return 1;
     memset(counters, 0, 1 << 20);
     pthread_t threads[THREADS];
+    pthread_barrier_init(&begin, NULL, THREADS);
     for (long number = 0; number < THREADS; number++) cpus[number] = atoi(arguments[3 + number]);
     struct timespec began, ended;
     clock_gettime(CLOCK_MONOTONIC, &began);
