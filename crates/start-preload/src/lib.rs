@@ -67,9 +67,9 @@ extern "C" fn begin() {
     }
 }
 
-/// Ends this library's policy, if the calling thread has it. What is there stays where it is.
+/// Ends this library's policy, unless the program has chosen another one since. What is there stays where it is.
 extern "C" fn end() {
-    if IS_SPREAD.load(Relaxed) && IS_SPREAD.swap(false, Relaxed) {
+    if IS_SPREAD.load(Relaxed) && IS_SPREAD.swap(false, Relaxed) && policy() == Some(SPREAD) {
         set_policy(DEFAULT, &[0; MAX_NODES / BITS]);
     }
 }

@@ -18,6 +18,7 @@ const MAKES_THREADS: &str = r#"
 #include <pthread.h>
 #include <spawn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -31,6 +32,8 @@ static void tell(const char *who) {
 static void *work(void *who) { tell(who); return 0; }
 int main(int count, char **arguments) {
     tell("alone");
+    // MPOL_LOCAL
+    if (getenv("CHOOSES")) syscall(SYS_set_mempolicy, 4, 0, 0);
     pid_t pid = fork();
     if (pid == 0) { tell("forked"); _exit(0); }
     waitpid(pid, 0, 0);
@@ -116,6 +119,8 @@ fn a_policy_that_the_owner_chose_stays() {
     }
     let folder = tempfile::tempdir().unwrap();
     let program = compiled(folder.path(), "threads", MAKES_THREADS, &["-pthread"]);
+    let chosen = output_with(&program, None, BOTH, &[("CHOOSES", "1")]);
+    assert_eq!(chosen, format!("alone {SPREAD}\nforked 4\nthread 4\nafter 4\n"), "by itself");
     let owned = std::thread::spawn(move || {
         linux::set_memory_policy(&MemoryPolicy::plain(MemoryMode::Local)).unwrap();
         output(&program, None, BOTH)
