@@ -208,9 +208,9 @@ fn missing_files(trace: &Path, table: &str) -> Option<Loss> {
 /// The times of the first and the last record, ns.
 type Span = (u64, u64);
 
-/// Maximum memory for the records of a trace by default, in bytes. Compressed records of real programs take at most
-/// some ten times their size in the trace; what exceeds that is damaged, or made to exhaust memory.
-fn default_bytes(trace: &Path) -> u64 {
+/// Maximum memory for the records of a trace, or for a query on them, by default, in bytes. Compressed records of real
+/// programs take at most some ten times their size in the trace; what exceeds that is damaged, or made to exhaust memory.
+pub fn default_bytes(trace: &Path) -> u64 {
     let expanded = bytes_of(trace).saturating_mul(MOST_EXPANSION_OF_TRACE).max(LEAST_BYTES);
     linux::available_memory().map_or(expanded, |available| expanded.min(available / 2))
 }

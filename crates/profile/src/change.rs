@@ -39,7 +39,7 @@ impl Sweep<'_> {
                 let process = self.process(*pid);
                 self.remap(process, *time_ns, (*old, *old_bytes), (*start, *bytes));
             }
-            What::Untold { start, bytes } => {
+            What::Invalidated { start, bytes } => {
                 if let (Some(&process), Some(last)) = (self.process_ids.get(pid), last(*start, *bytes)) {
                     self.forget(process, *time_ns, *start, last);
                 }

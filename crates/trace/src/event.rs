@@ -121,7 +121,7 @@ pub enum What {
         address: u64,
     },
     /// Unknown changes to the objects in this range: known objects may have been freed, and others allocated.
-    Untold {
+    Invalidated {
         /// First address.
         start: u64,
         /// Length, in bytes.

@@ -51,7 +51,9 @@ enum EventKind {
     PagePlaced,
     Counted,
     Remapped,
-    Untold,
+    /// Its name in traces is older than its name here.
+    #[strum(serialize = "untold")]
+    Invalidated,
     Announced,
     Withdrawn,
     FramesAllocated,
@@ -155,7 +157,7 @@ impl Fields {
                 from_bytes: Some(*old_bytes),
                 ..Self::range(*start, *bytes)
             },
-            What::Untold { start, bytes } => Self { kind: EventKind::Untold, ..Self::range(*start, *bytes) },
+            What::Invalidated { start, bytes } => Self { kind: EventKind::Invalidated, ..Self::range(*start, *bytes) },
             What::Allocated { address, bytes, stack } => {
                 Self { kind: EventKind::Allocated, stack: Some(*stack), ..Self::range(*address, *bytes) }
             }
@@ -215,7 +217,7 @@ impl Fields {
                 start: self.address?,
                 bytes: self.bytes?,
             },
-            EventKind::Untold => What::Untold { start: self.address?, bytes: self.bytes? },
+            EventKind::Invalidated => What::Invalidated { start: self.address?, bytes: self.bytes? },
             EventKind::Allocated => What::Allocated { address: self.address?, bytes: self.bytes?, stack: self.stack? },
             EventKind::Counted => What::Counted { objects: self.objects?, bytes: self.bytes?, stack: self.stack? },
             EventKind::Resized => What::Resized { address: self.address?, bytes: self.bytes? },

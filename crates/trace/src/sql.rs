@@ -20,6 +20,9 @@ use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::Result as DataFusionResult;
 use datafusion::error::DataFusionError;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::memory_pool::GreedyMemoryPool;
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_plan::ExecutionPlan;
@@ -27,7 +30,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
 use futures::{StreamExt, stream};
-use machine::chain;
+use machine::{chain, size};
 use parquet::errors::ParquetError;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -64,6 +67,18 @@ pub enum SqlError {
         /// The names of all tables.
         tables: String,
     },
+    /// The query needs more memory than it may have.
+    #[error(
+        "the query needs more than {} of memory, its limit for a trace of this size on this host: --max-memory {}G allows \
+         more ({what})",
+        size::rounded(*most_bytes), most_bytes.saturating_mul(2).div_ceil(1 << 30)
+    )]
+    Memory {
+        /// The limit.
+        most_bytes: u64,
+        /// The part of the query that asked for more.
+        what: String,
+    },
     /// The query failed while it ran.
     #[error("the query failed: {0}")]
     Failed(String),
@@ -74,11 +89,13 @@ pub struct Database {
     context: SessionContext,
     names: Vec<&'static str>,
     runtime: Runtime,
+    /// What queries may take, in bytes.
+    most_bytes: u64,
 }
 
 /// The rows of a result, as they arrive.
 pub struct Answer<'a> {
-    runtime: &'a Runtime,
+    database: &'a Database,
     rows: SendableRecordBatchStream,
 }
 
@@ -86,18 +103,20 @@ pub struct Answer<'a> {
 pub struct Batch(RecordBatch);
 
 impl Database {
-    /// Opens the tables of a trace.
-    pub fn new(trace: &Trace) -> Result<Self, SqlError> {
+    /// Opens the tables of a trace. What queries keep of them, such as to sort or to join, takes at most this much memory,
+    /// in bytes.
+    pub fn new(trace: &Trace, most_bytes: u64) -> Result<Self, SqlError> {
+        let failed = |error: DataFusionError| SqlError::Failed(message(&error));
         let folder = trace.folder().ok_or(SqlError::PerfData)?;
         let config =
             SessionConfig::new().with_default_catalog_and_schema("nearside", SCHEMA).with_information_schema(true);
-        let context = SessionContext::new_with_config(config);
+        let context = SessionContext::new_with_config_rt(config, Arc::new(bounded(most_bytes).map_err(failed)?));
         let mut names = Vec::new();
         for (name, table) in tables(folder, trace.about().complete) {
             names.push(name);
-            context.register_table(name, Arc::new(table)).map_err(|error| SqlError::Failed(message(&error)))?;
+            context.register_table(name, Arc::new(table)).map_err(failed)?;
         }
-        Ok(Self { context, names, runtime: Runtime::new()? })
+        Ok(Self { context, names, runtime: Runtime::new()?, most_bytes })
     }
 
     /// Plans a query. Data are read when the answer is consumed, and never written.
@@ -109,9 +128,26 @@ impl Database {
             reads.verify_plan(&plan).map_err(|error| SqlError::Writes(message(&error)))?;
             let frame = self.context.execute_logical_plan(plan).await.map_err(wrong)?;
             let rows = frame.execute_stream().await.map_err(wrong)?;
-            Ok(Answer { runtime: &self.runtime, rows })
+            Ok(Answer { database: self, rows })
         })
     }
+
+    fn failure(&self, error: &DataFusionError) -> SqlError {
+        match error.find_root() {
+            DataFusionError::ResourcesExhausted(what) => {
+                SqlError::Memory { most_bytes: self.most_bytes, what: what.clone() }
+            }
+            _ => SqlError::Failed(message(error)),
+        }
+    }
+}
+
+/// What limits the memory of queries. They write no files in its place: an interrupt would leave these behind.
+fn bounded(most_bytes: u64) -> DataFusionResult<RuntimeEnv> {
+    let most_bytes = usize::try_from(most_bytes).unwrap_or(usize::MAX);
+    let no_files = DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled);
+    let pool = Arc::new(GreedyMemoryPool::new(most_bytes));
+    RuntimeEnvBuilder::new().with_memory_pool(pool).with_disk_manager_builder(no_files).build()
 }
 
 impl Answer<'_> {
@@ -125,8 +161,8 @@ impl Iterator for Answer<'_> {
     type Item = Result<Batch, SqlError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let batch = self.runtime.block_on(self.rows.next())?;
-        Some(batch.map(Batch).map_err(|error| SqlError::Failed(message(&error))))
+        let batch = self.database.runtime.block_on(self.rows.next())?;
+        Some(batch.map(Batch).map_err(|error| self.database.failure(&error)))
     }
 }
 

@@ -1,9 +1,11 @@
 //! `nearside sql`: queries the tables of a trace.
 
+use crate::open_trace::default_bytes;
 use crate::options::usage_error::UsageError;
 use crate::output;
 use clap::Args;
 use indicatif::ProgressBar;
+use machine::size;
 use report::Table;
 use std::collections::HashSet;
 use std::error::Error;
@@ -50,11 +52,17 @@ pub struct Arguments {
     /// As JSON: an array with one object per row
     #[arg(long)]
     json: bool,
+
+    /// Memory that a query may take to sort, group and join, such as 8G [default: half of the memory that this host has
+    /// available, and at most 200 times the trace's own size or 128 MiB]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    max_memory: Option<u64>,
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let trace = Trace::open(&arguments.trace)?;
-    let database = Database::new(&trace)?;
+    let most_bytes = arguments.max_memory.unwrap_or_else(|| default_bytes(&arguments.trace));
+    let database = Database::new(&trace, most_bytes)?;
     let answer = database.query(&arguments.query).map_err(UsageError::boxed)?;
     if !trace.about().complete {
         // With standard error closed there is nowhere to report this.

@@ -215,6 +215,25 @@ fn what_is_asked_wrongly_is_told_with_what_there_is() {
     sql(&trace, &deep).failed(2, &["ecursion"]);
 }
 
+/// What a query keeps is bounded, and what goes through it is not.
+#[test]
+fn a_query_that_needs_too_much_memory_ends_with_the_bound() {
+    let (_folder, trace) = written(true);
+    let limited = |query: &str, most: &str| nearside(&["sql", trace.to_str().unwrap(), query, "--max-memory", most]);
+    let sorted = "SELECT a.time_ns, b.address FROM samples a, samples b ORDER BY a.time_ns + b.address";
+    let grouped =
+        "SELECT count(*) FROM (SELECT a.time_ns, b.address FROM samples a, samples b WHERE a.tid = 1 GROUP BY 1, 2)";
+    let joined = "SELECT count(*) FROM samples a JOIN samples b ON a.time_ns = b.time_ns";
+    for (query, most) in [(sorted, "8M"), (grouped, "8M"), (joined, "4K")] {
+        let said = if most == "8M" { "more than 8 MiB of memory" } else { "more than 4 KiB of memory" };
+        limited(query, most).failed(1, &["the query needs", said, "--max-memory 1G allows more"]);
+    }
+    for query in [grouped, joined] {
+        limited(query, "1G").succeeded();
+    }
+    limited("SELECT count(*) FROM samples a, samples b WHERE a.address < b.address", "8M").succeeded();
+}
+
 #[test]
 fn what_is_no_trace_is_named() {
     let folder = TempDir::new().unwrap();

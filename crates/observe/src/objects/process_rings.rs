@@ -137,7 +137,7 @@ impl ProcessRings {
                     context.losses.unbelieved = context.losses.unbelieved.saturating_add(1);
                 } else if pid != 0 {
                     let (time_ns, pid, tid) = (context.clock.ns(time), Pid(pid), Tid(pid));
-                    let what = What::Untold { start: 0, bytes: u64::MAX };
+                    let what = What::Invalidated { start: 0, bytes: u64::MAX };
                     context.events.push(Event { time_ns, pid, tid, cpu: None, what });
                 }
             }

@@ -213,7 +213,7 @@ impl<'a> Losses<'a> {
         if start < end {
             for time in [loss::FIRST, loss::LAST] {
                 let (time_ns, pid, tid) = (context.clock.ns(self.word(time)), context.pid, Tid(context.pid.0));
-                let what = What::Untold { start, bytes: end - start };
+                let what = What::Invalidated { start, bytes: end - start };
                 context.events.push(Event { time_ns, pid, tid, cpu: None, what });
             }
         }
@@ -342,7 +342,7 @@ mod tests {
             file[PAGE / 8 + ring::LOST + word].store(value, Relaxed);
         }
         let (events, ..) = read_file(&file);
-        let untold = What::Untold { start: 0x1000, bytes: 0x2000 };
+        let untold = What::Invalidated { start: 0x1000, bytes: 0x2000 };
         let told: Vec<(u64, &What)> = events.iter().map(|event| (event.time_ns, &event.what)).collect();
         assert_eq!(told, [(10, &untold), (20, &untold)]);
         // Each loss is reported once.

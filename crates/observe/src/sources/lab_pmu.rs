@@ -20,6 +20,9 @@ use trace::{AccessKind, Count, Counter, Loss, Sample, Served, Source, SourceNote
 
 /// Number of comparisons of the two clocks.
 const COMPARISONS: usize = 500;
+/// Attempts to compare them: a thread that is moved to another CPU in between sees clocks that contradict each other, as
+/// those of CPUs differ by some instructions.
+const ATTEMPTS: usize = 10;
 /// The guest's clock counts in steps of 10 ns (those of the virtual HPET), and rounds.
 const GRAIN_NS: u64 = 20;
 /// Initial sampling period when a rate is requested, in misses, until the rate of misses is known.
@@ -304,6 +307,10 @@ fn counted(time_ns: u64, measured: &Measured) -> Vec<Count> {
 impl Clocks {
     /// Compares the clocks around instructions at which the plugin notes its own: `pause`.
     pub fn compare(pmu: Pmu<'_>) -> Option<Self> {
+        (0..ATTEMPTS).find_map(|_| Self::compared_once(pmu))
+    }
+
+    fn compared_once(pmu: Pmu<'_>) -> Option<Self> {
         let (mut ticks, mut ns) = (Ahead::default(), Ahead::default());
         for _ in 0..COMPARISONS {
             let before = tsc();

@@ -70,7 +70,7 @@ impl LiveSet {
                     *of = *bytes;
                 }
             }
-            What::Untold { start, bytes } => {
+            What::Invalidated { start, bytes } => {
                 let (start, end) = (*start, start.saturating_add(*bytes));
                 process.objects.retain(|(address, ..), event| *address >= end || object_end(event) <= start);
             }

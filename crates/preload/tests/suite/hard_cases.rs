@@ -120,7 +120,7 @@ fn a_fork_that_can_make_no_file_is_known_to_tell_nothing() {
     nothing_is_lost(&told);
     let child: u32 = told.text().trim().strip_prefix("child ").unwrap().parse().unwrap();
     let events: Vec<&What> = told.events.iter().filter(|event| event.pid.0 == child).map(|event| &event.what).collect();
-    assert_eq!(events, [&What::Untold { start: 0, bytes: u64::MAX }]);
+    assert_eq!(events, [&What::Invalidated { start: 0, bytes: u64::MAX }]);
     assert_eq!(told.losses.silent, 1);
 }
 
@@ -291,7 +291,7 @@ fn what_finds_no_room_is_counted() {
         })
         .collect();
     let untold = told.events.iter().any(|event| match event.what {
-        What::Untold { start, bytes } => objects.iter().any(|object| (start..start + bytes).contains(object)),
+        What::Invalidated { start, bytes } => objects.iter().any(|object| (start..start + bytes).contains(object)),
         _ => false,
     });
     assert!(untold || told.losses.lost == 0);

@@ -328,12 +328,12 @@ fn pages_that_were_placed_tell_the_node() {
 }
 
 #[test]
-fn of_objects_that_something_untold_happened_to_nothing_is_known() {
+fn nothing_is_known_of_objects_in_an_invalidated_range() {
     let events = vec![
         event(1, 7, 7, allocated(0x1000, 0x1000, SITE)),
         event(1, 7, 7, allocated(0x5000, 64, SITE)),
         event(1, 7, 7, allocated(0x9000, 64, SITE)),
-        event(3, 7, 7, What::Untold { start: 0x1800, bytes: 0x4000 }),
+        event(3, 7, 7, What::Invalidated { start: 0x1800, bytes: 0x4000 }),
         event(5, 7, 7, allocated(0x5000, 64, SITE)),
     ];
     let samples = [(2, 0x1000), (4, 0x1000), (2, 0x5000), (4, 0x5000), (6, 0x5000), (4, 0x9000)];
@@ -368,8 +368,8 @@ fn a_fork_that_tells_nothing_has_none_of_its_parents_objects() {
     let events = vec![
         event(1, 7, 7, allocated(0x1000, 64, SITE)),
         event(2, 8, 8, What::ProcessStarted { parent: Some(Pid(7)) }),
-        event(4, 8, 8, What::Untold { start: 0, bytes: u64::MAX }),
-        event(4, 99, 99, What::Untold { start: 0, bytes: u64::MAX }),
+        event(4, 8, 8, What::Invalidated { start: 0, bytes: u64::MAX }),
+        event(4, 99, 99, What::Invalidated { start: 0, bytes: u64::MAX }),
     ];
     let samples = [(3, 8), (5, 8), (6, 7)].map(|(time, pid)| sample(time, pid, pid, 0x1000)).to_vec();
     let found = profile(events, samples);

@@ -85,7 +85,7 @@ enum Change {
     Withdrawn(usize),
     Resized(usize, usize),
     Unmapped(usize, usize),
-    Untold(usize, usize),
+    Invalidated(usize, usize),
 }
 
 /// For each address the objects there, the innermost last.
@@ -179,7 +179,7 @@ impl Model {
                 self.innermost(at, false).into_iter().for_each(|object| self.resize(object, bytes));
             }
             Change::Unmapped(start, bytes) => self.at[start..start + bytes].iter_mut().for_each(Vec::clear),
-            Change::Untold(start, bytes) => {
+            Change::Invalidated(start, bytes) => {
                 let gone: Vec<usize> = self.at[start..start + bytes].iter().flatten().copied().collect();
                 self.at.iter_mut().for_each(|stack| stack.retain(|object| !gone.contains(object)));
             }
@@ -198,7 +198,7 @@ impl Change {
             Self::Withdrawn(at) => What::Withdrawn { address: address(at) },
             Self::Resized(at, units) => What::Resized { address: address(at), bytes: bytes(units) },
             Self::Unmapped(at, units) => What::Unmapped { start: address(at), bytes: bytes(units) },
-            Self::Untold(at, units) => What::Untold { start: address(at), bytes: bytes(units) },
+            Self::Invalidated(at, units) => What::Invalidated { start: address(at), bytes: bytes(units) },
         }
     }
 }
@@ -214,7 +214,7 @@ fn any_change() -> impl Strategy<Value = Change> {
         3 => start.prop_map(Change::Withdrawn),
         2 => range.clone().prop_map(|(at, units)| Change::Resized(at, units)),
         1 => range.clone().prop_map(|(at, units)| Change::Unmapped(at, units)),
-        1 => range.prop_map(|(at, units)| Change::Untold(at, units)),
+        1 => range.prop_map(|(at, units)| Change::Invalidated(at, units)),
     ]
 }
 

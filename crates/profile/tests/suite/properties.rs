@@ -22,7 +22,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         1 => (address.clone(), bytes.clone(), "(|/lib/a|\\[stack\\]|\\[heap\\])")
             .prop_map(|(at, bytes, name)| mapped(at, bytes, &name, false)),
         1 => (address.clone(), bytes.clone()).prop_map(|(start, bytes)| What::Unmapped { start, bytes }),
-        1 => (address.clone(), bytes.clone()).prop_map(|(start, bytes)| What::Untold { start, bytes }),
+        1 => (address.clone(), bytes.clone()).prop_map(|(start, bytes)| What::Invalidated { start, bytes }),
         1 => (address.clone(), bytes.clone(), address, bytes)
             .prop_map(|(old, old_bytes, start, bytes)| What::Remapped { old, old_bytes, start, bytes }),
         1 => prop::option::of(0_u32..3).prop_map(|parent| What::ProcessStarted { parent: parent.map(Pid) }),

@@ -11,10 +11,10 @@ use std::fmt;
 pub(crate) fn counts_lines(lines: &mut Lines, counts: &Counts) {
     let of_all = share(Some(counts.share));
     lines.add("samples", &format!("{}, {of_all} of all", number(counts.samples)));
-    let untold = counts.samples.saturating_sub(counts.load_samples + counts.store_samples);
-    let untold = if untold > 0 { format!(", {} unknown", number(untold)) } else { String::new() };
+    let unknown = counts.samples.saturating_sub(counts.load_samples + counts.store_samples);
+    let unknown = if unknown > 0 { format!(", {} unknown", number(unknown)) } else { String::new() };
     let (reads, writes) = (number(counts.load_samples), number(counts.store_samples));
-    lines.add("", &format!("{reads} reads, {writes} writes{untold}"));
+    lines.add("", &format!("{reads} reads, {writes} writes{unknown}"));
     let lar = share(counts.local_access_ratio);
     lines.add(
         "local",

@@ -122,7 +122,7 @@ fn whats() -> impl Strategy<Value = What> {
             start,
             bytes
         }),
-        range().prop_map(|(start, bytes)| What::Untold { start, bytes }),
+        range().prop_map(|(start, bytes)| What::Invalidated { start, bytes }),
         (range(), 0..4_u32).prop_map(|((address, bytes), stack)| What::Allocated {
             address,
             bytes,
