@@ -120,9 +120,9 @@ fn nodes(text: &[u8]) -> Option<Nodes> {
 fn has_any(list: &str, own: &Cpus) -> Option<bool> {
     let mut has_any = false;
     for range in list.split(',') {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
-        has_any |= (first..=last.min(MAX_CPUS - 1)).any(|cpu| own[cpu / BITS] & (1 << (cpu % BITS)) != 0);
+        let (from, to) = range.split_once('-').unwrap_or((range, range));
+        let (from, to): (usize, usize) = (from.parse().ok()?, to.parse().ok()?);
+        has_any |= (from..=to.min(MAX_CPUS - 1)).any(|cpu| own[cpu / BITS] & (1 << (cpu % BITS)) != 0);
     }
     Some(has_any)
 }

@@ -66,8 +66,8 @@ impl Waiting {
     /// round are dense enough for a choice.
     pub fn reason(&mut self, observation: &Observation) -> Option<Reason> {
         if let Some(then) = self.unpaid.take().filter(|_| !self.is_over(observation.round)) {
-            let round_s = observation.length_s / observation.round.saturating_sub(then).max(1) as f64;
-            let rounds = (observation.own_s / OWN_SHARE / round_s).clamp(0.0, MOST_ROUNDS) as u64;
+            let unit_s = observation.length_s / observation.round.saturating_sub(then).max(1) as f64;
+            let rounds = (observation.own_s / OWN_SHARE / unit_s).clamp(0.0, MOST_ROUNDS) as u64;
             self.until = self.until.max(then.saturating_add(rounds));
         }
         let (reason, then) = self.last.as_ref().filter(|_| !self.is_over(observation.round))?;
