@@ -41,6 +41,8 @@ pub(crate) struct ManagedProcess {
     is_requested: bool,
     hints: Hints,
     cpu_time: Duration,
+    /// The round in which its memory policy is read next.
+    policy_round: u64,
 }
 
 /// The place of a process that no policy decides.
@@ -99,6 +101,7 @@ impl ManagedProcess {
             chosen: None,
             is_requested: false,
             hints: Hints::default(),
+            policy_round: 0,
         })
     }
 
@@ -219,8 +222,9 @@ impl ManagedProcess {
         self.cpu_time = cpu_time;
         self.record.cpu_share = used_s / round_s;
         self.sizes.end_round(round);
-        if round.is_multiple_of(POLICY_ROUNDS) {
+        if round >= self.policy_round {
             self.read_policy();
+            self.policy_round = round.saturating_add(POLICY_ROUNDS);
         }
         let process = &self.process;
         self.threads.retain(|tid, thread| !watches_threads || thread.read_times(process, *tid, round_s).is_some());

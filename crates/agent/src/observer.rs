@@ -127,6 +127,11 @@ impl Observer {
         matches!(self.accesses, Some(Accesses::HintFaults(_)))
     }
 
+    /// Whether each new thread is seen, however short its life.
+    pub fn sees_all_threads(&self) -> bool {
+        matches!(self.lifecycle, LifecycleSource::Kernel { .. })
+    }
+
     /// Samples lost before they reached the agent.
     pub fn lost(&self) -> u64 {
         let lost = self.accesses.as_ref().map(Accesses::lost).unwrap_or_default();

@@ -54,6 +54,9 @@ pub struct Observation {
     /// Most bytes that may be moved now; none for no limit.
     #[serde(default)]
     pub budget_bytes: Option<u64>,
+    /// How long observing and deciding took at the end of the round before, s; 0 if not known.
+    #[serde(default)]
+    pub own_s: f64,
 }
 
 /// Accesses from CPUs of one node to memory of another, or the same.

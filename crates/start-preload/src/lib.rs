@@ -3,9 +3,9 @@
 //! the CPU that touches it, as without the library.
 //!
 //! A program that cannot make threads ([`imports`]), or is to make none (`OMP_NUM_THREADS=1`), is left alone, as is
-//! one that has a memory policy. The policy is
-//! that of the first thread. It is marked by `MPOL_F_STATIC_NODES`, by which a program that another one executes knows
-//! that it is not its owner's.
+//! one that has a memory policy, and one whose CPUs are all of one node (`taskset`): its threads will be there, too. The
+//! policy is that of the first thread. It is marked by `MPOL_F_STATIC_NODES`, by which a program that another one
+//! executes knows that it is not its owner's.
 
 mod imports;
 
@@ -13,7 +13,7 @@ use core::ffi::{CStr, c_char, c_int, c_long, c_ulong, c_void};
 use core::mem::transmute;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
 
-/// Environment variable with the nodes, by number, separated by commas. Without it the library does nothing.
+/// Environment variable with the nodes and their CPUs: `0:0-3,8-11;1:4-7`. Without it the library does nothing.
 const NODES_VARIABLE: &CStr = c"NEARSIDE_SPREAD_START";
 /// From `linux/mempolicy.h`.
 const DEFAULT: c_int = 0;
@@ -23,9 +23,12 @@ const STATIC_NODES: c_int = 1 << 15;
 const SPREAD: c_int = INTERLEAVE | STATIC_NODES;
 /// Nodes of the largest kernels (`CONFIG_NODES_SHIFT` is at most 10).
 const MAX_NODES: usize = 1024;
+/// CPUs of the largest kernels (`CONFIG_NR_CPUS` is at most 8192).
+const MAX_CPUS: usize = 8192;
 const BITS: usize = c_ulong::BITS as usize;
 
 type Nodes = [c_ulong; MAX_NODES / BITS];
+type Cpus = [c_ulong; MAX_CPUS / BITS];
 type CreateThread = unsafe extern "C-unwind" fn(*mut c_void, *const c_void, *mut c_void, *mut c_void) -> c_int;
 
 /// Whether this library's policy is that of the only thread.
@@ -43,7 +46,7 @@ extern "C" fn begin() {
         return;
     }
     // SAFETY: as above.
-    let Some(nodes) = nodes(unsafe { CStr::from_ptr(text) }.to_bytes()) else { return };
+    let nodes = nodes(unsafe { CStr::from_ptr(text) }.to_bytes());
     let inherited = policy();
     // SAFETY: as above.
     let threads: *const c_char = unsafe { libc::getenv(c"OMP_NUM_THREADS".as_ptr()) };
@@ -52,7 +55,7 @@ extern "C" fn begin() {
     if inherited != Some(DEFAULT) && inherited != Some(SPREAD) {
         return;
     }
-    if !is_single && imports::has_threads() {
+    if let Some(nodes) = nodes.filter(|_| !is_single && imports::has_threads()) {
         if set_policy(SPREAD, &nodes) {
             IS_SPREAD.store(true, Relaxed);
             // SAFETY: the handler only makes a system call.
@@ -64,9 +67,9 @@ extern "C" fn begin() {
     }
 }
 
-/// Ends this library's policy, if the calling thread has it. What is there stays where it is.
+/// Ends this library's policy, unless the program has chosen another one since. What is there stays where it is.
 extern "C" fn end() {
-    if IS_SPREAD.load(Relaxed) && IS_SPREAD.swap(false, Relaxed) {
+    if IS_SPREAD.load(Relaxed) && IS_SPREAD.swap(false, Relaxed) && policy() == Some(SPREAD) {
         set_policy(DEFAULT, &[0; MAX_NODES / BITS]);
     }
 }
@@ -98,14 +101,38 @@ pub unsafe extern "C-unwind" fn pthread_create(
     unsafe { transmute::<*mut c_void, CreateThread>(next)(thread, attributes, start, argument) }
 }
 
-/// None unless all of it is numbers of nodes.
+/// The nodes with CPUs that this process may use. None unless these are several, and all of the text is understood.
 fn nodes(text: &[u8]) -> Option<Nodes> {
-    let mut nodes = [0; MAX_NODES / BITS];
-    for number in core::str::from_utf8(text).ok()?.split(',') {
-        let node: usize = number.parse().ok()?;
-        *nodes.get_mut(node / BITS)? |= 1 << (node % BITS);
+    let (own, mut nodes, mut count) = (own_cpus()?, [0; MAX_NODES / BITS], 0);
+    for of_node in core::str::from_utf8(text).ok()?.split(';') {
+        let (node, cpus) = of_node.split_once(':')?;
+        let node: usize = node.parse().ok()?;
+        let word: &mut c_ulong = nodes.get_mut(node / BITS)?;
+        if has_any(cpus, &own)? {
+            *word |= 1 << (node % BITS);
+            count += 1;
+        }
     }
-    Some(nodes)
+    (count > 1).then_some(nodes)
+}
+
+/// Whether a list of CPUs, such as `0-3,8`, has one of these; none if it is not understood.
+fn has_any(list: &str, own: &Cpus) -> Option<bool> {
+    let mut has_any = false;
+    for range in list.split(',') {
+        let (from, to) = range.split_once('-').unwrap_or((range, range));
+        let (from, to): (usize, usize) = (from.parse().ok()?, to.parse().ok()?);
+        has_any |= (from..=to.min(MAX_CPUS - 1)).any(|cpu| own[cpu / BITS] & (1 << (cpu % BITS)) != 0);
+    }
+    Some(has_any)
+}
+
+/// The CPUs that the calling thread may use; none if the kernel refuses to tell.
+fn own_cpus() -> Option<Cpus> {
+    let mut cpus: Cpus = [0; MAX_CPUS / BITS];
+    // SAFETY: the kernel writes at most the set's bytes.
+    let result = unsafe { libc::syscall(libc::SYS_sched_getaffinity, 0, size_of::<Cpus>(), cpus.as_mut_ptr()) };
+    (result > 0).then_some(cpus)
 }
 
 /// Mode and flags of the calling thread's policy; none if the kernel refuses to tell.

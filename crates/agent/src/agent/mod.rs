@@ -7,6 +7,7 @@ mod budget;
 mod regions;
 mod requests;
 mod round;
+mod round_length;
 mod start;
 
 use crate::actor::Actor;
@@ -23,7 +24,7 @@ use crate::status::Status;
 use budget::Budget;
 use linux::monotonic_ns;
 use machine::{Machine, NodeId, Pid, chain};
-use placement::{LogLine, Policy, ThreadPolicy};
+use placement::{Lesson, LogLine, Policy, ThreadPolicy};
 pub use start::ProgramStart;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -47,12 +48,19 @@ pub struct Agent {
     managed: Managed,
     actor: Actor,
     ledger: Ledger,
+    /// Rounds so far, by their usual length.
     round: u64,
+    /// How many of them the current one is.
+    rounds_in_next: u64,
+    /// How long observing and deciding took at the end of the last one.
+    own: Duration,
     budget: Budget,
     /// Processes that requests placed on nodes, whose memory has not followed completely.
     placing: BTreeMap<Pid, NodeId>,
     /// Whether the program spreads what it touches before it makes threads.
     spreads_start: bool,
+    /// Whether a process had a second thread.
+    has_threads: bool,
     /// Finds and cures huge pages, if it is to.
     huge_pages: Option<HugePageService>,
     /// Programs that keep their memory on small pages on request.
@@ -80,9 +88,12 @@ impl Agent {
             actor: Actor::new(journal, options.stop.clone(), options.settings.respect_owner),
             ledger: Ledger::open(&options, notes)?,
             round: 0,
+            rounds_in_next: 1,
+            own: Duration::ZERO,
             budget: Budget::new(options.budget_bytes_per_s),
             placing: BTreeMap::new(),
             spreads_start: false,
+            has_threads: false,
             huge_pages: None,
             advisers: None,
             policy,
@@ -168,8 +179,8 @@ impl Agent {
 
     /// Time until the next call of [`poll`](Self::poll) is due.
     pub fn until_next(&self) -> Duration {
-        let round = self.options.round;
-        let prompt = if self.is_prompt() { PROMPT.min(round / 4) } else { round };
+        let round = self.round_length();
+        let prompt = if self.is_prompt() { PROMPT.min(self.options.round / 4) } else { round };
         let emptied = if self.observer.fills_rings() { EMPTIED.min(round) } else { round };
         prompt.min(emptied).min(self.until_round_ends())
     }
@@ -180,7 +191,11 @@ impl Agent {
     }
 
     fn until_round_ends(&self) -> Duration {
-        self.options.round.saturating_sub(self.observer.time_in_round())
+        self.round_length().saturating_sub(self.observer.time_in_round())
+    }
+
+    fn round_length(&self) -> Duration {
+        self.options.round.saturating_mul(u32::try_from(self.rounds_in_next).unwrap_or(u32::MAX))
     }
 
     /// Reads new events, places new processes and threads, and decides and acts at the end of a round.
@@ -227,6 +242,18 @@ impl Agent {
         Ok((report, put_back))
     }
 
+    /// What the run teaches. A spread start is for what several threads use.
+    fn lesson(&self) -> Option<Lesson> {
+        let began_alone = self.options.lesson == Some(Lesson::NoThreads);
+        if self.has_threads {
+            self.policy.lesson().filter(|lesson| *lesson != Lesson::NoThreads)
+        } else if (self.spreads_start || began_alone) && self.observer.sees_all_threads() {
+            Some(Lesson::NoThreads)
+        } else {
+            self.policy.lesson()
+        }
+    }
+
     fn report(&self) -> PlaceReport {
         PlaceReport {
             policy: self.policy.name().to_string(),
@@ -237,7 +264,7 @@ impl Agent {
             processes: self.managed.seen(),
             spreads_start: self.spreads_start,
             began_with: self.options.lesson,
-            lesson: self.policy.lesson(),
+            lesson: self.lesson(),
             ..self.ledger.report(self.policy.costs(), self.observer.lost())
         }
     }

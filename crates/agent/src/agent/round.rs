@@ -1,6 +1,6 @@
 //! The end of a round: observation, decisions and their outcome.
 
-use super::{Agent, first_line};
+use super::{Agent, first_line, round_length::rounds_in_one};
 use crate::cpu_rotation::rotate_cpu;
 use crate::error::AgentError;
 use crate::huge_pages::Advisers;
@@ -37,6 +37,8 @@ impl Agent {
         self.ledger.work_time().add_deciding(observed_ns);
         self.ledger.work_time().add_observing(observed_ns);
         let (cost, divisor) = (self.ledger.work_time().take_observing(), self.sampling_divisor());
+        self.own = cost;
+        self.rounds_in_next = rounds_in_one(cost, self.options.round, self.idle_rounds());
         // Moving pages may have taken longer than a round.
         self.observer.adjust_rate(cost, divisor, observation.length_s, &self.machine);
         self.ledger.add_round(&observation, &decision);
@@ -62,6 +64,11 @@ impl Agent {
         if is_shown { 1 } else { self.policy.sampling().divisor }
     }
 
+    /// Rounds in which there is nothing to decide. Verdicts on huge pages are of single rounds.
+    fn idle_rounds(&self) -> u64 {
+        if self.huge_pages.is_some() { 0 } else { self.policy.idle_rounds() }
+    }
+
     fn judge_huge_pages(&mut self) {
         let Some(huge_pages) = &mut self.huge_pages else { return };
         let respects_owner = self.options.settings.respect_owner;
@@ -78,8 +85,9 @@ impl Agent {
     fn observe(&mut self) -> Result<Observation, AgentError> {
         let length_s = self.observer.next_round();
         self.budget.add_round(self.options.budget_bytes_per_s, length_s);
-        self.round += 1;
-        if self.round.is_multiple_of(BALANCING_ROUNDS) {
+        let before = self.round;
+        self.round += self.rounds_in_next;
+        if self.round / BALANCING_ROUNDS > before / BALANCING_ROUNDS {
             self.quiet_the_kernel()?;
         }
         self.begin_candidates(length_s)?;
@@ -123,6 +131,7 @@ impl Agent {
             pages,
             // What is left of it when orders are carried out.
             budget_bytes: None,
+            own_s: self.own.as_secs_f64(),
         })
     }
 

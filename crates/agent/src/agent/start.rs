@@ -192,6 +192,7 @@ impl Agent {
 
     /// Places a new thread.
     fn admit(&mut self, pid: Pid, tid: Tid) -> Result<(), AgentError> {
+        self.has_threads |= tid.0 != pid.0;
         let Some(process) = self.managed.get_mut(pid) else { return Ok(()) };
         let Some(thread) = process.threads.get(&tid) else { return Ok(()) };
         let start = self.policy.admit(&process.record, &thread.record);
@@ -227,11 +228,9 @@ impl Agent {
                 None => Ok(()),
             },
             LifecycleEvent::ThreadBegan { pid, tid } => {
-                if self.managed.begin_thread(pid, tid) {
-                    self.admit(pid, tid)
-                } else {
-                    Ok(())
-                }
+                // Also of processes that end before they are managed.
+                self.has_threads |= tid.0 != pid.0;
+                if self.managed.begin_thread(pid, tid) { self.admit(pid, tid) } else { Ok(()) }
             }
             LifecycleEvent::ThreadEnded { pid, tid } => {
                 if self.managed.end_thread(pid, tid) {

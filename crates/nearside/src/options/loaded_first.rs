@@ -1,6 +1,6 @@
 //! Nearside's libraries that a program runs with, through `LD_PRELOAD`.
 
-use machine::NodeSet;
+use machine::{Machine, NodeSet};
 use observe::objects;
 use std::env;
 use std::error::Error;
@@ -13,7 +13,7 @@ const PRELOAD: &str = "LD_PRELOAD";
 const START_LIBRARY: &str = "libnearside_start.so";
 /// Environment variable with the library's path, if it is not beside nearside.
 const START_LIBRARY_VARIABLE: &str = "NEARSIDE_START_LIBRARY";
-/// Environment variable from which the library reads the nodes.
+/// Environment variable from which the library reads the nodes and their CPUs.
 const START_NODES_VARIABLE: &str = "NEARSIDE_SPREAD_START";
 
 /// The environment variables of a program that runs with this library, whose path `variable` may have if it is not beside
@@ -34,11 +34,17 @@ pub fn environment(
     Ok([(PRELOAD, with(&before, &library)?), objects::sanitizer_options()])
 }
 
-/// Those of a program that is to spread over these nodes what it touches before it makes threads.
-pub fn spread_start(nodes: &NodeSet) -> Result<[(&'static str, OsString); 3], Box<dyn Error>> {
-    let nodes: Vec<String> = nodes.iter().map(|node| node.0.to_string()).collect();
+/// Those of a program that is to spread what it touches before it makes threads over those of these nodes whose CPUs it
+/// may use then.
+pub fn spread_start(nodes: &NodeSet, machine: &Machine) -> Result<[(&'static str, OsString); 3], Box<dyn Error>> {
     let [preload, sanitizer] = environment(START_LIBRARY, START_LIBRARY_VARIABLE)?;
-    Ok([preload, sanitizer, (START_NODES_VARIABLE, nodes.join(",").into())])
+    Ok([preload, sanitizer, (START_NODES_VARIABLE, with_cpus(nodes, machine).into())])
+}
+
+/// Nodes with their CPUs, as the library reads them: `0:0-3;1:4-7`.
+fn with_cpus(nodes: &NodeSet, machine: &Machine) -> String {
+    let of_machine = machine.nodes.iter().filter(|node| nodes.contains(node.id) && !node.cpus.is_empty());
+    of_machine.map(|node| format!("{}:{}", node.id, node.cpus)).collect::<Vec<_>>().join(";")
 }
 
 /// Those of a program that keeps its memory on small pages where this socket asks it to.
@@ -61,6 +67,13 @@ fn with(before: &OsStr, library: &Path) -> Result<OsString, Box<dyn Error>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nodes_are_passed_with_their_cpus() {
+        let machine = machine::presets::find("odd-memoryless").unwrap();
+        assert_eq!(with_cpus(&"0-3".parse().unwrap(), &machine), "0:0-1;1:2-3;2:4-5");
+        assert_eq!(with_cpus(&"1".parse().unwrap(), &machine), "1:2-3");
+    }
 
     #[test]
     fn the_library_that_reports_objects_stays_first() {

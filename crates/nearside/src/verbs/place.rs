@@ -304,7 +304,7 @@ impl Placing<'_> {
         let folder = scratch.as_ref().map(|scratch| scratch.path().to_owned());
         let mut agent = self.open((Target::Program, Scope::default()), lesson, Arc::default(), folder)?;
         let mut start = agent.program_start()?;
-        let spread = start.spread.as_ref().map(loaded_first::spread_start);
+        let spread = start.spread.as_ref().map(|nodes| loaded_first::spread_start(nodes, self.machine));
         let spread = spread.transpose().unwrap_or_else(|why| {
             note(&format!("what the program touches before it makes threads is left to first touch: {}", chain(&*why)));
             start.spread = None;

@@ -68,6 +68,11 @@ fn the_second_run_begins_where_the_first_one_would_have_moved_memory() {
     assert!(1.1 * seconds("second") < seconds("first"), "{:#}", report("second"));
     assert_eq!(begins(&report("with other arguments")).0, nothing);
     assert_eq!(begins(&report("forgotten")).0, nothing);
+    // A program that made no threads is not spread again.
+    let (alone, again) = (report("alone"), report("alone again"));
+    let without_threads = Value::from("no_threads");
+    assert_eq!((begins(&alone), &alone["spreads_start"]), ((nothing.clone(), without_threads.clone()), &true.into()));
+    assert_eq!((begins(&again), &again["spreads_start"]), ((without_threads.clone(), without_threads), &false.into()));
     assert_eq!(begins(&report("damaged")).0, nothing);
     assert!(ran.section("note").contains("what earlier runs taught is not used: /tmp/state/nearside/lessons.json: "));
     assert_eq!(ran.section("mode").trim(), "600 700");

@@ -18,6 +18,8 @@ pub enum Lesson {
     Spread,
     /// On the node of the CPU that touches it first, as without a lesson.
     FirstTouch,
+    /// The same, because the program made no threads.
+    NoThreads,
 }
 
 impl Lesson {

@@ -8,7 +8,7 @@
 //!    so far equals what moving costs: if the prediction holds, that is never worse than twice the optimum. After moves,
 //!    time is counted anew.
 //!    [`waiting`]: until then, or while a choice finds nothing, the next one is made later and later, unless the traffic
-//!    changes. Between them few samples are taken.
+//!    changes: at most 0.5 % of the time is spent on them. Between them few samples are taken.
 //! 5. Two rounds later the cost of an access is compared with the one before. Moves that made accesses slower are taken
 //!    back where one node had the memory; the policy rests, twice as long after each further failure, and trusts
 //!    predictions less where less was gained than predicted.
@@ -159,6 +159,13 @@ impl Predict {
         let next = self.round.saturating_add(1);
         let is_judged = |trial: &Trial| next >= trial.round.saturating_add(SETTLING_ROUNDS);
         self.trial.as_ref().map_or_else(|| self.may_choose(next), is_judged)
+    }
+
+    /// Rounds after the last one in which nothing will be decided, unless the traffic changes.
+    pub fn idle_rounds(&self) -> u64 {
+        let judged = self.trial.as_ref().map(|trial| trial.round.saturating_add(SETTLING_ROUNDS));
+        let next = judged.unwrap_or_else(|| self.rests_until.max(self.waiting.until()));
+        next.saturating_sub(self.round).saturating_sub(1)
     }
 
     /// Records how long moves took.

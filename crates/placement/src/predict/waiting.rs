@@ -2,7 +2,7 @@
 //! time: while the traffic is as it was, there is nothing new to be found.
 
 use crate::observation::Observation;
-use crate::reason::Reason;
+use crate::reason::{Reason, Rule};
 use machine::NodeId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -11,6 +11,8 @@ use std::collections::BTreeMap;
 const MOST_DOUBLINGS: u32 = 5;
 /// Most rounds until the next choice.
 const MOST_ROUNDS: f64 = 32.0;
+/// Most of the time that choices may take which find nothing.
+const OWN_SHARE: f64 = 0.005;
 /// The part of the traffic that must be elsewhere for it to have changed.
 const CHANGED: f64 = 0.1;
 /// What chance may add to that: this times the square root of the number of pairs of nodes over that of samples.
@@ -40,6 +42,8 @@ pub(super) struct Waiting {
     until: u64,
     /// Choices in succession that found nothing.
     in_vain: u32,
+    /// The round of the last one, if it found nothing and what it took is not known yet.
+    unpaid: Option<u64>,
     /// Why the last one moved nothing, and the traffic then.
     last: Option<(Reason, Shape)>,
 }
@@ -53,9 +57,19 @@ impl Waiting {
         round >= self.until
     }
 
+    /// The round of the next choice, unless the traffic changes.
+    pub fn until(&self) -> u64 {
+        self.until
+    }
+
     /// The reason of the last choice while it still holds. Traffic that has changed ends the wait: samples of the next
     /// round are dense enough for a choice.
     pub fn reason(&mut self, observation: &Observation) -> Option<Reason> {
+        if let Some(then) = self.unpaid.take().filter(|_| !self.is_over(observation.round)) {
+            let unit_s = observation.length_s / observation.round.saturating_sub(then).max(1) as f64;
+            let rounds = (observation.own_s / OWN_SHARE / unit_s).clamp(0.0, MOST_ROUNDS) as u64;
+            self.until = self.until.max(then.saturating_add(rounds));
+        }
         let (reason, then) = self.last.as_ref().filter(|_| !self.is_over(observation.round))?;
         let reason = reason.clone();
         let samples = observation.pages.iter().fold(0_u64, |sum, page| sum.saturating_add(page.samples()));
@@ -71,6 +85,8 @@ impl Waiting {
             Some(seconds) => (seconds / observation.length_s).ceil().clamp(1.0, MOST_ROUNDS) as u64,
             None => 1 << self.in_vain.min(MOST_DOUBLINGS),
         };
+        // Without samples nothing was searched, and the program may only have begun.
+        self.unpaid = (why.reason.rule == Rule::NothingFaster).then_some(observation.round);
         self.in_vain = if why.paid_in_s.is_some() { 0 } else { self.in_vain.saturating_add(1) };
         self.until = observation.round.saturating_add(rounds);
         self.last = Some((why.reason.clone(), shape(observation)));

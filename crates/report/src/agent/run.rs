@@ -30,6 +30,7 @@ impl fmt::Display for PlaceText<'_> {
             let begins = match lesson {
                 Lesson::Spread => "begins with its memory spread over the nodes",
                 Lesson::FirstTouch => "begins with its memory where it is touched first",
+                Lesson::NoThreads => "begins with its memory where it is touched first, as this one made no threads",
             };
             line(f, "next run", &format!("{begins}, unless with --forget"))?;
         }

@@ -9,12 +9,16 @@ use std::process::Command;
 const DEFAULT: &str = "0";
 const SPREAD: &str = "8003";
 
+/// Two nodes that both have all CPUs, as the tests run on any machine.
+const BOTH: &str = "0:0-8191;1:0-8191";
+
 /// Prints the policy of its only thread, of a forked child, of a program that it starts without forking, and of its own
 /// after it has made a thread.
 const MAKES_THREADS: &str = r#"
 #include <pthread.h>
 #include <spawn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -28,6 +32,8 @@ static void tell(const char *who) {
 static void *work(void *who) { tell(who); return 0; }
 int main(int count, char **arguments) {
     tell("alone");
+    // MPOL_LOCAL
+    if (getenv("CHOOSES")) syscall(SYS_set_mempolicy, 4, 0, 0);
     pid_t pid = fork();
     if (pid == 0) { tell("forked"); _exit(0); }
     waitpid(pid, 0, 0);
@@ -92,14 +98,17 @@ fn a_program_is_spread_until_it_makes_threads_and_its_children_are_not() {
     let single = compiled(folder.path(), "single", MAKES_NONE, &[]);
     for options in [&["-pthread"][..], &["-pthread", "-no-pie"], &["-pthread", "-Wl,-z,lazy"]] {
         let program = compiled(folder.path(), "threads", MAKES_THREADS, options);
-        let [told, without] = ["0", "x,"].map(|nodes| output(&program, Some(&single), nodes));
         let expected =
             |alone| format!("alone {alone}\nforked {DEFAULT}\nsingle {DEFAULT}\nthread {DEFAULT}\nafter {DEFAULT}\n");
-        assert_eq!((told, without), (expected(SPREAD), expected(DEFAULT)), "{options:?}");
+        assert_eq!(output(&program, Some(&single), BOTH), expected(SPREAD), "{options:?}");
+        // Its CPUs are all of one node; no node's; not understood.
+        for nodes in ["0:0-8191", "0:0-8191;1:8190-8191,8189", "", "0:8191;1:8190", "x", "0:0-8191;1", "0:;1:0-8191"] {
+            assert_eq!(output(&program, Some(&single), nodes), expected(DEFAULT), "{nodes}");
+        }
     }
-    assert_eq!(output(&single, None, "0"), format!("single {DEFAULT}\n"));
+    assert_eq!(output(&single, None, BOTH), format!("single {DEFAULT}\n"));
     let program = compiled(folder.path(), "threads", MAKES_THREADS, &["-pthread"]);
-    let told = output_with(&program, None, "0", &[("OMP_NUM_THREADS", "1")]);
+    let told = output_with(&program, None, BOTH, &[("OMP_NUM_THREADS", "1")]);
     assert!(told.starts_with(&format!("alone {DEFAULT}\n")), "{told}");
 }
 
@@ -110,9 +119,11 @@ fn a_policy_that_the_owner_chose_stays() {
     }
     let folder = tempfile::tempdir().unwrap();
     let program = compiled(folder.path(), "threads", MAKES_THREADS, &["-pthread"]);
+    let chosen = output_with(&program, None, BOTH, &[("CHOOSES", "1")]);
+    assert_eq!(chosen, format!("alone {SPREAD}\nforked 4\nthread 4\nafter 4\n"), "by itself");
     let owned = std::thread::spawn(move || {
         linux::set_memory_policy(&MemoryPolicy::plain(MemoryMode::Local)).unwrap();
-        output(&program, None, "0")
+        output(&program, None, BOTH)
     });
     assert_eq!(owned.join().unwrap(), "alone 4\nforked 4\nthread 4\nafter 4\n");
 }

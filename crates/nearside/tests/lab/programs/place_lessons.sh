@@ -12,6 +12,11 @@ place first 60
 place second 60
 place 'with other arguments' 3
 place forgotten 60 --forget
+for name in 'alone' 'alone again'; do
+    echo "[$name]"
+    ../nearside place --quiet --policy predict --json /tmp/report -- sort /dev/null
+    echo "[report of $name]"; cat /tmp/report
+done
 echo '[mode]'; stat -c %a "$folder/lessons.json" "$folder" | tr '\n' ' '; echo
 echo broken >"$folder/lessons.json"
 place damaged 3
