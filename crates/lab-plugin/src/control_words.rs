@@ -1,6 +1,7 @@
 //! The control words of guests whose machine has control hardware.
 
 use linux::SharedWords;
+use machine::CpuId;
 use model::Model;
 use model::control_block::{self, ControlBlock};
 use std::fs::File;
@@ -26,12 +27,14 @@ impl ControlWords {
     }
 
     /// Lets the model obey a change, if there is one that the hardware accepts.
-    pub(crate) fn follow(&self, model: &Model) {
+    /// The guest's words are in the order of its own numbers of the CPUs.
+    pub(crate) fn follow(&self, model: &Model, numbers: &[CpuId]) {
         let _one = self.obeying.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(hardware) = model.control() else { return };
         // A guest that has overwritten the first words keeps the controls that it has.
         let Ok(block) = ControlBlock::open(&self.words, hardware) else { return };
-        if let Some(controls) = block.unanswered().and_then(|change| block.answer(change, hardware)) {
+        if let Some(mut controls) = block.unanswered().and_then(|change| block.answer(change, hardware)) {
+            controls.classes = numbers.iter().map(|cpu| controls.classes[cpu.0 as usize]).collect();
             model.obey(&controls);
         }
     }

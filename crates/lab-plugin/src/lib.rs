@@ -32,6 +32,7 @@ use callbacks::{after_reset, on_cpu, on_translate, on_translate_at_rest};
 use clock::CLOCK;
 use control_words::ControlWords;
 use linux::SharedWords;
+use machine::CpuId;
 use model::pmu::{self, Command, Pmu, Sample};
 use model::{Access, AccessKind, Configuration, Level, Measured, MeasuredCpu, Model, Request};
 use pace::Pace;
@@ -39,6 +40,7 @@ use page_table::PageTable;
 use program_counter::ProgramCounter;
 use qemu::{PluginId, Scoreboard, loaded_value, reached};
 use qemu_api as sys;
+use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int};
 use std::fs::File;
 use std::path::Path;
@@ -73,6 +75,8 @@ const LOOKS_UNTIL_STUCK: u32 = 20;
 struct Lab {
     id: PluginId,
     model: Model,
+    /// The guest's number of each CPU.
+    numbers: Vec<CpuId>,
     ps_per_instruction: u64,
     /// First physical address after the memory of all nodes; above it are devices.
     memory_end: u64,
@@ -115,8 +119,12 @@ impl Lab {
         let configuration: Configuration = serde_json::from_slice(&text).map_err(|why| failed(config, &why))?;
         let model = Model::new(&configuration.machine, &configuration.memory, &configuration.mechanisms)
             .map_err(|why| failed(config, &why))?;
-        if model.cpus() != vcpus {
-            return Err(format!("the model has {} CPUs and the virtual machine {vcpus}", model.cpus()));
+        let numbers = configuration.cpu_numbers;
+        if model.cpus() != vcpus || numbers.len() != vcpus {
+            let (model, numbers) = (model.cpus(), numbers.len());
+            return Err(format!(
+                "the model has {model} CPUs, {numbers} have numbers, and the virtual machine has {vcpus}"
+            ));
         }
         let file = File::options().read(true).write(true).open(shared).map_err(|why| failed(shared, &why))?;
         let shared_words = SharedWords::map(&file, pmu::BYTES).map_err(|why| failed(shared, &why))?;
@@ -129,6 +137,7 @@ impl Lab {
             memory_end: configuration.memory.iter().map(|range| range.end).max().unwrap_or(0),
             control: control.map(|path| ControlWords::create(path, &model)).transpose()?,
             model,
+            numbers,
             shared: shared_words,
             pace: Pace::new(vcpus, times, &CLOCK).map_err(|why| format!("cannot make an eventfd: {why}"))?,
             vcpus: (0..vcpus).map(Vcpu::new).collect(),
@@ -196,14 +205,21 @@ impl Lab {
             Duration::from_nanos(ps / 1000).as_secs_f64()
         };
         let mut counters = self.model.counters(now_ps);
-        let cpus = std::mem::take(&mut counters.cpus).into_iter().zip(&self.vcpus);
-        let cpus = cpus.map(|(counters, vcpu)| MeasuredCpu {
-            instructions: vcpu.instructions(),
-            cpu_time_s: Duration::from_nanos(vcpu.ran_ps() / 1000).as_secs_f64(),
-            memory_wait_s: Duration::from_nanos(vcpu.waited_ps() / 1000).as_secs_f64(),
-            counters,
-        });
-        let per_cpu = cpus.collect();
+        let cpus = std::mem::take(&mut counters.cpus).into_iter().zip(&self.vcpus).zip(&self.numbers);
+        let cpus: BTreeMap<CpuId, MeasuredCpu> = cpus
+            .map(|((counters, vcpu), &number)| {
+                (
+                    number,
+                    MeasuredCpu {
+                        instructions: vcpu.instructions(),
+                        cpu_time_s: Duration::from_nanos(vcpu.ran_ps() / 1000).as_secs_f64(),
+                        memory_wait_s: Duration::from_nanos(vcpu.waited_ps() / 1000).as_secs_f64(),
+                        counters,
+                    },
+                )
+            })
+            .collect();
+        let per_cpu = cpus.into_values().collect();
         let (tasks, tasks_uncounted) = self.task_counts.take(|cpu| self.work(cpu));
         let measured = Measured {
             instructions,
@@ -347,7 +363,7 @@ impl Lab {
         let instruction = self.program_counters.get(cpu).map_or(instruction, |counter| counter.address(instruction));
         let (latency_ps, stall_ps) = (access.latency_ps.into(), access.stall_ps);
         let (node, level) = (access.node.into(), access.level as u8);
-        let cpu = cpu as u32;
+        let cpu = self.numbers[cpu].0;
         let sample = Sample {
             time_ps,
             ticks: guest_clock_ns(),
@@ -409,7 +425,7 @@ impl Lab {
     #[cold]
     fn device_store(&self, cpu: usize, vcpu: &Vcpu) {
         if let Some(control) = &self.control {
-            control.follow(&self.model);
+            control.follow(&self.model, &self.numbers);
         }
         let Some(pmu) = self.pmu() else { return };
         if pmu.command() == Command::Rest && pmu.state() == Command::Measure {

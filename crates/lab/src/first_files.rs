@@ -2,9 +2,11 @@
 //! modules, and the task.
 
 use crate::LabError;
+use crate::cpu_table::{self, cpu_table};
 use crate::kernel_module::KernelModule;
 use crate::protocol::{GuestModule, TASK_FILE, Task};
 use crate::setup::Assets;
+use crate::shape::Shape;
 use cpio::newc::{Builder, ModeFileType, trailer};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -18,8 +20,14 @@ struct FirstFile {
 }
 
 /// The whole archive, packed.
-pub(crate) fn first_files(assets: &Assets, task: &Task, own: &[KernelModule]) -> Result<Vec<u8>, LabError> {
-    let mut files = this_program()?;
+pub(crate) fn first_files(
+    assets: &Assets,
+    shape: &Shape,
+    task: &Task,
+    own: &[KernelModule],
+) -> Result<Vec<u8>, LabError> {
+    let cpu_table = cpu_table(shape).map(|contents| FirstFile { path: cpu_table::FILE.into(), mode: 0o644, contents });
+    let mut files: Vec<FirstFile> = cpu_table.into_iter().chain(this_program()?).collect();
     let mut task = task.clone();
     for (name, contents) in assets.guest_modules()? {
         task.modules.push(add_module(&mut files, name, "", contents));

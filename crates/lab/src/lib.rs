@@ -2,6 +2,7 @@
 //! unmodified programs, on a clock that follows a model of its memory.
 
 mod console;
+mod cpu_table;
 mod error;
 mod first_files;
 pub mod guest;
@@ -23,5 +24,5 @@ pub const TIME_SCALE: &str = "NEARSIDE_TIME_SCALE";
 pub use error::LabError;
 pub use kernel_module::KernelModule;
 pub use run::{Event, Outcome, PLUGIN, PLUGIN_VARIABLE, Run, Stage, default_signals, run};
-pub use shape::{CPUS_MAX, Changes, MEMORY_PER_NODE, NODES_MAX, Shape, ShapeError, Topology, shape};
+pub use shape::{CPUS_MAX, Changes, CpuNumbers, MEMORY_PER_NODE, NODES_MAX, Shape, ShapeError, Topology, shape};
 pub use streams::terminal_size;

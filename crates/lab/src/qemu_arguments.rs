@@ -40,7 +40,7 @@ fn memory_id(node: usize) -> String {
 pub(crate) fn arguments(assets: &Assets, shape: &Shape, files: &Files, out: Option<&Path>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = Vec::new();
     let mut add = |option: &str, value: String| arguments.extend([OsString::from(option), OsString::from(value)]);
-    let nodes = &shape.machine.nodes;
+    let nodes = &shape.nested().nodes;
     let memory: u64 = nodes.iter().map(|node| node.memory_bytes).sum();
 
     add("-machine", "pc,graphics=off,usb=off,vmport=off,hpet=off".into());

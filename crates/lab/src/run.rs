@@ -174,14 +174,15 @@ impl Running {
         let copy = || port.try_clone().map_err(LabError::host("copy a socket"));
         let (mut from_port, mut to_port, closed_by_signal) = (copy()?, copy()?, copy()?);
         let configuration = Configuration {
-            machine: run.shape.machine.clone(),
+            machine: run.shape.nested(),
+            cpu_numbers: run.shape.numbers.clone(),
             memory: run.shape.memory.clone(),
             mechanisms: run.mechanisms.clone(),
             idles_with_host: run.task.terminal.is_some(),
         };
         let configuration = serde_json::to_vec(&configuration).map_err(LabError::host("write the configuration"))?;
         let configuration = memory("nearside-configuration", configuration.len(), &configuration)?;
-        let first_files = first_files(assets, &run.task, &run.kernel_modules)?;
+        let first_files = first_files(assets, &run.shape, &run.task, &run.kernel_modules)?;
         let first_files = memory("nearside-first-files", first_files.len(), &first_files)?;
         let kernel = unpacked_kernel(&assets.kernel_image)?;
         let plugin = find_plugin()?;

@@ -1,5 +1,5 @@
-//! The shape of a virtual machine: a preset cut down to the requested size and renumbered as QEMU and Linux will number
-//! it, with the place of each node's memory.
+//! The shape of a virtual machine: a preset cut down to the requested size and renumbered as Linux will number it, with
+//! QEMU's order of its CPUs and the place of each node's memory.
 
 use machine::{CpuId, CpuSet, Machine, NodeId, Sharing};
 use model::MemoryRange;
@@ -28,6 +28,18 @@ pub struct Changes {
     pub memory_per_node: Option<u64>,
     /// Keep only the first N CPUs of each node.
     pub cpus_per_node: Option<u32>,
+    /// How Linux numbers CPUs.
+    pub cpu_numbers: CpuNumbers,
+}
+
+/// How Linux numbers the CPUs of a virtual machine, from 0 without gaps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CpuNumbers {
+    /// Those of a package one after the other, of a node, and of a core.
+    #[default]
+    Nested,
+    /// In the order of the preset's numbers, as the firmware of its machine does.
+    Preset,
 }
 
 /// A virtual machine.
@@ -35,6 +47,8 @@ pub struct Changes {
 pub struct Shape {
     /// The machine as its own Linux sees it.
     pub machine: Machine,
+    /// Linux's number of each of QEMU's CPUs. The first one, which boots, has number 0.
+    pub numbers: Vec<CpuId>,
     /// Addresses of each node's memory.
     pub memory: Vec<MemoryRange>,
     /// Packages, nodes per package, cores per node and CPUs per core, if all are alike.
@@ -84,7 +98,10 @@ pub fn shape(preset: &Machine, changes: Changes) -> Result<Shape, ShapeError> {
     if changes.cpus_per_node == Some(0) {
         return Err(ShapeError::ZeroCpus);
     }
-    let mut machine = keep_cpus(preset, changes.cpus_per_node.map_or(usize::MAX, |count| count as usize));
+    let per_node = changes.cpus_per_node.map_or(usize::MAX, |count| count as usize);
+    let nested = nested(preset, per_node);
+    let numbers = numbers(&nested, changes.cpu_numbers);
+    let mut machine = renumbered(preset, &nested.into_iter().zip(numbers.iter().copied()).collect());
     let cpus = machine.cpus().len();
     for (what, has, most) in [("CPUs", cpus, CPUS_MAX), ("nodes", machine.nodes.len(), NODES_MAX)] {
         if has > most {
@@ -109,14 +126,19 @@ pub fn shape(preset: &Machine, changes: Changes) -> Result<Shape, ShapeError> {
             Err(ShapeError::TooLittleMemory { asked: text(memory), least: text(MEMORY_MIN) })
         }
         _ => {
-            let numbers = preset.nodes.iter().map(|node| node.id).zip(machine.nodes.iter().map(|node| node.id));
-            let renumbered = numbers.filter(|(before, now)| before != now).collect();
-            Ok(Shape { memory: place_memory(&machine), topology: topology(&machine), machine, renumbered })
+            let nodes = preset.nodes.iter().map(|node| node.id).zip(machine.nodes.iter().map(|node| node.id));
+            let renumbered = nodes.filter(|(before, now)| before != now).collect();
+            Ok(Shape { memory: place_memory(&machine), topology: topology(&machine), machine, numbers, renumbered })
         }
     }
 }
 
 impl Shape {
+    /// The machine with CPUs as QEMU numbers them: those of a package one after the other, of a node, and of a core.
+    pub fn nested(&self) -> Machine {
+        renumbered(&self.machine, &self.numbers.iter().copied().zip((0..).map(CpuId)).collect())
+    }
+
     /// What a user of a machine file with gaps in its numbers has to know; `None` where nodes keep their numbers.
     pub fn numbering_note(&self) -> Option<String> {
         /// Nodes that are named.
@@ -133,23 +155,37 @@ impl Shape {
     }
 }
 
-/// The machine with only the first CPUs of each node, and with nodes and CPUs numbered from 0 without gaps: CPUs of a
-/// package together, of a node together, of a core together, as QEMU numbers them.
-fn keep_cpus(preset: &Machine, per_node: usize) -> Machine {
-    let package_of: BTreeMap<CpuId, usize> = (preset.packages.iter().enumerate())
-        .flat_map(|(index, package)| package.cpus.iter().map(move |cpu| (cpu, index)))
+/// The CPUs that are kept, the first ones of each node, in QEMU's order: those of a package one after the other, of a
+/// node, and of a core. That of the lowest number is the first one.
+fn nested(preset: &Machine, per_node: usize) -> Vec<CpuId> {
+    let packages: Vec<CpuSet> = preset.packages.iter().map(|package| package.cpus.clone()).collect();
+    let (packages, cores) = (firsts(&packages), firsts(&preset.cores()));
+    let mut kept: Vec<_> = (preset.nodes.iter())
+        .flat_map(|node| node.cpus.iter().take(per_node).map(|cpu| (cpu, node.cpus.first())))
+        .map(|(cpu, of_node)| (packages.get(&cpu).copied(), of_node, cores.get(&cpu).copied(), cpu))
         .collect();
-    let core_of: BTreeMap<CpuId, usize> = (preset.cores().iter().enumerate())
-        .flat_map(|(index, core)| core.iter().map(move |cpu| (cpu, index)).collect::<Vec<_>>())
-        .collect();
-    let mut kept: Vec<(Option<usize>, usize, Option<usize>, CpuId)> = Vec::new();
-    for (index, node) in preset.nodes.iter().enumerate() {
-        let cpus = node.cpus.iter().take(per_node);
-        kept.extend(cpus.map(|cpu| (package_of.get(&cpu).copied(), index, core_of.get(&cpu).copied(), cpu)));
-    }
     kept.sort_unstable();
-    let new_cpu: BTreeMap<CpuId, CpuId> =
-        kept.iter().enumerate().map(|(new, &(_, _, _, old))| (old, CpuId(new as u32))).collect();
+    kept.into_iter().map(|(_, _, _, cpu)| cpu).collect()
+}
+
+/// The first CPU of each CPU's set.
+fn firsts(sets: &[CpuSet]) -> BTreeMap<CpuId, CpuId> {
+    sets.iter().flat_map(|set| set.iter().filter_map(|cpu| Some((cpu, set.first()?)))).collect()
+}
+
+/// Linux's number of each of these CPUs.
+fn numbers(nested: &[CpuId], by: CpuNumbers) -> Vec<CpuId> {
+    let mut sorted = nested.to_vec();
+    sorted.sort_unstable();
+    let number = |(index, cpu): (usize, &CpuId)| match by {
+        CpuNumbers::Nested => index,
+        CpuNumbers::Preset => sorted.partition_point(|other| other < cpu),
+    };
+    nested.iter().enumerate().map(number).map(|number| CpuId(number as u32)).collect()
+}
+
+/// The machine with only these CPUs, with their new numbers, and with nodes numbered from 0 without gaps.
+fn renumbered(preset: &Machine, new_cpu: &BTreeMap<CpuId, CpuId>) -> Machine {
     let new_node: BTreeMap<NodeId, NodeId> =
         preset.nodes.iter().enumerate().map(|(new, node)| (node.id, NodeId(new as u32))).collect();
     let cpus = |set: &CpuSet| -> CpuSet { set.iter().filter_map(|cpu| new_cpu.get(&cpu).copied()).collect() };
@@ -261,9 +297,25 @@ mod tests {
     }
 
     #[test]
+    fn cpus_and_nodes_are_numbered_as_the_preset_does() -> Result<(), ShapeError> {
+        let changes = Changes { cpu_numbers: CpuNumbers::Preset, ..Changes::default() };
+        let numbered = shape(&small(), changes)?;
+        let sets = |machine: &Machine| -> Vec<Vec<String>> {
+            let nodes = machine.nodes.iter().map(|node| node.cpus.to_string()).collect();
+            vec![nodes, machine.cores().iter().map(CpuSet::to_string).collect()]
+        };
+        // Numbers 4 to 7 are missing in the preset.
+        assert_eq!(sets(&numbered.machine)[0], ["0-1,4-5", "2-3,6-7", ""]);
+        assert_eq!(sets(&numbered.machine)[1], ["0,4", "1,5", "2,6", "3,7"]);
+        assert_eq!(numbered.numbers, [0, 4, 1, 5, 2, 6, 3, 7].map(CpuId));
+        assert_eq!(sets(&numbered.nested()), sets(&shape(&small(), Changes::default())?.machine));
+        Ok(())
+    }
+
+    #[test]
     fn memory_leaves_out_the_hole_below_4_gib() -> Result<(), ShapeError> {
         let ranges = |gib: u64| {
-            let changes = Changes { memory_per_node: Some(gib << 30), cpus_per_node: None };
+            let changes = Changes { memory_per_node: Some(gib << 30), cpus_per_node: None, ..Changes::default() };
             shape(&small(), changes).map(|shape| {
                 shape.memory.iter().map(|range| (range.start >> 30, range.end >> 30, range.node)).collect::<Vec<_>>()
             })
@@ -275,7 +327,7 @@ mod tests {
 
     #[test]
     fn fewer_cpus_a_node_keep_the_shape() -> Result<(), ShapeError> {
-        let shape = shape(&small(), Changes { memory_per_node: None, cpus_per_node: Some(2) })?;
+        let shape = shape(&small(), Changes { memory_per_node: None, cpus_per_node: Some(2), ..Changes::default() })?;
         assert_eq!(shape.machine.cpus().len(), 4);
         assert!(shape.machine.smt_cores.is_empty(), "the first two CPUs of each node are two cores");
         assert_eq!(shape.topology, Topology { sockets: 2, dies: 1, cores: 2, threads: 1 });
@@ -284,7 +336,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_built_is_refused() {
-        let with = |memory, cpus| shape(&small(), Changes { memory_per_node: memory, cpus_per_node: cpus }).err();
+        let with = |memory, cpus| {
+            shape(&small(), Changes { memory_per_node: memory, cpus_per_node: cpus, ..Changes::default() }).err()
+        };
         assert_eq!(with(None, Some(0)), Some(ShapeError::ZeroCpus));
         assert!(matches!(with(Some(64 << 20), None), Some(ShapeError::TooLittleMemory { .. })));
         assert!(matches!(with(Some((1 << 30) + 1), None), Some(ShapeError::UnevenMemory { .. })));

@@ -1,14 +1,16 @@
 //! The interface to the lab's plugin, which runs the model inside QEMU.
 
 use crate::{Counters, CpuCounters, Mechanisms, MemoryRange};
-use machine::Machine;
+use machine::{CpuId, Machine};
 use serde::{Deserialize, Serialize};
 
 /// What to model. The lab writes it, the plugin reads it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Configuration {
-    /// The machine as its guest Linux sees it: CPUs are QEMU's, numbered from 0.
+    /// The machine, with QEMU's numbers of CPUs and nodes, from 0.
     pub machine: Machine,
+    /// The guest's number of each of QEMU's CPUs. The guest sees these.
+    pub cpu_numbers: Vec<CpuId>,
     /// The physical memory of each node.
     pub memory: Vec<MemoryRange>,
     /// The parts of the model that are switched on.

@@ -80,6 +80,8 @@ pub(super) enum Order {
 pub struct Lab {
     /// Only the first CPUs of each node.
     pub cpus_per_node: Option<u32>,
+    /// How Linux numbers CPUs.
+    pub cpu_numbers: CpuNumbers,
     /// Memory of each node, bytes.
     #[serde(deserialize_with = "optional_size")]
     pub memory_per_node: Option<u64>,
@@ -100,12 +102,31 @@ impl Default for Lab {
     fn default() -> Self {
         Self {
             cpus_per_node: None,
+            cpu_numbers: CpuNumbers::Nested,
             memory_per_node: None,
             time_scale: 1,
             fidelity: Fidelity::Full,
             as_root: false,
             host_timeout_s: HOST_TIMEOUT_S,
         }
+    }
+}
+
+/// How Linux numbers the CPUs of a virtual machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, strum::IntoStaticStr)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum CpuNumbers {
+    /// Those of a package one after the other, of a node, and of a core.
+    Nested,
+    /// In the order of the preset's numbers.
+    Preset,
+}
+
+impl CpuNumbers {
+    /// The value of `nearside lab run --cpu-numbers`.
+    pub fn name(self) -> &'static str {
+        self.into()
     }
 }
 

@@ -172,6 +172,7 @@ impl<'a> Boots<'a> {
             options.extend(value.into_iter().flat_map(|value| [name.into(), value.into()]));
         };
         give("--cpus-per-node", lab.cpus_per_node.map(|cpus| cpus.to_string()));
+        give("--cpu-numbers", Some(lab.cpu_numbers.name().to_owned()));
         give("--memory-per-node", lab.memory_per_node.map(|bytes| bytes.to_string()));
         give("--time-scale", Some(lab.time_scale.to_string()));
         give("--fidelity", Some(lab.fidelity.name().to_owned()));

@@ -10,7 +10,8 @@ fn the_guest_is(preset: &str, memory_mib: u64) {
     let script = "echo '[topology]'; ../nearside topology --json; echo '[title]'; ../nearside topology | head -n 1; \
         echo '[online]'; cat /sys/devices/system/cpu/online; nproc";
     let size = format!("{memory_mib}M");
-    let ran = lab.script(preset, &["--quiet", "--memory-per-node", &size], script).succeeded();
+    let options = ["--quiet", "--memory-per-node", &size, "--cpu-numbers", "preset"];
+    let ran = lab.script(preset, &options, script).succeeded();
     assert_eq!(ran.error, "");
     // Not the CPU that QEMU names.
     assert!(ran.section("title").starts_with(&format!("{preset} (simulated): ")), "{}", ran.section("title"));
@@ -60,6 +61,22 @@ fn memory_behind_cxl() {
 #[test]
 fn twenty_four_nodes() {
     the_guest_is("odd-24", 256);
+}
+
+/// CPUs of two nodes in turn: memory is near to those that Linux says, in simulated time and in what is recorded.
+#[test]
+fn cpus_are_numbered_as_the_firmware_of_the_machine_does() {
+    the_guest_is("opteron-2356x2", 1024);
+    let lab = Lab::new();
+    let script = "for memory in 1 0; do echo \"[$memory]\"; \
+        ../nearside record --quiet --output /tmp/$memory -- ../nearside run --physcpubind 1 --membind $memory -- \
+        ../nearside-workloads chase --size 32M --json; \
+        echo \"[report $memory]\"; ../nearside report /tmp/$memory --json; done; echo '[end]'";
+    let ran = lab.script("opteron-2356x2", &["--quiet", "--cpu-numbers", "preset"], script).succeeded();
+    let latency = |memory: &str| ran.json(memory)["best_ns"].as_f64().unwrap();
+    assert!(1.05 * latency("1") < latency("0"), "{} ns from node 1, {} ns from node 0", latency("1"), latency("0"));
+    let local = |memory: &str| ran.json(&format!("report {memory}"))["counts"]["local_access_ratio"].as_f64().unwrap();
+    assert!(local("1") > 0.9 && local("0") < 0.1, "{} and {} of the accesses are local", local("1"), local("0"));
 }
 
 /// Linux closes the gaps of the preset's numbers; the lab says which node is which, and a number of the preset is refused.

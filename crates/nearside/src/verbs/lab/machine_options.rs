@@ -27,6 +27,11 @@ pub struct MachineOptions {
     #[arg(long, value_name = "N")]
     cpus_per_node: Option<u32>,
 
+    /// How Linux numbers CPUs: those of a package one after the other, of a node, and of a core (nested), or in the order
+    /// of the preset's numbers, as the firmware of its machine does (preset)
+    #[arg(long, value_enum, default_value = "nested")]
+    cpu_numbers: CpuNumbers,
+
     /// How much of the memory model to use
     #[arg(long, value_enum, default_value = "full")]
     fidelity: Fidelity,
@@ -67,6 +72,12 @@ pub struct MachineOptions {
     /// End the run after this much host time, including boot
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub timeout: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum CpuNumbers {
+    Nested,
+    Preset,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -134,7 +145,14 @@ impl MachineOptions {
     pub fn shape(&self) -> Result<Shape, Box<dyn Error>> {
         let mut preset = presets::load(&self.machine)?;
         preset.disk = self.disk.clone().or(preset.disk);
-        let changes = Changes { memory_per_node: Some(self.memory_per_node), cpus_per_node: self.cpus_per_node };
+        let changes = Changes {
+            memory_per_node: Some(self.memory_per_node),
+            cpus_per_node: self.cpus_per_node,
+            cpu_numbers: match self.cpu_numbers {
+                CpuNumbers::Nested => lab::CpuNumbers::Nested,
+                CpuNumbers::Preset => lab::CpuNumbers::Preset,
+            },
+        };
         Ok(lab::shape(&preset, changes).map_err(LabError::from)?)
     }
 
