@@ -230,6 +230,10 @@ fn pages(count: usize) -> String {
     format!("{count} {}", if count == 1 { "page" } else { "pages" })
 }
 
+fn named(nodes: &NodeSet) -> String {
+    format!("{} {nodes}", if nodes.len() == 1 { "node" } else { "nodes" })
+}
+
 /// As an imperative: `move 412 pages (1.61 MiB) of process 7 to node 2`.
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -240,7 +244,7 @@ impl fmt::Display for Action {
             }
             Self::InterleavePages { pid, pages: dealt, bytes, .. } => {
                 let nodes: NodeSet = dealt.iter().map(|page| page.node).collect();
-                write!(f, "deal {} ({}) of process {pid} to nodes {nodes}", pages(dealt.len()), size(*bytes))
+                write!(f, "deal {} ({}) of process {pid} to {}", pages(dealt.len()), size(*bytes), named(&nodes))
             }
             Self::MoveRanges { pid, node, ranges, bytes } => {
                 let mappings = if ranges.len() == 1 { "mapping" } else { "mappings" };
@@ -251,7 +255,8 @@ impl fmt::Display for Action {
                 let nodes: NodeSet = weights.iter().map(|by| by.node).collect();
                 let (count, most) = (ranges.len(), size(*bytes));
                 let mappings = if count == 1 { "mapping" } else { "mappings" };
-                write!(f, "deal {count} {mappings} of process {pid} to nodes {nodes}, at most {most} of them")
+                let nodes = named(&nodes);
+                write!(f, "deal {count} {mappings} of process {pid} to {nodes}, at most {most} of them")
             }
             Self::Replicate { pid, pages: copied, nodes, is_possible, instead } => {
                 write!(f, "replicate {} of process {pid} on nodes {nodes}", pages(copied.len()))?;

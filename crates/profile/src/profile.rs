@@ -267,6 +267,11 @@ impl Profile {
         self.len() == 0
     }
 
+    /// Accesses from CPUs that the machine lacks.
+    pub fn outside_cpus(&self) -> u64 {
+        self.rows.iter().filter(|row| self.paths[row.path as usize].from.is_none()).count() as u64
+    }
+
     /// Accesses that were dropped because their physical address is not memory.
     pub fn outside_memory(&self) -> u64 {
         self.outside_memory

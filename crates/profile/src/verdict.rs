@@ -31,6 +31,9 @@ const Z_95: f64 = 1.96;
 /// The verdict on accesses that were selected by their outcome.
 const SELECTED: &str = "NUMA cannot be judged by these accesses: the filter selects them by where they go or how they are \
                         served; omit it for a verdict";
+/// The verdict on a trace without samples.
+const UNOBSERVED: &str = "0 samples reached memory: too few to tell; where this machine samples no accesses, `nearside \
+                          lab record` records the program on a simulated one";
 
 /// The problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -143,6 +146,7 @@ impl View<'_> {
             is_numa_problem: is_numa && potential.is_none_or(|potential| potential.is_worth_it()),
             text: match problem {
                 Problem::Unknown if self.selects_outcomes() => SELECTED.to_owned(),
+                Problem::Unknown if self.profile().is_empty() => UNOBSERVED.to_owned(),
                 Problem::Unknown if samples == 0 && self.tally().samples > 0 => format!(
                     "none of the {} samples is known to have reached memory: record with `nearside record`, or `perf \
                      mem record`",
@@ -395,7 +399,10 @@ fn text(problem: Problem, metrics: &[Metric], samples: u64, potential: Option<&P
     let local = percent("local_access_ratio");
     let latency = number("latency_over_idle", 1);
     match problem {
-        Problem::Unknown => format!("{samples} samples reached memory: too few to tell"),
+        Problem::Unknown => format!(
+            "{samples} {} reached memory: too few to tell; record longer, or sample more often (--period, --rate)",
+            if samples == 1 { "sample" } else { "samples" }
+        ),
         Problem::NotMemoryBound => {
             let (accesses, waits) = (number("accesses_per_instruction", 4), percent("memory_bound"));
             format!(

@@ -168,7 +168,14 @@ impl AssertReport {
             (failures, all) => format!("failed: {failures} of {all} limits"),
         };
         let samples = if self.samples == 1 { "sample" } else { "samples" };
-        format!("{outcome}, on {} {samples} that reached memory", count(self.samples))
+        let is_decided = self.assertions.iter().all(|it| it.holds.is_some());
+        let few = match self.samples {
+            _ if is_decided => "",
+            0 => ", which decide nothing: `nearside doctor` shows what can sample accesses here",
+            1..FEWEST => ", which decide nothing: record longer, or sample more often (--period, --rate)",
+            _ => "",
+        };
+        format!("{outcome}, on {} {samples} that reached memory{few}", count(self.samples))
     }
 
     /// As a `JUnit` file, which systems for continuous integration read: one test case for each limit.

@@ -37,6 +37,7 @@ mod record;
 mod replay;
 mod reserve;
 mod residence;
+mod shell;
 mod subsample;
 mod table;
 mod top;

@@ -1,5 +1,6 @@
 //! The result of a recording.
 
+use crate::shell::quoted;
 use crate::{LabReport, count};
 use machine::size;
 use serde::{Deserialize, Serialize};
@@ -90,8 +91,8 @@ impl fmt::Display for RecordReport {
         for note in &self.notes {
             writeln!(f, "  note: {note}")?;
         }
-        if *samples + *objects > 0 {
-            writeln!(f, "  next: nearside report {}", self.trace)?;
+        if *samples + *objects > 0 && !self.trace.is_empty() {
+            writeln!(f, "  next: nearside report {}", quoted(&self.trace))?;
         }
         Ok(())
     }
@@ -124,6 +125,10 @@ mod tests {
             "nearside: recorded 12.3 k samples and 1 object of 1 process in 0.250 s simulated: nearside-trace (121 KiB)\n  \
              samples: first-level misses\n  next: nearside report nearside-trace\n"
         );
+        report.trace = "it's new".into();
+        assert!(report.to_string().ends_with("\n  next: nearside report 'it'\\''s new'\n"), "{report}");
+        report.trace.clear();
+        assert!(!report.to_string().contains("next"), "there is nothing to report on: {report}");
         report.lost.push(RecordLoss { what: "samples".into(), count: 7 });
         report.notes.push("there are no objects".into());
         assert!(report.to_string().contains("  lost: 7 samples\n  note: there are no objects\n"));

@@ -18,6 +18,10 @@ pub struct About {
     /// Whether the recording ended normally. If not, the last rows are missing: the recorder was killed, or the disk
     /// was full.
     pub complete: bool,
+    /// Whether the program had ended when the recording did: not so if a duration or the user ended that. Older traces
+    /// do not say.
+    #[serde(default = "unsaid")]
+    pub program_ended: bool,
     /// The recorded program with its arguments; empty for a recording of running processes.
     pub command: Vec<String>,
     /// Host name, as printed by `hostname`.
@@ -75,6 +79,10 @@ pub struct Loss {
     pub count: u64,
 }
 
+fn unsaid() -> bool {
+    true
+}
+
 impl About {
     /// Metadata of a new recording of `command` by this version. The other fields are empty.
     pub fn of_command(command: Vec<String>) -> Self {
@@ -82,6 +90,7 @@ impl About {
             format: FORMAT,
             written_by: concat!("nearside ", env!("CARGO_PKG_VERSION")).to_owned(),
             complete: false,
+            program_ended: true,
             command,
             host: String::new(),
             kernel: String::new(),
@@ -98,7 +107,7 @@ impl About {
 
     /// Whether it is of a program from its start to its end. perf does not say whether its command line started one.
     pub fn is_whole_run(&self) -> bool {
-        self.complete && !self.command.is_empty() && self.written_by.starts_with("nearside ")
+        self.complete && self.program_ended && !self.command.is_empty() && self.written_by.starts_with("nearside ")
     }
 
     /// Counts a loss, added to earlier losses of the same kind.

@@ -214,8 +214,9 @@ impl FilterOptions {
         missing.map_or(Ok(()), |named| Err(UsageError::boxed(format!("{who} {named}"))))?;
         let lengths_ns = profiles.iter().filter_map(|profile| profile.span_ns()).map(|(first, last)| last - first);
         match (self.time, lengths_ns.max()) {
-            (Some((from, _)), Some(longest_ns)) if from * 1e9 > longest_ns as f64 => Err(UsageError::boxed(format!(
-                "--time {from}-: all accesses are within {} s after the first one",
+            (Some((from, to)), Some(longest_ns)) if from * 1e9 > longest_ns as f64 => Err(UsageError::boxed(format!(
+                "--time {from}-{}: all accesses are within {} s after the first one",
+                to.map_or_else(String::new, |to| to.to_string()),
                 longest_ns as f64 / 1e9
             ))),
             _ => Ok(()),

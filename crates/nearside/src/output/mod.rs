@@ -6,8 +6,10 @@ pub mod terminal;
 pub mod watch;
 
 use rustix::fs::{Access, access};
+use std::error::Error;
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
+use std::iter::successors;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -40,8 +42,14 @@ fn folder_of(path: &Path) -> &Path {
 /// Fails if a file could not be written at the end, before work begins whose result would be lost; `-` is standard
 /// output. Creates nothing.
 pub fn check(file: &Path) -> Result<(), OutputError> {
+    if file == Path::new("-") {
+        return Ok(());
+    }
+    // Opening a pipe and closing it would end its reader.
+    if is_stream(file) {
+        return access(file, Access::WRITE_OK).map_err(|error| OutputError::of_file(file, error.into()));
+    }
     let checked = match File::options().append(true).open(file) {
-        _ if file == Path::new("-") => Ok(()),
         Err(error) if error.kind() == ErrorKind::NotFound => {
             access(folder_of(file), Access::WRITE_OK).map_err(Into::into)
         }
@@ -55,16 +63,42 @@ pub fn write_to(text: &str, file: &Path) -> Result<(), OutputError> {
     write_private(text, Some(file).filter(|file| *file != Path::new("-")))
 }
 
-/// Replaces a file by a new one, once that is complete.
+/// Replaces a file by a new one, once that is complete; `-` is standard output. A device or a pipe is written to, and
+/// of a link the file that it names is replaced: root would otherwise turn /dev/null into a file.
 pub fn replace(
     path: &Path,
     contents: impl FnOnce(&mut (dyn Write + Send)) -> io::Result<()>,
 ) -> Result<(), OutputError> {
-    let written = tempfile::NamedTempFile::new_in(folder_of(path)).and_then(|mut file| {
-        contents(file.as_file_mut())?;
-        Ok(file.persist(path)?)
-    });
-    written.map(drop).map_err(|source| OutputError::of_file(path, source))
+    if path == Path::new("-") {
+        let mut stdout = io::stdout();
+        return match contents(&mut stdout).and_then(|()| stdout.flush()).map_err(answer_of_system) {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+            written => written.map_err(|source| OutputError { path: None, source }),
+        };
+    }
+    let written = if is_stream(path) {
+        File::options().write(true).open(path).and_then(|mut file| contents(&mut file))
+    } else {
+        let named = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        tempfile::NamedTempFile::new_in(folder_of(&named)).and_then(|mut file| {
+            contents(file.as_file_mut())?;
+            file.persist(&named)?;
+            Ok(())
+        })
+    };
+    written.map_err(|source| OutputError::of_file(path, answer_of_system(source)))
+}
+
+/// Whether this is a device, a pipe or a socket, which can be written to and not replaced.
+fn is_stream(path: &Path) -> bool {
+    path.metadata().is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir())
+}
+
+/// The system's answer, without the words of the library that writes tables.
+fn answer_of_system(error: io::Error) -> io::Error {
+    let mut causes = successors(Some(&error as &(dyn Error + 'static)), |&error| error.source());
+    let code = causes.find_map(|cause| cause.downcast_ref::<io::Error>()?.raw_os_error());
+    code.map_or(error, io::Error::from_raw_os_error)
 }
 
 /// The mode of a new file that other users may read, less the umask: nothing about processes is in it, but root's agent

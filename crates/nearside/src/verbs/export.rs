@@ -3,11 +3,9 @@
 use crate::open_trace::Reading;
 use crate::options::trace_filter::FilterOptions;
 use crate::output;
-use crate::output::pictures::is_output;
 use clap::Args;
 use profile::{Access, CodeId, Profile};
 use std::error::Error;
-use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -54,12 +52,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let view = profile.view(&filter.filter(&profile));
     let names = Names::new(&profile);
     let samples = view.accesses().map(|access| names.joined(&access));
-    if is_output(parquet) {
-        write_joined_samples(io::stdout(), samples)
-            .map_err(|error| format!("cannot write to standard output: {error}"))?;
-    } else {
-        output::replace(parquet, |file| write_joined_samples(file, samples))?;
-    }
+    output::replace(parquet, |file| write_joined_samples(file, samples))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -34,6 +34,7 @@ fn what_is_not_known_does_not_hold() {
     let answer = nearside(&["assert", &trace, "--local", "0%", "--latency", "1e9"]);
     assert_eq!(answer.code, 1);
     assert!(answer.out.contains("failed: 2 of 2 limits") && answer.out.contains("cannot be decided"), "{}", answer.out);
+    assert!(answer.out.contains("nearside doctor"), "it says what to do: {}", answer.out);
 }
 
 #[test]

@@ -2,12 +2,16 @@
 
 use crate::report::{json, nearside, text, written};
 use crate::traces;
+use assert_cmd::prelude::*;
 use parquet::file::reader::SerializedFileReader;
 use parquet::record::{Field, Row};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 fn rows(file: &Path) -> Vec<Row> {
     let reader = SerializedFileReader::new(File::open(file).unwrap()).unwrap();
@@ -73,4 +77,39 @@ fn filters_hold_and_a_failure_leaves_the_old_file() {
     let (_empty, trace) = written(traces::Trace::new(&[]));
     text(&["export", &trace, "--parquet", name]);
     assert_eq!(rows(&file).len(), 0);
+}
+
+#[test]
+fn links_devices_and_pipes_are_written_to_and_kept() {
+    let (folder, trace) = written(traces::face_recognition());
+    let at = |name: &str| folder.path().join(name);
+    let export = |name: &str| text(&["export", &trace, "--parquet", at(name).to_str().unwrap()]);
+    fs::write(at("samples"), "old").unwrap();
+    symlink("samples", at("link")).unwrap();
+    symlink("/dev/null", at("null")).unwrap();
+    export("link");
+    export("null");
+    for name in ["link", "null"] {
+        assert!(at(name).symlink_metadata().unwrap().is_symlink(), "{name} was replaced");
+    }
+    let samples = rows(&at("samples")).len();
+    assert!(samples > 0);
+    assert!(Command::new("mkfifo").arg(at("pipe")).status().unwrap().success());
+    let reader = Command::new("cat").arg(at("pipe")).stdout(File::create(at("copy")).unwrap()).spawn();
+    export("pipe");
+    assert!(reader.unwrap().wait().unwrap().success());
+    assert_eq!(rows(&at("copy")).len(), samples);
+    let full = nearside(&["export", &trace, "--parquet", "/dev/full"]);
+    assert_eq!((full.code, full.err.as_str()), (1, "nearside: cannot write to /dev/full: the disk is full\n"));
+}
+
+#[test]
+fn a_reader_that_stops_early_is_no_error() {
+    let (_folder, trace) = written(traces::face_recognition());
+    let (reader, writer) = io::pipe().unwrap();
+    drop(reader);
+    let mut command = Command::cargo_bin("nearside").unwrap();
+    let output = command.args(["export", &trace, "--parquet", "-"]).stdout(writer).stderr(Stdio::piped()).output();
+    let output = output.unwrap();
+    assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(0), ""));
 }

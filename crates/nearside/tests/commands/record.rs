@@ -109,6 +109,17 @@ fn the_program_is_as_without_it_and_the_trace_as_it_was() {
 }
 
 #[test]
+fn a_recording_that_ends_before_its_program_has_no_time_of_its_run() {
+    let place = Place::new();
+    for (name, duration, whole) in [("cut", "0.1", false), ("whole", "60", true)] {
+        let output = place.record(&["-o", name, "--quiet", "--duration", duration, "--", "sleep", "0.5"]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        let trace = Trace::open(&place.path(name)).unwrap();
+        assert_eq!((trace.about().complete, trace.about().is_whole_run()), (true, whole), "{name}");
+    }
+}
+
+#[test]
 fn small_objects_are_told_by_site() {
     let place = Place::new();
     let source = "#include <stdlib.h>

@@ -215,6 +215,7 @@ fn filters_leave_what_they_say() {
         refused(&[&["report", &trace][..], filter].concat(), 2, &format!("the trace has {says}"));
     }
     refused(&["diff", &trace, &trace, "--cpu", "99"], 2, "neither trace has a CPU 99");
+    refused(&["report", &trace, "--time", "50-60"], 2, "--time 50-60: all accesses are within");
     let missing = "on the machine of the trace: no node:9";
     refused(&["report", &trace, "--cpu", "node:9"], 2, missing);
     refused(&["diff", &trace, &trace, "--to-node", "node:9"], 2, missing);
@@ -272,6 +273,7 @@ fn a_trace_without_samples_or_objects_is_one() {
     let (_folder, trace) = written(empty());
     let nothing = text(&["report", &trace]);
     assert!(nothing.starts_with("0 samples reached memory: too few to tell"), "{nothing}");
+    assert!(nothing.contains("nearside lab"), "it says what to do: {nothing}");
     assert_eq!(json(&["report", &trace])["counts"]["samples"], 0);
     let both = text(&["diff", &trace, &trace]);
     assert!(both.contains("neither has samples") && !both.contains("times as fast"), "{both}");

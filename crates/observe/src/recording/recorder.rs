@@ -41,6 +41,10 @@ pub enum RecordError {
 pub trait Followed {
     /// Whether the recording is over: all processes have ended, or the user interrupted.
     fn is_over(&mut self) -> bool;
+    /// Whether all processes have ended.
+    fn has_ended(&mut self) -> bool {
+        self.is_over()
+    }
     /// Waits up to this long, less if something happens.
     fn wait(&mut self, patience: Duration);
 }
@@ -170,6 +174,7 @@ impl Recorder {
             let patience = self.drain()?;
             let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
             if whom.is_over() || left.is_zero() {
+                self.writer.about().program_ended = whom.has_ended();
                 return self.finish();
             }
             whom.wait(patience.min(left));
@@ -202,7 +207,8 @@ impl Recorder {
         if let Some(objects) = objects {
             let losses = objects.losses();
             about.lose(
-                "object events that did not fit into a program's ring, or came in a signal handler during another event",
+                "object events that did not fit into a program's ring, or came in a signal handler during another event; \
+                 --small-objects makes them fewer",
                 losses.lost,
             );
             about.lose("records that a program overwrote", losses.malformed);

@@ -1,5 +1,6 @@
 //! All integration tests of this crate: one binary, as each takes its time to link.
 
+mod action_text;
 mod carrefour;
 mod carrefour_today;
 mod kernel_balancing;

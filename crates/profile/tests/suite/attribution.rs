@@ -1,9 +1,9 @@
 //! Each access belongs to the object at its address at its time: claims C1 to C9 of the `MemProf` specification, 13.1.
 
 use crate::support::{App, Library, Trace, allocated, event, freed, machine, mapped, objects, profile, sample};
-use machine::{NodeId, Pid, Tid};
+use machine::{CpuId, NodeId, Pid, Tid};
 use profile::{Data, File, Function, MemoryRange, NoSymbols, ObjectId, ObjectKind, Recording, Symbols};
-use trace::{Stacks, What};
+use trace::{Sample, Stacks, What};
 
 const SITE: trace::StackId = Stacks::UNKNOWN;
 
@@ -111,6 +111,17 @@ fn c5_what_is_not_memory_is_left_out() {
     let found = recording.into_profile(&Stacks::new(), &NoSymbols);
     assert_eq!(found.accesses().map(|access| access.to).collect::<Vec<_>>(), [Some(NodeId(0)), Some(NodeId(1))]);
     assert_eq!(found.outside_memory(), 2);
+}
+
+#[test]
+fn accesses_from_cpus_that_the_machine_lacks_are_counted() {
+    let lacking = CpuId(crate::support::machine().cpus().iter().map(|cpu| cpu.0).max().unwrap() + 1);
+    let from = |cpu: Option<CpuId>| {
+        let known = sample(1, 7, 7, 0x1000);
+        Sample { cpu: cpu.unwrap_or(known.cpu), ..known }
+    };
+    let found = profile(Vec::new(), vec![from(None), from(Some(lacking)), from(Some(lacking))]);
+    assert_eq!(found.outside_cpus(), 2);
 }
 
 #[test]

@@ -164,10 +164,10 @@ fn whole(a: &Side, b: &Side, change: Change) -> Table {
     let is_any = |of: &dyn Fn(&Counts) -> Option<f64>| [a, b].iter().any(|side| of(&side.counts).is_some());
     let is_timed = is_any(&|counts| counts.latency_mean_ns);
     let is_local = is_any(&|counts| counts.local_access_ratio);
-    let (before, after) = (a.trace.duration_ns as f64, b.trace.duration_ns as f64);
-    let faster = match before / after {
-        ratio if !ratio.is_finite() => String::new(),
-        ratio => format!("{ratio:.2} times as fast"),
+    // Of parts of runs, the lengths are those of the recordings.
+    let faster = match a.trace.run_ns.zip(b.trace.run_ns) {
+        Some((before, after)) => format!("{:.2} times as fast", before as f64 / after as f64),
+        None => String::new(),
     };
     let metric = |side: &Side, name: &str| {
         let metric = side.verdict.metrics.iter().find(|metric| metric.name == name);

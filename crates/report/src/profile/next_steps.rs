@@ -1,5 +1,6 @@
 //! What to type after an advice.
 
+use crate::shell::is_plain;
 use profile::Action;
 use serde::Serialize;
 
@@ -20,12 +21,9 @@ pub struct NextSteps {
 impl NextSteps {
     /// The commands with this command line in place of `COMMAND`, if a shell would take it word by word.
     pub(crate) fn commands(self, command: &[String]) -> [String; 2] {
-        let is_plain = |word: &String| {
-            !word.is_empty() && word.chars().all(|char| char.is_ascii_alphanumeric() || "_-./=,:+%@".contains(char))
-        };
         let line = command.join(" ");
         let is_short = !command.is_empty() && line.len() <= MOST_COMMAND;
-        let line = if is_short && command.iter().all(is_plain) { line.as_str() } else { "COMMAND" };
+        let line = if is_short && command.iter().all(|word| is_plain(word)) { line.as_str() } else { "COMMAND" };
         [self.try_with, self.apply].map(|text| text.replace("COMMAND", line))
     }
 

@@ -64,6 +64,7 @@ impl TraceFacts {
         let (start_ns, end_ns) = profile.span_ns().unwrap_or((0, 0));
         let left_out = [
             ("samples whose physical address is no memory", profile.outside_memory()),
+            ("samples from CPUs that this description of the machine lacks", profile.outside_cpus()),
             ("samples beyond the first 4,294,967,295", profile.too_many()),
         ];
         let left_out = left_out.into_iter().filter(|(_, count)| *count > 0);

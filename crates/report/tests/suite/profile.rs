@@ -145,7 +145,9 @@ fn a_slower_run_is_worse_although_its_accesses_are_faster() {
     );
     let unknown = compared(false);
     assert_eq!((unknown.overall, unknown.run_change), (Change::Better, None));
-    assert!(unknown.to_string().starts_with("B is better: its accesses take 50.0 % less time"), "{unknown}");
+    let unknown = unknown.to_string();
+    assert!(unknown.starts_with("B is better: its accesses take 50.0 % less time"), "{unknown}");
+    assert!(text.contains("0.83 times as fast") && !unknown.contains("0.83 times as fast"), "{text}\n{unknown}");
 }
 
 #[test]

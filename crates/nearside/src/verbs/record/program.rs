@@ -103,7 +103,11 @@ impl Program {
 impl Followed for Program {
     /// Also over when the user ends the recording while the program runs.
     fn is_over(&mut self) -> bool {
-        !matches!(self.status(), Ok(None)) || self.left_by.is_some()
+        self.has_ended() || self.left_by.is_some()
+    }
+
+    fn has_ended(&mut self) -> bool {
+        !matches!(self.status(), Ok(None))
     }
 
     /// Forwards signals as well.
