@@ -162,7 +162,7 @@ fn nested(preset: &Machine, per_node: usize) -> Vec<CpuId> {
     let (packages, cores) = (firsts(&packages), firsts(&preset.cores()));
     let mut kept: Vec<_> = (preset.nodes.iter())
         .flat_map(|node| node.cpus.iter().take(per_node).map(|cpu| (cpu, node.cpus.first())))
-        .map(|(cpu, of_node)| (packages.get(&cpu).copied(), of_node, cores.get(&cpu).copied(), cpu))
+        .map(|(cpu, of_node)| (packages.get(&cpu).copied().or(of_node), of_node, cores.get(&cpu).copied(), cpu))
         .collect();
     kept.sort_unstable();
     kept.into_iter().map(|(_, _, _, cpu)| cpu).collect()
@@ -309,6 +309,10 @@ mod tests {
         assert_eq!(sets(&numbered.machine)[1], ["0,4", "1,5", "2,6", "3,7"]);
         assert_eq!(numbered.numbers, [0, 4, 1, 5, 2, 6, 3, 7].map(CpuId));
         assert_eq!(sets(&numbered.nested()), sets(&shape(&small(), Changes::default())?.machine));
+        // The CPU that boots has the lowest number, also where not all have a package.
+        let mut partly = small();
+        partly.packages.remove(1);
+        assert_eq!(shape(&partly, changes)?.numbers[0], CpuId(0));
         Ok(())
     }
 
