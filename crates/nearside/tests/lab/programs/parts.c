@@ -71,7 +71,8 @@ int main(int count, char **arguments) {
     for (mask = 1; mask < part / LINE; mask = 2 * mask + 1) {}
     sweeps = atoi(arguments[2]);
     size_t bytes = part * THREADS, huge = 2 << 20;
-    char *mapped = mmap(NULL, bytes + huge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    // With the whole of its last huge page: a neighbouring mapping's first touch would decide on which node that lies.
+    char *mapped = mmap(NULL, bytes + 2 * huge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mapped == MAP_FAILED) return 1;
     memory = (char *)(((size_t)mapped + huge - 1) & ~(huge - 1));
     pthread_barrier_init(&barrier, NULL, THREADS);
