@@ -35,7 +35,7 @@ impl Verdict {
         if ran.iter().any(|(policy, _)| policy.runs.len() < 2) {
             return undecided(format!(
                 "{} was the fastest, but not every policy has two runs, so no difference is significant: \
-                 repeat the runs with --repeat 3.",
+                 each needs at least two, as with --repeat 3.",
                 best.0.policy
             ));
         }
