@@ -1,5 +1,5 @@
-/* Reads memory of node 0 from node 1 for a while, and prints where it is at the end. Argument 1: the hint, argument 2: its
- * number. */
+/* Reads memory of node 0 from node 1 for a while, and prints where it is at the end. Arguments: the hint, its number, and
+ * how often it reads (40 times unless told). */
 #include <nearside.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,8 +12,9 @@
 #define NODES 4
 
 int main(int count, char **arguments) {
-    if (count != 3)
+    if (count < 3)
         return 2;
+    int rounds = count > 3 ? atoi(arguments[3]) : 40;
     run_on("0");
     char *memory = ns_alloc(PAGES * PAGE, NS_DEFAULT, NULL, &error);
     check(memory == NULL ? -1 : 0);
@@ -23,7 +24,7 @@ int main(int count, char **arguments) {
         check(ns_hint_new(atoi(arguments[1]), atoi(arguments[2]), &hint, &error));
     run_on("1");
     long sum = 0;
-    for (int round = 0; round < 40; round++)
+    for (int round = 0; round < rounds; round++)
         for (unsigned long at = 0; at < PAGES * PAGE; at += 64)
             sum += memory[at];
     uint64_t by_node[NODES];

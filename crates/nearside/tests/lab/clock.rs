@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::io::Read;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const MACHINE: &str = "opteron-6164x2";
 const BUSY_PROCESSES: usize = 4;
@@ -217,7 +217,6 @@ fn many_cpus_that_are_woken_at_once_get_on() {
 #[test]
 fn whoever_spins_and_never_halts_gets_on() {
     let lab = Lab::new();
-    let began = Instant::now();
     // All CPUs spin on each other without `pause`, in turn; then one never halts, and others read clocks in a loop,
     // while a timer waits for the distant future.
     let script = "sleep 9000000000 & ../nearside-workloads waits --wait lock --repeat 2000 --json && \
@@ -227,5 +226,4 @@ fn whoever_spins_and_never_halts_gets_on() {
         bash -c 'for i in $(seq 3000); do now=$EPOCHREALTIME; done'; sleep 1000; kill $!";
     lab.script("small-4x2", &["--json", "../report.json"], script).succeeded();
     assert!((1000.0..1001.0).contains(&time_s(&lab)));
-    assert!(began.elapsed() < Duration::from_secs(400));
 }

@@ -1,10 +1,10 @@
 //! `nearside compare` in the lab, run from outside and from inside.
 
-use crate::support::{FAST, Lab, RunOutput, is_root};
+use crate::support::{FAST, LIMIT, Lab, RunOutput, is_root};
 use serde_json::Value;
 use std::process::Command;
 
-const MACHINE: [&str; 8] = ["--machine", "small-4x2", "--time-scale", "20", "--thp", "never", "--timeout", "600"];
+const MACHINE: [&str; 8] = ["--machine", "small-4x2", "--time-scale", "20", "--thp", "never", "--timeout", LIMIT];
 /// All threads read and write memory that one thread filled.
 const PROGRAM: [&str; 6] = ["../nearside-workloads", "streamcluster", "--size", "16M", "--json", "--repeat"];
 

@@ -69,12 +69,13 @@ app = { busy = "sh -c 'while :; do :; done'", brief = "true" }
 machine = ["small-2x2"]
 [lab]
 memory_per_node = "512M"
-host_timeout_s = 40
 "#;
-    fs::write(lab.path("work/c.toml"), campaign).unwrap();
+    let limit = lab.brief_limit();
+    fs::write(lab.path("work/c.toml"), format!("{campaign}host_timeout_s = {limit}\n")).unwrap();
     let mut command = lab.nearside();
     command.args(["explore", "c.toml", "--into", "results", "--json", "report.json"]);
-    lab.run(command, b"").failed(1, &["busy-small-2x2, run 1: it was ended after 40 s of the host's time"]);
+    let ended = format!("busy-small-2x2, run 1: it was ended after {limit} s of the host's time");
+    lab.run(command, b"").failed(1, &[&ended]);
     let report: Value = lab.json("work/report.json");
     let cells = report["cells"].as_array().unwrap();
     assert!(cells[0]["failed"].as_str().unwrap().contains("host_timeout_s"), "{report:#}");

@@ -1,7 +1,7 @@
 //! Files of the host: those that come back through `--out`, those that an ordinary user can read, and a lab for
 //! ordinary users.
 
-use crate::support::{FAST, Lab, is_root_to, noise, open_to_others};
+use crate::support::{FAST, LIMIT, Lab, is_root_to, noise, open_to_others};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -64,7 +64,7 @@ fn outputs_under_umask_0_are_not_open_to_others() {
         "--machine",
         "small-2x2",
     ]);
-    run.args(["--timeout", "600", "--quiet", "--out", "out", "--json", "report", "--samples", "samples"]);
+    run.args(["--timeout", LIMIT, "--quiet", "--out", "out", "--json", "report", "--samples", "samples"]);
     run.args(FAST).args(["--", "sh", "-c", script]).current_dir(lab.path("work")).env("TMPDIR", lab.path("temporary"));
     let ran = lab.run(run, b"").succeeded();
     // The decision log is for the agent's group, too.
@@ -141,7 +141,7 @@ fn an_ordinary_user_needs_no_rights_and_gets_none() {
     let script = "id -u; id -g; cat ../secret; cat /proc/1/environ; echo x > out/file; echo y > ../nearside; echo end";
     let mut run = Command::new("setpriv");
     run.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(lab.path("nearside"));
-    run.args(["lab", "run", "--machine", "small-2x2", "--timeout", "600", "--out", "out", "--json", "out/report"]);
+    run.args(["lab", "run", "--machine", "small-2x2", "--timeout", LIMIT, "--out", "out", "--json", "out/report"]);
     run.args(["--", "sh", "-c", script]);
     run.current_dir(lab.path("work")).env("TMPDIR", lab.path("temporary")).env("HOME", lab.path("work"));
     run.env("XDG_CACHE_HOME", lab.path("cache"));

@@ -52,9 +52,11 @@ fn the_simulator_of_balancing_counts_what_the_kernel_counts() {
             let text = format!("marked, faults, moved: {kernel:?}; simulated in {passes} passes: {faults}, {moved}");
             assert!(passes >= 2, "{text}");
             let expected = faults * kernel[0] as f64 / (passes * PAGES) as f64;
-            for (counted, simulated) in [(kernel[1], expected), (kernel[2], moved)] {
-                assert!((counted as f64 - simulated).abs() <= OTHERS * kernel[0] as f64, "{text}");
-            }
+            let others = OTHERS * kernel[0] as f64;
+            // The program may end before it has touched what the last pass marked.
+            let faults = expected - PAGES as f64..=expected + others;
+            assert!(faults.contains(&(kernel[1] as f64)), "{text}");
+            assert!((kernel[2] as f64 - moved).abs() <= others, "{text}");
         });
     }
 }

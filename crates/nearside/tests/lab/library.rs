@@ -129,7 +129,8 @@ fn agents_do_what_programs_hint() {
     let (near, program) = (lab.path("nearside"), program.display());
     let place = format!("{} place --explain --policy carrefour --", near.display());
     let mut script = String::new();
-    for (name, hint) in [("none", "0 0"), ("alone", "1 0"), ("brief", "2 0"), ("home", "3 2"), ("phase", "4 7")] {
+    for (name, hint) in [("none", "0 0 200"), ("alone", "1 0"), ("brief", "2 0"), ("home", "3 2"), ("phase", "4 7 200")]
+    {
         writeln!(script, "echo '[{name}]'; {place} {program} {hint} 2>&1").unwrap();
     }
     script += "echo '[end]'\n";
@@ -171,7 +172,7 @@ fn named_ranges_are_placed_and_shown_by_name() {
          echo '[top]'; {near} top --interval 0.1 --once --json --regions {names} -- {program} 60
          echo '[own]'; {near} record --quiet --output /tmp/own --regions {names} -- {program} 20 >/dev/null && \
          {near} report /tmp/own --json
-         echo '[pid]'; {program} 200 >/tmp/said & \
+         echo '[pid]'; {program} 1000 >/tmp/said & \
          sleep 0.05; {near} migrate $! --mapping weights --to 1 --quiet && {near} migrate $! --mapping mesh --regions {names} \
          --to 2 --quiet && {near} pages $! mesh --regions {names}; \
          {near} record --quiet --duration 0.05 --output /tmp/pid --regions {names} --pid $! && wait && cat /tmp/said && \

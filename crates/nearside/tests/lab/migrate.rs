@@ -130,7 +130,7 @@ fn no_write_is_lost_and_what_stays_has_its_reason() {
     checks.part("writes", || {
         let writes = ran.section("writes");
         assert!(
-            writes.contains("status 0\n") && writes.ends_with("8000000 writes, none lost\n"),
+            writes.contains("status 0\n") && writes.ends_with("32000000 writes, none lost\n"),
             "{writes}{}",
             ran.error
         );

@@ -1,7 +1,7 @@
 //! `nearside record` in the lab: samples of the virtual PMU and the object events of the program form one trace, in
 //! which accesses belong to the right objects.
 
-use crate::support::{Lab, is_root_to};
+use crate::support::{LIMIT, Lab, is_root_to};
 use machine::CpuId;
 use profile::{Filter, ObjectKind, Predicate, Profile, Recording};
 use serde_json::Value;
@@ -176,7 +176,7 @@ fn who_used_pages_and_what_the_kernel_told_of_them(folder: &Path) {
 fn a_program_is_recorded_on_a_virtual_machine_in_one_step() {
     let lab = Lab::new();
     let mut command = lab.nearside();
-    command.args(["lab", "record", "--machine", "small-2x2", "--fidelity", "fast", "--timeout", "600"]);
+    command.args(["lab", "record", "--machine", "small-2x2", "--fidelity", "fast", "--timeout", LIMIT]);
     command.args([
         "--json",
         "both.json",

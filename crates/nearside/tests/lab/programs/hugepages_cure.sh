@@ -1,5 +1,5 @@
 # Runs in the virtual machine of ../hugepages.rs.
-near="../nearside"; parts="./parts 3.25 250 0 2 1 3"; brief="./parts 3.25 200 0 2 1 3"
+near="../nearside"; parts="./parts 3.25 250 0 2 1 3"; brief="./parts 3.25 600 0 2 1 3"
 switches() { cat /sys/kernel/mm/transparent_hugepage/enabled /proc/sys/kernel/numa_balancing; }
 chmod 1777 /tmp; export TMPDIR=/tmp
 for device in /sys/bus/pci/devices/*; do chown 65534 $device/resource* 2> /dev/null; done
@@ -9,7 +9,7 @@ echo '[user]'; $user $none $near hugepages cure --duration 0.06 --json /tmp/user
 echo '[user.json]'; cat /tmp/user.json
 echo '[whole]'; $near run --preferred 1 -- $near hugepages cure --duration 0.06 --json /tmp/whole.json --quiet -- ./parts 4 200 0 1 2 3
 echo '[whole.json]'; cat /tmp/whole.json
-echo '[joined]'; $user $none $near hugepages cure --duration 0.06 --keep-small off --quiet -- $parts
+echo '[joined]'; $user $none $near hugepages cure --duration 0.06 --keep-small off --quiet -- $brief
 echo '[plain]'; $user $brief & pid=$!; sleep 0.05
 $user $none $near hugepages cure --duration 0.06 --json /tmp/plain.json --quiet --pid $pid; echo "status $?"; wait $pid
 echo '[plain.json]'; cat /tmp/plain.json

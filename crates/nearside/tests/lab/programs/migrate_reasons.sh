@@ -1,6 +1,6 @@
 # Runs in the virtual machine of ../migrate.rs.
 echo '[writes]'
-$work checksum --size 8M --threads 4 --writes 400000 > /tmp/sum & pid=$!
+$work checksum --size 8M --threads 4 --writes 1600000 > /tmp/sum & pid=$!
 while kill -0 $pid 2>/dev/null; do for node in 1 2 3 0; do move --to $node | tr -d ' \n' | grep -oE '"moved":.*"moved_to"'; done; done 2>/dev/null
 wait $pid; echo "status $?"; cat /tmp/sum
 echo '[exit]'; hold --size 32M; (sleep 1; kill $pid) & move --to 1 --budget 10; wait $pid 2>/dev/null

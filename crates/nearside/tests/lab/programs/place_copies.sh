@@ -10,7 +10,7 @@
 END
     cat > /tmp/readers <<'END'
         for cpu in 0 2 4 6; do
-            $work readers --json --file /tmp/shared --size 8M --repeat 60 --pin $cpu > /tmp/reader.$cpu &
+            $work readers --json --file /tmp/shared --size 8M --repeat 120 --pin $cpu > /tmp/reader.$cpu &
             sh /tmp/watch $! $cpu &
         done; wait
 END
