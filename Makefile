@@ -195,6 +195,9 @@ install: $(nearside) $(library)/libnearside.so.1
 	chmod 644 $(unit)
 	install -m 644 packaging/keep-balancing.conf packaging/reserve.conf packaging/socket-group.conf $(root)/lib/nearside
 	test -e $(configuration) || install -m 644 packaging/nearside.toml $(configuration)
+	install -d $(root)/share/doc/nearside/docs
+	install -m 644 README.md SECURITY.md $(root)/share/doc/nearside
+	install -m 644 docs/*.md docs/*.svg docs/*.toml $(root)/share/doc/nearside/docs
 
 # From what was built, so that a package has the tested programs.
 deb: $(nearside)
@@ -207,7 +210,7 @@ portable:
 
 uninstall:
 	rm -f $(root)/bin/nearside $(root)/bin/nearside-workloads
-	rm -rf $(root)/lib/nearside
+	rm -rf $(root)/lib/nearside $(root)/share/doc/nearside
 	rm -f $(root)/include/nearside.h $(root)/include/nearside-numa-compat.h \
 		$(root)/include/nearside-jemalloc.h $(root)/include/nearside-memory-resource.hpp
 	rm -f $(root)/lib/pkgconfig/nearside.pc $(root)/share/man/man3/libnearside.3

@@ -35,7 +35,7 @@ Examples:
   nearside report trace --html trace.html            a page with pictures, for a browser
   nearside report trace --json | jq '.advice[0]'
 
-Costs are shares of the time spent waiting for memory; remote cost is the share of accesses to other nodes. If a trace \
+Costs are shares of the time spent waiting for memory; remote cost is the part of accesses to other nodes. If a trace \
 has no latencies, remote accesses are counted instead. Objects and sites keep their numbers whenever the same trace \
 is read.
 
@@ -203,7 +203,10 @@ fn thread(view: &View, tid: Tid) -> Result<ThreadId, Box<dyn Error>> {
     let has = |thread: &ThreadId| threads.get(thread.0 as usize).is_some_and(|thread| thread.tid == tid);
     let found: Vec<ThreadId> = view.threads().into_iter().map(|(thread, _)| thread).filter(has).collect();
     match found.as_slice() {
-        [] => Err(UsageError::boxed(format!("no thread {} did any of these accesses", tid.0))),
+        [] => Err(UsageError::boxed(format!(
+            "no thread {} did any of these accesses: `nearside report` lists those that did",
+            tid.0
+        ))),
         [one] => Ok(*one),
         several => Err(UsageError::boxed(format!(
             "{} threads had the number {} one after the other: --time FROM-TO or --pid chooses one",

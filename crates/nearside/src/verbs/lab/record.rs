@@ -25,7 +25,7 @@ Examples:
   nearside lab record --machine small-4x2 --json result.json -- ./my-program
   nearside lab record --machine small-4x2 --numa-balancing off --period 100 -o trace -- make check
 
-{EXIT_CODES}
+{EXIT_CODES} 124: --timeout has expired; 125 also: the machine failed.
 
 Environment: as of `nearside lab run`; NEARSIDE_PRELOAD (the library that reports objects, if it is not installed beside \
 nearside)."))]

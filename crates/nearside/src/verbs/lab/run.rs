@@ -81,7 +81,8 @@ pub struct Arguments {
     pub sample_period: u64,
 
     /// Write samples to this file, one JSON object per line: time, CPU, pid, tid, thread name, instruction, virtual and
-    /// physical address, node, cache level (4 is memory, 5 another core's or node's cache), latency, load or store
+    /// physical address, node, cache level (4 is memory, 5 another core's or node's cache), latency, the part of it that
+    /// the core waited, load or store
     #[arg(long, value_name = "FILE")]
     pub samples: Option<PathBuf>,
 

@@ -59,7 +59,7 @@ Examples:
   nearside lab run --machine magny-cours-4p --as-root -- nearside reserve run --isolate cache -- ./server
   nearside reserve run --isolate core,controller --slo-command ./p99-of-each-second --slo-target-ms 3 -- ./server
 
-Exit codes: the program's own, or 128 + n when signal n ended it; 1 failed, 2 wrong command line, 3 not admitted,
+Exit codes: the program's own, or 128 + n when signal n ended it; 1 failed, 2 wrong command line, 3 not admitted, \
 4 there is no agent, and the caller is not root.")]
 pub struct Run {
     #[command(flatten)]
