@@ -13,6 +13,7 @@ use report::TraceFacts;
 use std::collections::HashSet;
 use std::error::Error;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -62,6 +63,11 @@ enum FillError {
     )]
     NoTrace { path: PathBuf, why: String },
     #[error(
+        "cannot read the trace {}: permission denied. A trace is for its owner only{owner}: read it as that user, or with sudo",
+        path.display()
+    )]
+    Denied { path: PathBuf, owner: String },
+    #[error(
         "the samples and events of {} exceed {}, the limit of their memory for a trace of this size on this host: \
          --max-memory {}G allows more",
         path.display(), size::rounded(*most_bytes), most_bytes.saturating_mul(2).div_ceil(1 << 30)
@@ -103,6 +109,10 @@ impl Reading {
     /// Reads a trace of nearside or a perf.data file.
     pub fn read(&self, path: &Path) -> Result<OpenTrace, Box<dyn Error>> {
         let most_bytes = self.max_memory.unwrap_or_else(|| default_bytes(path));
+        if rustix::fs::access(path, rustix::fs::Access::READ_OK) == Err(rustix::io::Errno::ACCESS) {
+            let owner = path.metadata().map(|file| format!(", user {}", file.uid())).unwrap_or_default();
+            return Err(FillError::Denied { path: path.to_owned(), owner }.into());
+        }
         if let Err(why) = path.metadata() {
             return Err(FillError::NoTrace { path: path.to_owned(), why: system_words(&why) }.into());
         }

@@ -97,7 +97,10 @@ impl HugePagesReport {
         };
         report.blocks = blocks;
         let gain = report.gain.map(|gain| gain.speedup);
-        report.verdict = verdict(&report.huge_pages, report.perhaps_huge, report.found, gain);
+        report.verdict = match view.tally().samples {
+            0 => NO_SAMPLES.to_owned(),
+            _ => verdict(&report.huge_pages, report.perhaps_huge, report.found, gain),
+        };
         report
     }
 
@@ -146,6 +149,9 @@ impl fmt::Display for HugePagesReport {
         falsely.iter().take(self.top).try_for_each(|page| f.write_str(&block(page)))
     }
 }
+
+const NO_SAMPLES: &str = "no access was sampled, so no huge page was seen: `nearside doctor` shows what can sample accesses \
+     here, and `nearside lab record` samples them on a simulated machine";
 
 /// The verdict on a trace's huge pages. `gain` is the speedup that small pages would bring.
 fn verdict(counts: &SharingCounts, perhaps_huge: u64, found: bool, gain: Option<f64>) -> String {

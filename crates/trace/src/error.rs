@@ -79,7 +79,7 @@ impl ReadError {
 /// Why a trace cannot be written. The part written before can be read.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// The folder exists and is not empty.
+    /// The folder exists and is not empty, or is a file.
     #[error("{} exists and is not an empty folder: choose another folder for the trace, or remove it", .0.display())]
     Exists(PathBuf),
     /// A system call failed.

@@ -66,6 +66,9 @@ impl Writer {
     pub fn create(folder: &Path, about: About, machine: &Machine, flush: Flush) -> Result<Self, WriteError> {
         let failed = |error| WriteError::Io { path: folder.to_owned(), error };
         let made = !folder.is_dir();
+        if made && folder.exists() {
+            return Err(WriteError::Exists(folder.to_owned()));
+        }
         create_private_folder(folder).map_err(failed)?;
         if fs::read_dir(folder).map_err(failed)?.next().is_some() {
             return Err(WriteError::Exists(folder.to_owned()));

@@ -45,10 +45,15 @@ const NEW: &str = "new";
 const CELLS: &str = "cells";
 
 impl Store {
+    /// The folder as it is, to read: a missing one has no results.
+    pub fn existing(folder: &Path) -> Self {
+        Self { folder: folder.to_owned() }
+    }
+
     /// The folder, which is created if missing.
     pub fn open(folder: &Path) -> Result<Self, StoreError> {
         fs::create_dir_all(folder.join(CELLS)).map_err(failed("make the folder", folder))?;
-        Ok(Self { folder: folder.to_owned() })
+        Ok(Self::existing(folder))
     }
 
     /// Excludes other processes that run campaigns. Those that run parts of one only exclude each other if they run the

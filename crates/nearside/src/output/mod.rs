@@ -60,7 +60,7 @@ pub fn check(file: &Path) -> Result<(), OutputError> {
 
 /// Writes the final text to a file for its owner only, or to standard output if it is `-`.
 pub fn write_to(text: &str, file: &Path) -> Result<(), OutputError> {
-    write_private(text, Some(file).filter(|file| *file != Path::new("-")))
+    write_private(text, Some(file))
 }
 
 /// Replaces a file by a new one, once that is complete; `-` is standard output. A device or a pipe is written to, and
@@ -105,7 +105,7 @@ fn answer_of_system(error: io::Error) -> io::Error {
 /// may be configured with it, so no umask lets others write.
 const PUBLIC: u32 = 0o644;
 
-/// Writes all of a text. A reader that stops early (`| head`) is no error.
+/// Writes all of a text; without a file, or to `-`, to standard output. A reader that stops early (`| head`) is no error.
 pub fn write(text: &str, file: Option<&Path>) -> Result<(), OutputError> {
     write_into(text, file, |path| File::options().write(true).create(true).truncate(true).mode(PUBLIC).open(path))
 }
@@ -116,7 +116,7 @@ pub fn write_private(text: &str, file: Option<&Path>) -> Result<(), OutputError>
 }
 
 fn write_into(text: &str, file: Option<&Path>, create: fn(&Path) -> io::Result<File>) -> Result<(), OutputError> {
-    let Some(path) = file else { return write_more(text).map(|_| ()) };
+    let Some(path) = file.filter(|file| *file != Path::new("-")) else { return write_more(text).map(|_| ()) };
     let written = create(path).and_then(|mut file| file.write_all(text.as_bytes()));
     written.map_err(|source| OutputError::of_file(path, source))
 }

@@ -56,7 +56,9 @@ pub fn choose(
             let of_name = given.iter().filter(|one| one.name == *name).map(NamedRange::pages);
             found.extend(called.chain(of_name));
             if found.len() == before {
-                return Err(format!("the process has no mapping and no named range `{name}`: see /proc/PID/maps"));
+                return Err(format!(
+                    "the process has no mapping and no named range `{name}`: `nearside show PID` lists the mappings"
+                ));
             }
         }
         return Ok(Chosen { ranges: parts(found), unmapped_bytes: 0 });
@@ -64,7 +66,7 @@ pub fn choose(
     let asked = joined(ranges.to_vec());
     let chosen: Vec<Range<u64>> = parts(ranges.to_vec());
     if chosen.is_empty() {
-        return Err("nothing is mapped there: see /proc/PID/maps".to_owned());
+        return Err("nothing is mapped there: `nearside show PID` lists the mappings".to_owned());
     }
     let bytes = |ranges: &[Range<u64>]| ranges.iter().map(|range| range.end - range.start).sum::<u64>();
     Ok(Chosen { unmapped_bytes: bytes(&asked).saturating_sub(bytes(&chosen)), ranges: chosen })

@@ -33,6 +33,7 @@ Exit codes:
   0  all limits hold
   1  a limit does not hold or cannot be decided, or the trace cannot be read
   2  the command line is wrong
+  125  the command could not be recorded
 With a command, also its own exit code, and those of nearside record.")]
 pub struct Arguments {
     /// A trace of nearside record, or a perf.data file
@@ -106,6 +107,9 @@ impl From<&LimitOptions> for Limits {
     }
 }
 
+/// Exit code if the command could not be recorded, as of `nearside record`.
+const NOT_RECORDED: u8 = 125;
+
 pub fn run(arguments: &Arguments, terminal: Terminal) -> ExitCode {
     let status = match (&arguments.trace, arguments.command.as_slice()) {
         (Some(trace), _) => compare(arguments, trace, terminal),
@@ -122,9 +126,10 @@ fn record_and_compare(arguments: &Arguments, command: &[OsString], terminal: Ter
     let trace = arguments.record.output.clone().unwrap_or_else(|| unnamed.path().join("trace"));
     let scratch = arguments.record.output.is_none();
     let options = RecordOptions { output: Some(trace.clone()), scratch, ..arguments.record.clone() };
-    match record::record_program(&record::Arguments::new(options, command.to_vec()))? {
-        0 => compare(arguments, &trace, terminal),
-        status => Ok(status),
+    match record::record_program(&record::Arguments::new(options, command.to_vec())) {
+        Ok(0) => compare(arguments, &trace, terminal),
+        Ok(status) => Ok(status),
+        Err(error) => Ok(record::failed(error.as_ref(), NOT_RECORDED)),
     }
 }
 

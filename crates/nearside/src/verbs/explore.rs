@@ -168,7 +168,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     if let Some(hash) = &arguments.inside {
         return arguments.inside(&campaign, hash, &into, &cells);
     }
-    let store = Store::open(&into)?;
+    let reads = arguments.list || arguments.collect;
+    let store = if reads { Store::existing(&into) } else { Store::open(&into)? };
     if arguments.list {
         let (results, _) = read(&campaign, &store)?;
         return list(&campaign, &results, &cells);
@@ -355,7 +356,7 @@ impl Arguments {
         if let Some(file) = &self.markdown {
             output::write_to(&report.markdown(), file)?;
         }
-        if [&self.json, &self.markdown].iter().all(|file| file.as_deref() != Some(Path::new("-"))) {
+        if self.files().all(|file| file != Path::new("-")) {
             output::write(&report.to_string(), None)?;
         }
         Ok(match (report.is_complete(), report.is_contradicted()) {

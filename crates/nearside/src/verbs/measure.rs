@@ -12,7 +12,7 @@ use measure::{Host, MeasureError, Options, Part, Plan, Progress, calibrated, pla
 use report::{MeasureText, measure_svg};
 use std::error::Error;
 use std::io::{self, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -74,7 +74,7 @@ pub struct Arguments {
     #[arg(long, conflicts_with = "format")]
     json: bool,
 
-    /// Also write a machine file with the measured numbers
+    /// Also write a machine file with the measured numbers; with -, to standard output in place of the text
     #[arg(long, short, value_name = "FILE.toml")]
     output: Option<PathBuf>,
 
@@ -171,7 +171,9 @@ pub fn run(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dy
         Format::Json => json::document(&results)?,
         Format::Svg => measure_svg(&results),
     };
-    output::write(&text, None)?;
+    if arguments.output.as_deref() != Some(Path::new("-")) {
+        output::write(&text, None)?;
+    }
     if let Some(file) = &arguments.output {
         let machine = calibrated(&host.machine, &results)?;
         let text = machine.to_toml().map_err(MeasureError::from)?;

@@ -78,7 +78,7 @@ pub struct Arguments {
     #[arg(long, conflicts_with = "format")]
     json: bool,
 
-    /// Write to this file instead of standard output
+    /// Write to this file instead of standard output, which is -
     #[arg(long, short, value_name = "FILE", conflicts_with = "each")]
     output: Option<PathBuf>,
 }

@@ -74,7 +74,7 @@ fn replay(arguments: &Arguments, policy: Option<PolicyName>) -> Result<ReplayRep
             Err(_) if number > 1 && line.last() != Some(&b'\n') => Ok(None),
             read => read
                 .map(Some)
-                .map_err(|error| format!("line {number} of {path} is not part of a decision log: {error}")),
+                .map_err(|error| format!("line {number} of {path} is not part of a decision log: {error}; `nearside place --log FILE -- COMMAND` writes one")),
         }
     });
     let first = lines.next().ok_or_else(|| format!("{path} is empty"))??;

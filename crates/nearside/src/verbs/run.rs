@@ -146,6 +146,7 @@ pub struct Arguments {
 enum Huge {
     Never,
     Always,
+    #[value(hide = true)]
     Segment,
 }
 

@@ -62,7 +62,7 @@ pub struct Arguments {
     #[arg(long)]
     sources: bool,
 
-    /// Write to this file instead of standard output
+    /// Write to this file instead of standard output, which is -
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 }

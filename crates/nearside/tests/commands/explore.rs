@@ -80,6 +80,9 @@ fn a_campaign_runs_once_and_is_listed_and_reported() {
     let place = Place::new(GRID);
     let (listed, _) = place.explore(&["--list"], 0);
     assert!(listed.contains("one-0 ") && listed.ends_with("8 cells, 16 to 24 runs left\n"), "{listed}");
+    let (tables, _) = place.explore(&["--collect", "--csv", "-"], 1);
+    assert!(tables.starts_with("cell,a,b,") && tables.lines().count() == 1, "only the table of runs: {tables}");
+    assert!(!place.path("c.results").exists(), "reading makes no folder");
     let (printed, said) = place
         .explore(&["--csv", "runs.csv", "--json", "all.json", "--html", "page.html", "--parquet", "runs.parquet"], 0);
     assert!(printed.starts_with("eight cells: 8 cells, 16 runs\n"), "{printed}");

@@ -63,6 +63,8 @@ fn other_traces_have_none_and_mistakes_have_codes_of_their_own() {
     let (_folder, trace) = written(face_recognition());
     let (code, text, _) = find(&[&trace]);
     assert_eq!((code, text.lines().next()), (0, Some("no huge page was seen")), "{text}");
+    let (code, text, _) = find(&["--source", "none", "--", "true"]);
+    assert!(code == 0 && text.starts_with("no access was sampled, so no huge page was seen: "), "{text}");
     let (code, _, error) = find(&["/no/such/trace"]);
     assert!(code == 1 && error.contains("/no/such/trace"), "{error}");
     let (code, _, error) = find(&["--source", "none", "--", "/no/such/program"]);
@@ -76,7 +78,10 @@ fn other_traces_have_none_and_mistakes_have_codes_of_their_own() {
 fn a_program_without_such_pages_runs_as_it_is() {
     let cure = |arguments: &[&str]| hugepages("cure", arguments);
     let (code, text, error) = cure(&["--source", "none", "--json", "-", "--", "sh", "-c", "exit 7"]);
-    assert!(code == 7 && error.contains("nearside: no huge page was seen\n"), "{code} {error}");
+    assert!(
+        code == 7 && error.contains("nearside: no access was sampled, so no huge page was seen: "),
+        "{code} {error}"
+    );
     let told: Value = serde_json::from_str(&text).unwrap();
     assert_eq!((&told["chosen"], &told["split"], &told["ended"]), (&0.into(), &0.into(), &true.into()));
     // The variable that makes a program listen is its starter's.

@@ -19,6 +19,7 @@ fn files_and_programs_that_are_missing_are_named_in_plain_words() {
     let below = |name: &str| folder.path().join(name).display().to_string();
     let (missing, page) = (below("missing"), below("none/page.html"));
     let (_folder, trace) = written(traces::face_recognition());
+    let file = format!("{trace}/trace.toml");
     let program = "no folder of PATH has a program of this name";
     for (arguments, code, says) in [
         (&["report", &missing][..], 1, "there is no such file or folder; `nearside record -- COMMAND` records one"),
@@ -30,6 +31,9 @@ fn files_and_programs_that_are_missing_are_named_in_plain_words() {
         (&["run", "--", "no-such-program"], 1, program),
         (&["top", "--once", "--", "no-such-program"], 1, program),
         (&["report", &trace, "--html", &page], 1, "none: mkdir -p "),
+        (&["record", "-o", "-", "--", "true"], 2, "a trace is a folder, which standard output cannot be"),
+        (&["record", "-o", &file, "--", "true"], 125, "exists and is not an empty folder: choose another folder"),
+        (&["assert", "--local", "1", "-o", &trace, "--", "true"], 125, "exists and is not an empty folder"),
     ] {
         let (status, text) = said(arguments);
         assert!(text.contains(says) && !text.contains("os error"), "{arguments:?}: {text}");

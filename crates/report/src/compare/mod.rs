@@ -157,9 +157,11 @@ impl CompareReport {
         Self { comparison, baseline, summaries, verdict }
     }
 
-    /// Whether every policy that was not left out has all requested runs.
+    /// Whether every policy that was not left out has all requested runs, and there is one.
     pub fn is_complete(&self) -> bool {
-        !self.comparison.interrupted && self.comparison.policies.iter().all(|policy| policy.failed.is_none())
+        let policies = &self.comparison.policies;
+        let any_ran = policies.iter().any(|policy| !policy.runs.is_empty());
+        any_ran && !self.comparison.interrupted && policies.iter().all(|policy| policy.failed.is_none())
     }
 }
 

@@ -7,7 +7,7 @@ use machine::{Machine, size};
 use observe::{AccessSource, SourceOptions, Target, UNPACED};
 use std::error::Error;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The end of the help text.
@@ -112,6 +112,11 @@ pub struct RecordOptions {
 impl RecordOptions {
     /// Rejects options that would have no effect, and a file of names that cannot be used.
     pub fn check(&self) -> Result<(), Box<dyn Error>> {
+        if self.output.as_deref() == Some(Path::new("-")) {
+            return Err(UsageError::boxed(
+                "a trace is a folder, which standard output cannot be: name one after --output",
+            ));
+        }
         self.names.rules()?;
         self.source.check_pace(self.has_pace())
     }
