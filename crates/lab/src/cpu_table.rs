@@ -1,7 +1,7 @@
 //! The firmware's table of CPUs (ACPI's MADT) in another order than QEMU's: Linux numbers CPUs in the order of this table,
 //! and takes one from its first file system in place of the firmware's (`CONFIG_ACPI_TABLE_UPGRADE`).
 
-use crate::shape::{Shape, Topology};
+use crate::shape::Shape;
 
 /// The file with the table, which Linux looks for at the start of its first file system.
 pub(crate) const FILE: &str = "kernel/firmware/acpi/cpus.aml";
@@ -33,16 +33,7 @@ pub(crate) fn cpu_table(shape: &Shape) -> Option<Vec<u8>> {
     }
     cpus.sort_unstable();
     let order = cpus.into_iter().map(|(_, index)| index);
-    Some(table(order.map(|index| (index as u8, apic_id(index, shape.topology)))))
-}
-
-/// The ID of a CPU's interrupt controller: a field of bits for each level of the nesting (QEMU, `hw/i386/topology.h`).
-fn apic_id(index: usize, topology: Topology) -> u8 {
-    let Topology { dies, cores, threads, .. } = topology;
-    let bits = |count: usize| count.next_power_of_two().trailing_zeros();
-    let (thread, core) = (index % threads, index / threads % cores);
-    let (die, socket) = (index / (threads * cores) % dies, index / (threads * cores * dies));
-    (((((socket << bits(dies)) | die) << bits(cores) | core) << bits(threads)) | thread) as u8
+    Some(table(order.map(|index| (index as u8, shape.topology.apic_id(index) as u8))))
 }
 
 /// A table of CPUs with these numbers in QEMU and these interrupt controllers.
@@ -103,12 +94,5 @@ mod tests {
         let cpus: Vec<(u8, u8)> = table[44..].chunks(8).take(128).map(|entry| (entry[2], entry[3])).collect();
         assert_eq!(cpus[..5], [(0, 0), (32, 32), (64, 64), (96, 96), (2, 2)]);
         assert_eq!(cpus[64..66], [(1, 1), (33, 33)]);
-    }
-
-    #[test]
-    fn interrupt_controllers_have_a_field_of_bits_for_each_level() {
-        let topology = Topology { sockets: 4, dies: 2, cores: 6, threads: 1 };
-        let ids: Vec<u8> = [0, 5, 6, 11, 12, 47].map(|index| apic_id(index, topology)).to_vec();
-        assert_eq!(ids, [0, 5, 8, 13, 16, 61]);
     }
 }

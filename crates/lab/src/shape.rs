@@ -70,6 +70,17 @@ pub struct Topology {
     pub threads: usize,
 }
 
+impl Topology {
+    /// The ID of a CPU's interrupt controller: a field of bits for each level of the nesting (QEMU, `hw/i386/topology.h`).
+    pub(crate) fn apic_id(self, index: usize) -> usize {
+        let Self { dies, cores, threads, .. } = self;
+        let bits = |count: usize| count.next_power_of_two().trailing_zeros();
+        let (thread, core) = (index % threads, index / threads % cores);
+        let (die, socket) = (index / (threads * cores) % dies, index / (threads * cores * dies));
+        ((((socket << bits(dies)) | die) << bits(cores) | core) << bits(threads)) | thread
+    }
+}
+
 /// Why a preset cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
@@ -128,7 +139,14 @@ pub fn shape(preset: &Machine, changes: Changes) -> Result<Shape, ShapeError> {
         _ => {
             let nodes = preset.nodes.iter().map(|node| node.id).zip(machine.nodes.iter().map(|node| node.id));
             let renumbered = nodes.filter(|(before, now)| before != now).collect();
-            Ok(Shape { memory: place_memory(&machine), topology: topology(&machine), machine, numbers, renumbered })
+            let topology = topology(&machine);
+            // The table of CPUs has a byte for each.
+            let has = topology.apic_id(cpus - 1) + 1;
+            if !numbers.is_sorted() && has > CPUS_MAX {
+                let what = "numbers of interrupt controllers, which --cpu-numbers preset names,";
+                return Err(ShapeError::TooMany { machine: name(), what, has, most: CPUS_MAX });
+            }
+            Ok(Shape { memory: place_memory(&machine), topology, machine, numbers, renumbered })
         }
     }
 }
@@ -314,6 +332,27 @@ mod tests {
         partly.packages.remove(1);
         assert_eq!(shape(&partly, changes)?.numbers[0], CpuId(0));
         Ok(())
+    }
+
+    #[test]
+    fn interrupt_controllers_have_a_field_of_bits_for_each_level() {
+        let topology = Topology { sockets: 4, dies: 2, cores: 6, threads: 1 };
+        let ids: Vec<usize> = [0, 5, 6, 11, 12, 47].map(|index| topology.apic_id(index)).to_vec();
+        assert_eq!(ids, [0, 5, 8, 13, 16, 61]);
+    }
+
+    #[test]
+    fn interrupt_controllers_whose_numbers_are_too_large_are_refused() {
+        // Three nodes of 40 cores need 2 and 6 bits for the numbers of a package.
+        let of_node = |node: usize| (0..40).map(|core| (6 * core + node).to_string()).collect::<Vec<_>>().join(",");
+        let of_package = |first: usize| [first, first + 2, first + 4].map(of_node).join(",");
+        let packages: String = (0..2).map(|id| format!("{{ id = {id}, cpus = \"{}\" }},", of_package(id))).collect();
+        let node = |id: usize| format!("{{ id = {id}, cpus = \"{}\", memory_bytes = \"8G\" }},", of_node(id));
+        let nodes: String = (0..6).map(node).collect();
+        let machine = preset(&format!("name = \"turns\"\npackage = [{packages}]\nnode = [{nodes}]\n"));
+        let refused = shape(&machine, Changes { cpu_numbers: CpuNumbers::Preset, ..Changes::default() });
+        assert!(matches!(refused, Err(ShapeError::TooMany { has: 424, .. })), "{refused:?}");
+        assert!(shape(&machine, Changes::default()).is_ok());
     }
 
     #[test]

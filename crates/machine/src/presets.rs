@@ -58,13 +58,9 @@ pub fn find(name: &str) -> Result<Machine, MachineError> {
 
 /// Loads a machine file if the text has a `/` or ends in `.toml`, and a preset otherwise.
 pub fn load(name_or_path: &str) -> Result<Machine, MachineError> {
-    if is_path(name_or_path) { Machine::load(Path::new(name_or_path)) } else { find(name_or_path) }
-}
-
-/// Whether this is the path of a machine file, and not the name of a preset.
-pub fn is_path(name_or_path: &str) -> bool {
-    let ends_as_file = || Path::new(name_or_path).extension().is_some_and(|extension| extension == "toml");
-    name_or_path.contains('/') || ends_as_file()
+    let path = Path::new(name_or_path);
+    let is_path = name_or_path.contains('/') || path.extension().is_some_and(|extension| extension == "toml");
+    if is_path { Machine::load(path) } else { find(name_or_path) }
 }
 
 #[cfg(test)]
