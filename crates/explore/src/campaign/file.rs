@@ -398,7 +398,7 @@ impl CellBuilder<'_> {
         parts.extend(cell.kernel_module.clone().into_iter().chain(module));
         if let Place::Lab(LabMachine(name)) = &cell.place {
             let machine = self.machines.get(name).cloned().unwrap_or_else(|| Err(format!("`{name}` was not read")))?;
-            parts.extend([machine, format!("{:?}", self.file.lab), self.model_version.to_owned()]);
+            parts.extend([machine, self.file.lab.identity(), self.model_version.to_owned()]);
         }
         let mut hash = Sha256::new();
         for part in parts {

@@ -112,6 +112,15 @@ fn the_id_of_a_cell_is_that_of_what_decides_its_result() {
     let lab = STUDY.replace("[grid]", "[grid]\nmachine = [\"small-2x2\"]");
     let in_lab = |version| Campaign::from_toml(&lab, Path::new("c.toml"), version).unwrap().cells[0].id.clone();
     assert!(in_lab("1") != in_lab("2") && in_lab("1") != campaign(STUDY).cells[0].id);
+    // A setting of a later version leaves the results of earlier ones to their cells.
+    let defaults = "Lab { cpus_per_node: None, memory_per_node: None, time_scale: 1, fidelity: Full, as_root: false, \
+                    host_timeout_s: 3600 }";
+    assert_eq!(Lab::default().identity(), defaults);
+    let numbered = |numbers: &str| {
+        let lab = format!("{lab}\n[lab]\ncpu_numbers = \"{numbers}\"\n");
+        Campaign::from_toml(&lab, Path::new("c.toml"), "1").unwrap().cells[0].id.clone()
+    };
+    assert!(numbered("nested") == in_lab("1") && numbered("preset") != in_lab("1"));
     // Cells that stay keep their results when others are added.
     let more = STUDY.replace("\"none\"]", "\"none\"]\n[[exclude]]\nbalancing = \"nb-enabled\"");
     assert_eq!(ids(&more), ids(STUDY)[4..]);

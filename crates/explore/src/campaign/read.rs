@@ -112,6 +112,22 @@ impl Default for Lab {
     }
 }
 
+impl Lab {
+    /// These settings in the hash of a cell. A setting that a later version adds is in it only where it is not the
+    /// default, so that results of earlier versions stay those of their cells.
+    pub fn identity(&self) -> String {
+        let &Self { cpus_per_node, cpu_numbers, memory_per_node, time_scale, fidelity, as_root, host_timeout_s } = self;
+        let added = match cpu_numbers {
+            CpuNumbers::Nested => "",
+            CpuNumbers::Preset => ", cpu_numbers: Preset",
+        };
+        format!(
+            "Lab {{ cpus_per_node: {cpus_per_node:?}, memory_per_node: {memory_per_node:?}, time_scale: {time_scale}, \
+             fidelity: {fidelity:?}, as_root: {as_root}, host_timeout_s: {host_timeout_s}{added} }}"
+        )
+    }
+}
+
 /// How Linux numbers the CPUs of a virtual machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
