@@ -40,11 +40,18 @@ const INTEL: &[Alias] = &[
 ];
 
 /// Demand fills of the first-level data cache: `ls_refills_from_sys` in Linux, tools/perf/pmu-events/arch/x86/amdzen2/
-/// memory.json, and `ls_dmnd_fills_from_sys` in amdzen3 to amdzen5. Lines of caches of other nodes' cores are one kind.
-const AMD: &[Alias] = &[
+/// memory.json. Lines of caches of other nodes' cores are one kind.
+const ZEN_2: &[Alias] = &[
     alias(Counter::LocalDram, "event=0x43,umask=0x08"),
     alias(Counter::RemoteDram, "event=0x43,umask=0x40"),
     alias(Counter::Peer, "event=0x43,umask=0x10"),
+];
+
+/// `ls_dmnd_fills_from_sys` in amdzen3 to amdzen5: caches of other core complexes, whether of the same node or of another.
+const ZEN_3: &[Alias] = &[
+    alias(Counter::LocalDram, "event=0x43,umask=0x08"),
+    alias(Counter::RemoteDram, "event=0x43,umask=0x40"),
+    alias(Counter::Peer, "event=0x43,umask=0x14"),
 ];
 
 /// `REMOTE_ACCESS`: data that came from another chip, whether from its memory or caches. Other reads that no cache served
@@ -62,9 +69,9 @@ const TABLE: &[Cores] = &[
         models: &[0x55..=0x55, 0x6a..=0x6a, 0x6c..=0x6c, 0x8f..=0x8f, 0xad..=0xae, 0xcf..=0xcf],
         aliases: INTEL,
     },
-    Cores { maker: "AuthenticAMD", family: 0x17, models: &[0x30..=0xff], aliases: AMD },
-    Cores { maker: "AuthenticAMD", family: 0x19, models: &[0x00..=0xff], aliases: AMD },
-    Cores { maker: "AuthenticAMD", family: 0x1a, models: &[0x00..=0x2f, 0x40..=0x4f, 0x60..=0x7f], aliases: AMD },
+    Cores { maker: "AuthenticAMD", family: 0x17, models: &[0x30..=0xff], aliases: ZEN_2 },
+    Cores { maker: "AuthenticAMD", family: 0x19, models: &[0x00..=0xff], aliases: ZEN_3 },
+    Cores { maker: "AuthenticAMD", family: 0x1a, models: &[0x00..=0x2f, 0x40..=0x4f, 0x60..=0x7f], aliases: ZEN_3 },
     Cores {
         maker: "0x41",
         family: 8,
@@ -184,8 +191,10 @@ pub(super) mod tests {
             assert_eq!(counters, Counter::SERVED.map(|(counter, _)| counter)[..4]);
         }
         let (local, remote) = (Counter::LocalDram, Counter::RemoteDram);
-        let amd = [(local, 0x843, None), (remote, 0x4043, None), (Counter::Peer, 0x1043, None)];
-        for (family, model) in [(0x17, 0x31), (0x19, 0x01), (0x19, 0x11), (0x1a, 0x02)] {
+        for (family, model, peer) in
+            [(0x17, 0x31, 0x1043), (0x19, 0x01, 0x1443), (0x19, 0x11, 0x1443), (0x1a, 0x02, 0x1443)]
+        {
+            let amd = [(local, 0x843, None), (remote, 0x4043, None), (Counter::Peer, peer, None)];
             assert_eq!(configs(&X86, &cpuinfo("AuthenticAMD", family, model)).unwrap(), amd, "{family:#x} {model:#x}");
         }
         let pmu = [("armv8_pmuv3_0/type", "10"), ("armv8_pmuv3_0/format/event", "config:0-15")];

@@ -136,6 +136,10 @@ pub(super) fn explain(refusal: &Refusal, scope: Scope, permission: Permission) -
             "another recording uses the sampling unit of this processor, which serves one at a time",
             "end that recording (perf or another nearside) first",
         ),
+        Some(Errno::MFILE | Errno::NFILE) if scope == Scope::Cpu => with_remedy(
+            "one open file is needed for each event on each CPU, which exceeds the limit",
+            "ulimit -n \"$(ulimit -Hn)\"",
+        ),
         Some(Errno::MFILE | Errno::NFILE) => with_remedy(
             "one open file is needed for each thread on each CPU, which exceeds the limit",
             "ulimit -n \"$(ulimit -Hn)\", or observe the whole system, which needs one file per CPU",
@@ -187,6 +191,7 @@ mod tests {
         assert!(told(Errno::NODEV, Scope::Own, Some(2), true).contains("does not have this event"));
         assert!(told(Errno::BUSY, Scope::Own, Some(2), true).contains("another recording"));
         assert!(told(Errno::MFILE, Scope::Own, Some(2), true).contains("ulimit -n"));
+        assert!(told(Errno::MFILE, Scope::Cpu, Some(2), true).contains("each event on each CPU"));
         assert!(told(Errno::NOSYS, Scope::Own, None, true).contains("CONFIG_PERF_EVENTS"));
         let ring = Refusal::Ring(64 << 10, Errno::PERM.into());
         let ring = explain(&ring, Scope::Own, Permission { paranoid: Some(2), capable: false }).to_string();
