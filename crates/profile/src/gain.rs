@@ -108,6 +108,8 @@ struct Work {
     accesses: f64,
     /// Sum of their latencies, as observed.
     latencies_ns: f64,
+    /// Sum of their latencies and of the work beside them.
+    total_ns: f64,
     /// How long a thread takes for its accesses and the work beside them, as observed and as expected after, relative to
     /// other threads of the process.
     busy: [f64; 2],
@@ -192,6 +194,7 @@ impl Work {
         self.samples += phase.samples;
         self.accesses += phase.accesses;
         self.latencies_ns += phase.latencies_ns;
+        self.total_ns += phase.total_ns;
         self.busy = [0, 1].map(|when| self.busy[when] + phase.busy[when]);
         self.before_ns += phase.before_ns;
         self.after_ns += phase.after_ns;
@@ -209,7 +212,7 @@ fn slowdown(nodes: &[Work]) -> f64 {
         logarithms.into_iter().map(move |logarithm| logarithm - mean)
     };
     let busy = || logarithms(|work| work.busy[0]);
-    let latency = || logarithms(|work| work.busy[0] * work.threads / work.accesses);
+    let latency = || logarithms(|work| work.total_ns / work.accesses);
     let covariance = weighted(busy().zip(latency()).map(|(busy, latency)| busy * latency), &threads);
     let variance = weighted(latency().map(|latency| latency * latency), &threads);
     // Of random numbers of random latencies.
@@ -217,7 +220,7 @@ fn slowdown(nodes: &[Work]) -> f64 {
     let by_chance = 2.0 / samples;
     let sum = |of: fn(&Work) -> f64| nodes.iter().map(of).sum::<f64>();
     // Computing looks like waiting, and counts as shared.
-    let memory_bound = sum(|work| work.latencies_ns) / sum(|work| work.busy[0] * work.threads);
+    let memory_bound = sum(|work| work.latencies_ns) / sum(|work| work.total_ns);
     let fixed_parts = memory_bound * (covariance / (variance + by_chance)).clamp(0.0, 1.0);
     let shared = weighted(nodes.iter().map(|work| work.after_ns / work.before_ns), &threads);
     let most = |when: usize| nodes.iter().map(|work| work.busy[when]).fold(0.0, f64::max);
@@ -295,9 +298,10 @@ impl Traffic {
         let (samples, accesses, latencies_ns) = (self.samples, self.accesses, self.latencies_ns);
         let threads = self.threads.len() as f64;
         let [before_ns, after_ns] = rates.map(|rate| accesses / rate);
-        let busy = (latencies_ns + accesses * work_ns) / threads;
+        let total_ns = latencies_ns + accesses * work_ns;
+        let busy = total_ns / threads;
         let busy = [busy, busy * after_ns / before_ns];
-        Work { threads, samples, accesses, latencies_ns, busy, before_ns, after_ns }
+        Work { threads, samples, accesses, latencies_ns, total_ns, busy, before_ns, after_ns }
     }
 
     /// The same threads with the same work after placing.
@@ -349,7 +353,7 @@ mod tests {
             let (threads, slower) = (2.0, [1.10, 0.90][node]);
             let busy = [latencies_ns / threads, latencies_ns / threads * slower];
             let (samples, accesses, before_ns, after_ns) = (10_000, accesses[node], 1.0, slower);
-            Work { threads, samples, accesses, latencies_ns, busy, before_ns, after_ns }
+            Work { threads, samples, accesses, latencies_ns, total_ns: latencies_ns, busy, before_ns, after_ns }
         });
         slowdown(&nodes)
     }
@@ -364,5 +368,21 @@ mod tests {
             let shared = slowdown_with([400e3, other]);
             assert!((shared - 1.0).abs() < 1e-3, "{shared}");
         }
+    }
+
+    /// One thread on node 0 fills the memory that four on each node then use, at equal latencies. Those on node 1 get by
+    /// with two thirds of the time.
+    #[test]
+    fn a_serial_beginning_does_not_look_like_slow_memory() {
+        let work = |threads: f64, each_ns: f64, slower: f64| {
+            let total_ns = threads * each_ns;
+            let busy = [each_ns, each_ns * slower];
+            let (samples, before_ns, after_ns) = (10_000, total_ns, total_ns * slower);
+            Work { threads, samples, accesses: total_ns, latencies_ns: total_ns, total_ns, busy, before_ns, after_ns }
+        };
+        let mut first = work(1.0, 100e3, 1.0);
+        first.add(&work(4.0, 400e3, 1.0));
+        let time = slowdown(&[first, work(4.0, 400e3, 2.0 / 3.0)]);
+        assert!((1.0 / time - 1.2).abs() < 1e-2, "{time}");
     }
 }
