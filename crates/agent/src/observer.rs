@@ -257,7 +257,7 @@ impl Observer {
 
     /// Sets the sampling rate after a round of this length, for which observing and deciding took `cost`.
     pub fn adjust_rate(&mut self, cost: Duration, divisor: u64, length_s: f64, machine: &Machine) {
-        self.rate.learn(cost);
+        self.rate.learn(cost, length_s);
         self.rate.set_divisor(divisor);
         let came = std::mem::take(&mut self.came);
         match &mut self.accesses {

@@ -53,10 +53,11 @@ impl Rate {
         self.is_low = divisor > 1;
     }
 
-    /// Accounts for the cost of a round.
-    pub fn learn(&mut self, cost: Duration) {
+    /// Accounts for the cost of a round of this length.
+    pub fn learn(&mut self, cost: Duration, length_s: f64) {
         let most_s = self.allowance_s * SAVED_ROUNDS;
-        self.saved_s = (self.saved_s + self.allowance_s - cost.as_secs_f64()).clamp(-most_s, most_s);
+        let allowed_s = self.allowance_s * (length_s / self.round_s).max(1.0);
+        self.saved_s = (self.saved_s + allowed_s - cost.as_secs_f64()).clamp(-most_s, most_s);
     }
 
     /// The period of the next round, given that the last period produced `taken` samples in this time. Programs change,
@@ -98,16 +99,26 @@ mod tests {
         assert_eq!(rate.next_period(400, 938, 1.0), 400);
         rate.set_divisor(1);
         // Saved allowance lasts for some expensive rounds; then the rate drops to 1/32 until the debt is paid.
-        (0..15).for_each(|_| rate.learn(Duration::from_millis(60)));
+        (0..15).for_each(|_| rate.learn(Duration::from_millis(60), 1.0));
         assert_eq!(rate.next_period(1000, 30_000, 1.0), 1000);
-        rate.learn(Duration::from_millis(80));
+        rate.learn(Duration::from_millis(80), 1.0);
         assert_eq!(rate.next_period(400, 938, 1.0), 400);
-        rate.learn(second);
+        rate.learn(second, 1.0);
         let rounds = (1..1000).find(|_| {
-            rate.learn(Duration::ZERO);
+            rate.learn(Duration::ZERO, 1.0);
             rate.next_period(1000, 30_000, 1.0) == 1000
         });
         assert!(matches!(rounds, Some(32..=33)), "no debt is larger than what may be saved: {rounds:?}");
+    }
+
+    #[test]
+    fn rounds_that_are_observed_as_one_have_the_allowance_of_all() {
+        let mut rate = Rate::new(Duration::from_millis(20), 30_000, 0.01, 0.0);
+        // 0.7 ms of 80 are 0.9 % of a CPU.
+        (0..100).for_each(|_| rate.learn(Duration::from_micros(700), 0.08));
+        assert_eq!(rate.next_period(1000, 2048, 0.02), 1000, "nothing is owed");
+        (0..100).for_each(|_| rate.learn(Duration::from_micros(700), 0.02));
+        assert_eq!(rate.next_period(1000, 64, 0.02), 1000, "3.5 % are too much");
     }
 
     #[test]

@@ -259,7 +259,7 @@ impl fmt::Display for Action {
                 write!(f, "deal {count} {mappings} of process {pid} to {nodes}, at most {most} of them")
             }
             Self::Replicate { pid, pages: copied, nodes, is_possible, instead } => {
-                write!(f, "replicate {} of process {pid} on nodes {nodes}", pages(copied.len()))?;
+                write!(f, "replicate {} of process {pid} on {}", pages(copied.len()), named(nodes))?;
                 match instead {
                     Some(instead) if *is_possible => write!(f, ", or else {instead}"),
                     Some(instead) => write!(f, " if the kernel could; instead {instead}"),

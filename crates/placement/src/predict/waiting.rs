@@ -65,7 +65,7 @@ impl Waiting {
     /// The reason of the last choice while it still holds. Traffic that has changed ends the wait: samples of the next
     /// round are dense enough for a choice.
     pub fn reason(&mut self, observation: &Observation) -> Option<Reason> {
-        if let Some(then) = self.unpaid.take().filter(|_| !self.is_over(observation.round)) {
+        if let Some(then) = self.unpaid.take() {
             let unit_s = observation.length_s / observation.round.saturating_sub(then).max(1) as f64;
             let rounds = (observation.own_s / OWN_SHARE / unit_s).clamp(0.0, MOST_ROUNDS) as u64;
             self.until = self.until.max(then.saturating_add(rounds));
