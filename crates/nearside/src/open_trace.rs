@@ -10,6 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use machine::{Machine, size, system_words};
 use profile::{CodeId, MemoryRange, Profile, Recording, Symbols};
 use report::TraceFacts;
+use rustix::fs::{Access, AtFlags, CWD, accessat};
 use std::collections::HashSet;
 use std::error::Error;
 use std::fs;
@@ -109,7 +110,7 @@ impl Reading {
     /// Reads a trace of nearside or a perf.data file.
     pub fn read(&self, path: &Path) -> Result<OpenTrace, Box<dyn Error>> {
         let most_bytes = self.max_memory.unwrap_or_else(|| default_bytes(path));
-        if rustix::fs::access(path, rustix::fs::Access::READ_OK) == Err(rustix::io::Errno::ACCESS) {
+        if accessat(CWD, path, Access::READ_OK, AtFlags::EACCESS) == Err(rustix::io::Errno::ACCESS) {
             let owner = path.metadata().map(|file| format!(", user {}", file.uid())).unwrap_or_default();
             return Err(FillError::Denied { path: path.to_owned(), owner }.into());
         }

@@ -79,7 +79,9 @@ pub fn replace(
     let written = if is_stream(path) {
         File::options().write(true).open(path).and_then(|mut file| contents(&mut file))
     } else {
-        let named = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        // The file that a link names may not exist yet.
+        let of_link = |_| path.read_link().map(|named| folder_of(path).join(named));
+        let named = path.canonicalize().or_else(of_link).unwrap_or_else(|_| path.to_owned());
         tempfile::NamedTempFile::new_in(folder_of(&named)).and_then(|mut file| {
             contents(file.as_file_mut())?;
             file.persist(&named)?;

@@ -331,7 +331,9 @@ impl Placing<'_> {
         let exit_status = program.0.status()?;
         let Ok((report, put_back)) = placed else { return Ok((FAILED, None)) };
         let report = PlaceReport { exit_status, ..report };
-        if let Some(lessons) = lessons.filter(|_| !self.arguments.dry_run) {
+        // A program that failed may have done so before it made its threads.
+        let is_taught = report.lesson != Some(Lesson::NoThreads) || exit_status == Some(0);
+        if let Some(lessons) = lessons.filter(|_| !self.arguments.dry_run && is_taught) {
             note_failure("what this run taught is not kept", &lessons, lessons.write(report.lesson));
         }
         self.tell(&report, &put_back);

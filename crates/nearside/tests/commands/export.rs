@@ -87,11 +87,12 @@ fn links_devices_and_pipes_are_written_to_and_kept() {
     fs::write(at("samples"), "old").unwrap();
     symlink("samples", at("link")).unwrap();
     symlink("/dev/null", at("null")).unwrap();
-    export("link");
-    export("null");
-    for name in ["link", "null"] {
+    symlink("new", at("link to nothing")).unwrap();
+    for name in ["link", "null", "link to nothing"] {
+        export(name);
         assert!(at(name).symlink_metadata().unwrap().is_symlink(), "{name} was replaced");
     }
+    assert!(at("new").is_file());
     let samples = rows(&at("samples")).len();
     assert!(samples > 0);
     assert!(Command::new("mkfifo").arg(at("pipe")).status().unwrap().success());
