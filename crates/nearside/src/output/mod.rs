@@ -39,10 +39,15 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
+/// Whether a file is standard output, as `-` is.
+pub fn is_output(file: &Path) -> bool {
+    file == Path::new("-")
+}
+
 /// Fails if a file could not be written at the end, before work begins whose result would be lost; `-` is standard
 /// output. Creates nothing.
 pub fn check(file: &Path) -> Result<(), OutputError> {
-    if file == Path::new("-") {
+    if is_output(file) {
         return Ok(());
     }
     // Opening a pipe and closing it would end its reader.
@@ -69,7 +74,7 @@ pub fn replace(
     path: &Path,
     contents: impl FnOnce(&mut (dyn Write + Send)) -> io::Result<()>,
 ) -> Result<(), OutputError> {
-    if path == Path::new("-") {
+    if is_output(path) {
         let mut stdout = io::stdout();
         return match contents(&mut stdout).and_then(|()| stdout.flush()).map_err(answer_of_system) {
             Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
@@ -118,7 +123,7 @@ pub fn write_private(text: &str, file: Option<&Path>) -> Result<(), OutputError>
 }
 
 fn write_into(text: &str, file: Option<&Path>, create: fn(&Path) -> io::Result<File>) -> Result<(), OutputError> {
-    let Some(path) = file.filter(|file| *file != Path::new("-")) else { return write_more(text).map(|_| ()) };
+    let Some(path) = file.filter(|file| !is_output(file)) else { return write_more(text).map(|_| ()) };
     let written = create(path).and_then(|mut file| file.write_all(text.as_bytes()));
     written.map_err(|source| OutputError::of_file(path, source))
 }

@@ -1,11 +1,11 @@
 //! `nearside report --html` and similar options: pictures of a trace, in files.
 
-use crate::output::{self, OutputError};
+use crate::output;
 use clap::Args;
 use profile::View;
 use report::{ProfileReport, RemoteCost, TraceFacts, Wanted, profile_to_html, profile_to_perfetto};
 use std::error::Error;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Minimum number of rows of a table on a page, which can be scrolled.
 const ROWS: usize = 30;
@@ -35,16 +35,11 @@ pub struct Pictures {
     folded: Option<PathBuf>,
 }
 
-/// Whether a file is standard output, as `-` is.
-pub fn is_output(file: &Path) -> bool {
-    file == Path::new("-")
-}
-
 impl Pictures {
     /// Number of outputs that go to standard output.
     pub fn on_output(&self) -> usize {
         let files = [&self.html, &self.perfetto, &self.flamegraph, &self.folded];
-        files.into_iter().flatten().filter(|file| is_output(file)).count()
+        files.into_iter().flatten().filter(|file| output::is_output(file)).count()
     }
 
     /// Draws the requested pictures.
@@ -52,25 +47,21 @@ impl Pictures {
         if let Some(file) = &self.html {
             let wanted = Wanted { top: wanted.top.max(ROWS), ..wanted.clone() };
             let page = profile_to_html(view, &ProfileReport::new(view, facts.clone(), wanted))?;
-            write(&page, file)?;
+            output::write_to(&page, file)?;
         }
         if let Some(file) = &self.perfetto {
-            write(&profile_to_perfetto(view), file)?;
+            output::write_to(&profile_to_perfetto(view), file)?;
         }
         if self.flamegraph.is_none() && self.folded.is_none() {
             return Ok(());
         }
         let cost = RemoteCost::new(view);
         if let Some(file) = &self.flamegraph {
-            write(&cost.to_svg(&facts.command.join(" "))?, file)?;
+            output::write_to(&cost.to_svg(&facts.command.join(" "))?, file)?;
         }
         if let Some(file) = &self.folded {
-            write(&cost.to_folded(), file)?;
+            output::write_to(&cost.to_folded(), file)?;
         }
         Ok(())
     }
-}
-
-fn write(text: &str, file: &Path) -> Result<(), OutputError> {
-    output::write_private(text, Some(file).filter(|file| !is_output(file)))
 }

@@ -135,7 +135,7 @@ fn record_and_compare(arguments: &Arguments, command: &[OsString], terminal: Ter
 
 fn compare(arguments: &Arguments, trace: &Path, terminal: Terminal) -> Result<u8, Box<dyn Error>> {
     let on_output = [&arguments.markdown, &arguments.junit].into_iter().flatten();
-    let on_output = on_output.filter(|file| output::pictures::is_output(file)).count();
+    let on_output = on_output.filter(|file| output::is_output(file)).count();
     if on_output + usize::from(arguments.json) > 1 {
         return Err(UsageError::boxed("only one of these can go to standard output: name a file instead of -"));
     }

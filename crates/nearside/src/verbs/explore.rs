@@ -159,7 +159,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     })?;
     let cells = arguments.chosen(&campaign)?;
     let into = arguments.into.clone().unwrap_or_else(|| arguments.file.with_extension("results"));
-    if arguments.files().filter(|file| file.as_path() == Path::new("-")).count() > 1 {
+    if arguments.files().filter(|file| output::is_output(file)).count() > 1 {
         return Err(UsageError::boxed("only one file can be - for standard output".to_owned()));
     }
     for file in arguments.files() {
@@ -356,7 +356,7 @@ impl Arguments {
         if let Some(file) = &self.markdown {
             output::write_to(&report.markdown(), file)?;
         }
-        if self.files().all(|file| file != Path::new("-")) {
+        if !self.files().any(|file| output::is_output(file)) {
             output::write(&report.to_string(), None)?;
         }
         Ok(match (report.is_complete(), report.is_contradicted()) {

@@ -12,7 +12,7 @@ use measure::{Host, MeasureError, Options, Part, Plan, Progress, calibrated, pla
 use report::{MeasureText, measure_svg};
 use std::error::Error;
 use std::io::{self, IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -171,7 +171,7 @@ pub fn run(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dy
         Format::Json => json::document(&results)?,
         Format::Svg => measure_svg(&results),
     };
-    if arguments.output.as_deref() != Some(Path::new("-")) {
+    if !arguments.output.as_deref().is_some_and(output::is_output) {
         output::write(&text, None)?;
     }
     if let Some(file) = &arguments.output {

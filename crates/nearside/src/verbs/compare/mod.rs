@@ -194,7 +194,7 @@ fn tell(
         let file = arguments.json.as_deref().unwrap_or(Path::new("-"));
         in_lab::hand_over(&report.comparison, file)?;
     } else {
-        let on_output = arguments.json.as_deref() == Some(Path::new("-"));
+        let on_output = arguments.json.as_deref().is_some_and(output::is_output);
         if let Some(file) = &arguments.json {
             let json = json::document(report)?;
             output::write_private(&json, Some(file.as_path()).filter(|_| !on_output))?;

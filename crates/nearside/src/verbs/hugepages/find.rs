@@ -157,7 +157,7 @@ impl Arguments {
         if let Some(json) = &self.json {
             output::write_to(&json::document(report)?, json)?;
         }
-        if self.json.as_deref() != Some(Path::new("-")) {
+        if !self.json.as_deref().is_some_and(output::is_output) {
             terminal.print(report, None)?;
         }
         Ok(if report.found { ExitCode::from(FOUND) } else { ExitCode::SUCCESS })

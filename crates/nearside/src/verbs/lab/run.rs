@@ -4,6 +4,7 @@ use super::machine_options::{MachineOptions, Switch};
 use super::sample_line::SampleLine;
 use super::terminal::{Raw, expected_boot_s, progress_line};
 use crate::options::policy::note;
+use crate::output;
 use crate::output::json;
 use clap::Args;
 use lab::protocol::{Shaken, Task};
@@ -299,7 +300,7 @@ struct Created {
 impl Created {
     /// `-` is standard output.
     fn new(path: &Path) -> Result<Self, LabError> {
-        let to: Box<dyn Write> = if path == Path::new("-") {
+        let to: Box<dyn Write> = if output::is_output(path) {
             Box::new(io::stdout())
         } else {
             let file = trace::create_private_file(path).map_err(|why| LabError::File {

@@ -2,12 +2,13 @@
 
 use crate::options::regions::RegionsFile;
 use crate::options::usage_error::UsageError;
+use crate::output;
 use clap::{Args, ValueEnum};
 use machine::{Machine, size};
 use observe::{AccessSource, SourceOptions, Target, UNPACED};
 use std::error::Error;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// The end of the help text.
@@ -112,7 +113,7 @@ pub struct RecordOptions {
 impl RecordOptions {
     /// Rejects options that would have no effect, and a file of names that cannot be used.
     pub fn check(&self) -> Result<(), Box<dyn Error>> {
-        if self.output.as_deref() == Some(Path::new("-")) {
+        if self.output.as_deref().is_some_and(output::is_output) {
             return Err(UsageError::boxed(
                 "a trace is a folder, which standard output cannot be: name one after --output",
             ));
