@@ -1,9 +1,8 @@
 //! How long a round is: longer where there is nothing to decide, so that observing costs little.
 
+use placement::OWN_SHARE;
 use std::time::Duration;
 
-/// Most of one CPU's time that observing takes where there is nothing to decide.
-const OWN_SHARE: f64 = 0.005;
 /// Most rounds that are observed as one: a change of the program is noticed after them.
 const MOST_ROUNDS: u64 = 4;
 

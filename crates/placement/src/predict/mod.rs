@@ -8,7 +8,8 @@
 //!    so far equals what moving costs: if the prediction holds, that is never worse than twice the optimum. After moves,
 //!    time is counted anew.
 //!    [`waiting`]: until then, or while a choice finds nothing, the next one is made later and later, unless the traffic
-//!    changes: at most 0.5 % of the time is spent on them. Between them few samples are taken.
+//!    changes: at most 0.5 % of the time is spent on them, unless one takes more than 16 % of a round. Between them few
+//!    samples are taken.
 //! 5. Two rounds later the cost of an access is compared with the one before. Moves that made accesses slower are taken
 //!    back where one node had the memory; the policy rests, twice as long after each further failure, and trusts
 //!    predictions less where less was gained than predicted.
@@ -46,6 +47,7 @@ use search::Plan;
 use segments::Sampled;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+pub use waiting::OWN_SHARE;
 use waiting::{NotChosen, Waiting};
 
 /// Fewest samples of a round that a placement is chosen by.

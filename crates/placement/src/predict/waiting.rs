@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 const MOST_DOUBLINGS: u32 = 5;
 /// Most rounds until the next choice.
 const MOST_ROUNDS: f64 = 32.0;
-/// Most of the time that choices may take which find nothing.
-const OWN_SHARE: f64 = 0.005;
+/// Most of the time that observing and choosing take where nothing is found, as far as [`MOST_ROUNDS`] allow.
+pub const OWN_SHARE: f64 = 0.005;
 /// The part of the traffic that must be elsewhere for it to have changed.
 const CHANGED: f64 = 0.1;
 /// What chance may add to that: this times the square root of the number of pairs of nodes over that of samples.
