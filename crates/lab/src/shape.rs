@@ -346,9 +346,10 @@ mod tests {
         // Three nodes of 40 cores need 2 and 6 bits for the numbers of a package.
         let of_node = |node: usize| (0..40).map(|core| (6 * core + node).to_string()).collect::<Vec<_>>().join(",");
         let of_package = |first: usize| [first, first + 2, first + 4].map(of_node).join(",");
-        let packages: String = (0..2).map(|id| format!("{{ id = {id}, cpus = \"{}\" }},", of_package(id))).collect();
-        let node = |id: usize| format!("{{ id = {id}, cpus = \"{}\", memory_bytes = \"8G\" }},", of_node(id));
-        let nodes: String = (0..6).map(node).collect();
+        let package = |id: usize| format!("{{ id = {id}, cpus = \"{}\" }}", of_package(id));
+        let node = |id: usize| format!("{{ id = {id}, cpus = \"{}\", memory_bytes = \"8G\" }}", of_node(id));
+        let packages = [0, 1].map(package).join(",");
+        let nodes = [0, 1, 2, 3, 4, 5].map(node).join(",");
         let machine = preset(&format!("name = \"turns\"\npackage = [{packages}]\nnode = [{nodes}]\n"));
         let refused = shape(&machine, Changes { cpu_numbers: CpuNumbers::Preset, ..Changes::default() });
         assert!(matches!(refused, Err(ShapeError::TooMany { has: 424, .. })), "{refused:?}");
