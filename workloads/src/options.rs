@@ -241,7 +241,8 @@ pub struct HoldOptions {
 #[derive(Args, Debug)]
 pub struct PlaceOptions {
     /// NODES:PAGES:SIZE, with pieces of 2 MiB interleaved over the nodes, such as 0,1:huge:8M. PAGES is base (4 KiB),
-    /// huge (transparent), hugetlb (of the pool of 2 MiB) or mixed (every second piece huge)
+    /// huge (transparent), hugetlb (of the pool of 2 MiB) or mixed (every second piece huge, or all if huge pages are
+    /// always on)
     #[arg(required = true, value_name = "PART")]
     pub parts: Vec<Part>,
 }

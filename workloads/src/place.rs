@@ -56,9 +56,9 @@ fn place(part: &Part) -> io::Result<Pages> {
     let mut pages =
         if part.kind == PagesKind::Hugetlb { Pages::reserve_hugetlb(bytes)? } else { Pages::reserve(bytes)? };
     match part.kind {
-        PagesKind::Base | PagesKind::Mixed => pages.advise_huge(false)?,
+        PagesKind::Base => pages.advise_huge(false)?,
         PagesKind::Huge => pages.advise_huge(true)?,
-        PagesKind::Hugetlb => {}
+        PagesKind::Mixed | PagesKind::Hugetlb => {}
     }
     let start = pages.range().start as usize;
     for (piece, node) in (0..bytes / HUGE_PAGE).zip(part.nodes.iter().cycle()) {
@@ -66,14 +66,9 @@ fn place(part: &Part) -> io::Result<Pages> {
         for byte in (piece * HUGE_PAGE..(piece + 1) * HUGE_PAGE).step_by(SMALL_PAGE) {
             pages.touch(byte);
         }
-    }
-    if part.kind == PagesKind::Mixed {
-        pages.advise_huge(true)?;
-        for piece in (1..bytes / HUGE_PAGE).step_by(2) {
+        if part.kind == PagesKind::Mixed && piece % 2 == 1 {
             advise(&(start + piece * HUGE_PAGE..start + (piece + 1) * HUGE_PAGE), Advice::Collapse)?;
         }
-        // So that khugepaged does not join the others later.
-        pages.advise_huge(false)?;
     }
     Ok(pages)
 }
