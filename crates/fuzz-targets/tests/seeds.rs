@@ -111,6 +111,17 @@ macro_rules! tests {
             let names: Vec<&str> = fuzz_targets::TARGETS.iter().map(|target| target.name).collect();
             assert_eq!(names, [$(stringify!($name)),+]);
         }
+
+        #[test]
+        fn every_target_is_in_the_readme() {
+            let readme = include_str!("../../../fuzz/README.md");
+            let mut rows: Vec<&str> =
+                readme.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+            let mut names = vec![$(stringify!($name)),+];
+            rows.sort_unstable();
+            names.sort_unstable();
+            assert_eq!(rows, names);
+        }
     };
 }
 
