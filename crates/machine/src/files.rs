@@ -4,17 +4,22 @@ use crate::bounded::{self, TooLong};
 use bzip2::read::MultiBzDecoder;
 use flate2::read::MultiGzDecoder;
 use lzma_rust2::XzReader;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, ErrorKind, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
-use tar::EntryType;
+use tar::{EntryType, PaxExtensions};
 
 /// Limit of an archive's length when it is unpacked. A saved /sys of 8,192 CPUs has about a million files, each padded
 /// to a page.
 const MOST_UNPACKED: u64 = 8 << 30;
 /// Files with more text than this are no settings of the kernel, and are skipped.
 const MOST_IN_FILE: u64 = 64 << 10;
+/// Memory of the decoder of xz, KiB: that of `xz -9` with its dictionary of 64 MiB.
+const MOST_XZ_KIB: u32 = 96 << 10;
 /// More symbolic links in one path than Linux follows.
 const MOST_LINKS: usize = 40;
 
@@ -87,7 +92,7 @@ impl Archive {
         let unpacked: Box<dyn Read + '_> = match bytes {
             [0x1f, 0x8b, ..] => Box::new(MultiGzDecoder::new(bytes)),
             [b'B', b'Z', b'h', ..] => Box::new(MultiBzDecoder::new(bytes)),
-            [0xfd, b'7', ..] => Box::new(XzReader::new(bytes, true)),
+            [0xfd, b'7', ..] => Box::new(XzReader::new_mem_limit(bytes, true, MOST_XZ_KIB)),
             _ => Box::new(bytes),
         };
         Self::read_tar(unpacked, MOST_UNPACKED)
@@ -97,13 +102,23 @@ impl Archive {
         let mut archive = Self::default();
         let mut kept = 0;
         let mut tar = tar::Archive::new(Limited { inner: unpacked, left: most, most });
-        for entry in tar.entries()? {
+        let mut long = LongNames::default();
+        // Raw, as tar would read names of any length into memory.
+        for entry in tar.entries()?.raw(true) {
             let mut entry = entry?;
-            let Some(path) = normal(&entry.path()?) else { continue };
+            if long.read(&mut entry)? {
+                continue;
+            }
+            let LongNames { path, target } = std::mem::take(&mut long);
+            let Some(path) = normal(&path.map_or_else(|| entry.path().map(Cow::into_owned), Ok)?) else { continue };
+            let target = || match target {
+                Some(target) => Ok(Some(target)),
+                None => entry.link_name().map(|target| target.map(Cow::into_owned)),
+            };
             let link = |target: &Path| path.parent().and_then(|folder| normal(&folder.join(target)));
             let content = match entry.header().entry_type() {
-                EntryType::Symlink => entry.link_name()?.and_then(|target| link(&target)).map(Entry::Link),
-                EntryType::Link => entry.link_name()?.and_then(|target| normal(&target)).map(Entry::Link),
+                EntryType::Symlink => target()?.and_then(|target| link(&target)).map(Entry::Link),
+                EntryType::Link => target()?.and_then(|target| normal(&target)).map(Entry::Link),
                 EntryType::Regular => text_of(&mut entry)?.map(Entry::File),
                 _ => None,
             };
@@ -166,6 +181,46 @@ impl Archive {
         names.dedup();
         names
     }
+}
+
+/// Names of the next entry that are too long for its header.
+#[derive(Default)]
+struct LongNames {
+    path: Option<PathBuf>,
+    target: Option<PathBuf>,
+}
+
+impl LongNames {
+    /// Reads an entry if it has such names, or nothing that concerns one file.
+    fn read(&mut self, entry: &mut tar::Entry<'_, impl Read>) -> io::Result<bool> {
+        let kind = entry.header().entry_type();
+        let name = |bytes: &[u8]| Some(PathBuf::from(OsStr::from_bytes(bytes.strip_suffix(b"\0").unwrap_or(bytes))));
+        match kind {
+            EntryType::GNULongName => self.path = name(&short(entry)?),
+            EntryType::GNULongLink => self.target = name(&short(entry)?),
+            EntryType::XHeader => {
+                let bytes = short(entry)?;
+                for record in PaxExtensions::new(&bytes) {
+                    let record = record?;
+                    match record.key_bytes() {
+                        b"path" => self.path = name(record.value_bytes()),
+                        b"linkpath" => self.target = name(record.value_bytes()),
+                        _ => {}
+                    }
+                }
+            }
+            EntryType::XGlobalHeader => {}
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+/// The bytes of an entry that has names.
+fn short(entry: &mut impl Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    entry.take(MOST_IN_FILE + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MOST_IN_FILE { Err(TooLong(MOST_IN_FILE).into()) } else { Ok(bytes) }
 }
 
 /// A path from the top of the archive, without `.` and `..`. `None` for one that leaves the archive.
@@ -264,6 +319,33 @@ mod tests {
         let bytes = tar(|tar| file(tar, "long", &vec![b'x'; 100_000]));
         assert!(Archive::read_tar(&bytes[..], 1 << 20).unwrap().0.is_empty(), "too long for a setting");
         assert_eq!(Archive::read_tar(&bytes[..], 50_000).unwrap_err().kind(), ErrorKind::FileTooLarge);
+    }
+
+    #[test]
+    fn long_names_are_read_and_endless_ones_refused() {
+        let (folder, target) = ("long/".repeat(60), "target/".repeat(30));
+        let path = format!("{folder}file");
+        let archived = |archive: &Archive| {
+            assert_eq!(archive.text(Path::new(&path)).unwrap(), "1");
+            assert!(matches!(&archive.0[Path::new("link")], Entry::Link(to) if *to == Path::new(&target)));
+        };
+        archived(&Archive::read(&tar(|tar| (file(tar, &path, b"1"), link(tar, "link", &target)).1)).unwrap());
+        let pax = tar(|tar| {
+            tar.append_pax_extensions([("path", path.as_bytes())]).unwrap();
+            file(tar, "short", b"1");
+            tar.append_pax_extensions([("linkpath", target.as_bytes()), ("mtime", b"1")]).unwrap();
+            link(tar, "link", "short");
+        });
+        archived(&Archive::read(&pax).unwrap());
+        for kind in [EntryType::GNULongName, EntryType::GNULongLink, EntryType::XHeader] {
+            let bytes = tar(|tar| {
+                let mut header = tar::Header::new_gnu();
+                header.set_entry_type(kind);
+                header.set_size(1 << 20);
+                tar.append_data(&mut header, "name", &vec![b'a'; 1 << 20][..]).unwrap();
+            });
+            assert_eq!(Archive::read(&bytes).unwrap_err().kind(), ErrorKind::FileTooLarge, "{kind:?}");
+        }
     }
 
     proptest! {

@@ -96,12 +96,18 @@ impl Machine {
         let mut seen = CpuSet::new();
         for (index, core) in self.smt_cores.iter().enumerate() {
             let field = format!("smt_cores[{index}]");
+            if core.is_empty() {
+                found.push(Violation::new(&field, "a core has at least one CPU"));
+            }
             found.extend(unknown(&existing, core, &field));
             found.extend(twice(&mut seen, core, field, "a core"));
         }
         let mut seen = CpuSet::new();
         for (index, package) in self.packages.iter().enumerate() {
             let field = format!("package[{index}].cpus");
+            if package.cpus.is_empty() {
+                found.push(Violation::new(&field, "a package has at least one CPU"));
+            }
             found.extend(unknown(&existing, &package.cpus, &field));
             found.extend(twice(&mut seen, &package.cpus, field, "a package"));
         }
@@ -156,7 +162,8 @@ impl Machine {
                 }
             } else {
                 // Errors in cores, nodes and packages are reported separately.
-                let cpus: CpuSet = self.cache_instances(cache).iter().flat_map(CpuSet::iter).collect();
+                let mut cpus = CpuSet::new();
+                self.cache_instances(cache).iter().for_each(|instance| cpus.insert_all(instance));
                 found.extend(twice(seen, &cpus, field, &what));
             }
         }
@@ -267,13 +274,14 @@ impl Machine {
 
 /// Adds CPUs to those seen; a violation if some were there already.
 fn twice(seen: &mut CpuSet, cpus: &CpuSet, field: String, what: &str) -> Option<Violation> {
-    let again: CpuSet = cpus.iter().filter(|&cpu| !seen.insert(cpu)).collect();
+    let again = seen.intersection(cpus);
+    seen.insert_all(cpus);
     (!again.is_empty())
         .then(|| Violation::new(field, format!("{what} already has CPU {again}: each CPU is in one only")))
 }
 
 fn unknown(existing: &CpuSet, cpus: &CpuSet, field: &str) -> Option<Violation> {
-    let missing: CpuSet = cpus.iter().filter(|&cpu| !existing.contains(cpu)).collect();
+    let missing = cpus.difference(existing);
     (!missing.is_empty()).then(|| Violation::new(field, format!("no node has CPU {missing}")))
 }
 

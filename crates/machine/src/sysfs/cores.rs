@@ -59,17 +59,18 @@ impl Tree {
     /// All caches. Reads one of the CPUs that share a cache.
     pub fn caches(&mut self, cpus: &CpuSet, smt_cores: &[CpuSet]) -> Result<Vec<Cache>, SysfsError> {
         let mut by_shape: BTreeMap<Shape, BTreeSet<CpuSet>> = BTreeMap::new();
-        let mut seen: BTreeMap<u32, CpuSet> = BTreeMap::new();
+        // By index and level: different cores may have caches of different levels at one index.
+        let mut seen: BTreeMap<(u32, u8), CpuSet> = BTreeMap::new();
         let mut taken: BTreeMap<(u8, CacheKind), CpuSet> = BTreeMap::new();
         let mut left_out: BTreeMap<u8, CpuSet> = BTreeMap::new();
         for cpu in cpus.iter() {
             for index in self.numbered(&format!("{CPUS}/cpu{cpu}/cache"), "index") {
-                let seen = seen.entry(index).or_default();
+                let folder = format!("{CPUS}/cpu{cpu}/cache/index{index}");
+                let Some(level) = self.parsed(&format!("{folder}/level"))? else { continue };
+                let seen = seen.entry((index, level)).or_default();
                 if seen.contains(cpu) {
                     continue;
                 }
-                let folder = format!("{CPUS}/cpu{cpu}/cache/index{index}");
-                let Some(level) = self.parsed(&format!("{folder}/level"))? else { continue };
                 let listed: Option<CpuSet> = self.set(&folder, &["shared_cpu_list", "shared_cpu_map"])?;
                 // Old kernels of Itanium list no CPU at all: such a cache is the core's.
                 let core = || smt_cores.iter().find(|core| core.contains(cpu)).cloned();

@@ -29,7 +29,7 @@ impl Tree {
         self.warnings.push(warning);
     }
 
-    /// The text of a file, trimmed; `None` if there is no such file, it is empty, or the kernel has no value.
+    /// The text of a file, trimmed; `None` if there is no such file.
     pub fn text(&self, path: &str) -> Result<Option<String>, SysfsError> {
         match self.files.text(path) {
             Ok(text) => Ok(Some(text.trim().to_owned())),
@@ -42,8 +42,9 @@ impl Tree {
         SysfsError::Text { path: self.root.join(path), text: text.chars().take(60).collect(), why: why.to_string() }
     }
 
+    /// The value of a file; `None` if there is no such file, or it is empty.
     pub fn parsed<T: FromStr<Err: fmt::Display>>(&self, path: &str) -> Result<Option<T>, SysfsError> {
-        let Some(text) = self.text(path)? else { return Ok(None) };
+        let Some(text) = self.text(path)?.filter(|text| !text.is_empty()) else { return Ok(None) };
         text.parse().map(Some).map_err(|why: T::Err| self.wrong(path, &text, &why))
     }
 

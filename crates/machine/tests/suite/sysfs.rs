@@ -169,13 +169,36 @@ fn cpus_with_different_caches_have_an_entry_each() {
     assert_eq!(found, [(32, Sharing::Cpus(vec![set("1")])), (48, Sharing::Cpus(vec![set("0")]))]);
 }
 
+/// Cores without a second level have the third at its index.
+#[test]
+fn an_index_is_of_another_level_on_other_cores() {
+    let tree = Tree::small();
+    let shared = ["3", "Unified", "4096K", "16", "0-1"];
+    tree.cache(0, 2, shared);
+    tree.cache(1, 2, ["2", "Unified", "512K", "8", "1"]).cache(1, 3, shared);
+    let caches = tree.read().unwrap().caches;
+    let found: Vec<_> = caches.iter().map(|cache| (cache.level, cache.shared_by.clone())).collect();
+    let expected = [(2, Sharing::Cpus(vec![set("1")])), (3, Sharing::Cpus(vec![set("0-1")]))];
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn an_empty_file_is_as_good_as_none() {
+    let tree = Tree::small();
+    let before = tree.read().unwrap();
+    for path in ["node/online", "cpu/online", "cpu/cpu0/topology/physical_package_id"] {
+        tree.file(&format!("devices/system/{path}"), "");
+        let read = tree.read().unwrap();
+        assert_eq!((read.cpus(), read.nodes), (before.cpus(), before.nodes.clone()), "{path}");
+    }
+}
+
 #[test]
 fn what_is_wrong_is_named_with_its_file() {
     let missing = Machine::from_sysfs(Path::new("/nowhere")).unwrap_err();
     assert!(matches!(missing, SysfsError::NotSysfs { .. }), "{missing}");
     for (path, text, why) in [
         ("devices/system/node/online", "0-x", "neither a number nor a range"),
-        ("devices/system/node/online", "", "1 to 4096 nodes"),
         ("devices/system/node/online", "0-9999", "1 to 4096 nodes"),
         ("devices/system/node/online", "0-2", "node2/cpulist"),
         ("devices/system/node/node0/meminfo", "Node 0 MemTotal: much", "number of kB"),
