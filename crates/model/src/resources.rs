@@ -73,11 +73,12 @@ impl Resources {
         }
 
         let (servers, controllers, channels) = servers(machine, &routes, &has_memory)?;
+        let opposite = opposites(machine);
         let mut idle_ps = vec![0; nodes * columns(nodes)];
         let mut bounds = vec![0];
         let mut steps = Vec::new();
         for from in &machine.nodes {
-            let probes = Probes::new(machine, &routes, from.id);
+            let probes = Probes::new(machine, &routes, from.id, &opposite);
             for (lines, (to_index, to)) in Lines::VARIANTS
                 .iter()
                 .copied()
@@ -99,7 +100,7 @@ impl Resources {
                     // Written data goes in the direction of requests.
                     let written = lines == Lines::Written;
                     for hop in routes.hops(from.id, to.id).unwrap_or_default() {
-                        let resource = hop.directed_link() ^ usize::from(written);
+                        let resource = if written { opposite[hop.directed_link()] } else { hop.directed_link() };
                         steps.push(Step { resource: resource as u32, part: 1.0, cost: 1.0 });
                     }
                     if !caches {
@@ -182,7 +183,7 @@ struct Probes {
 }
 
 impl Probes {
-    fn new(machine: &Machine, routes: &Routes, from: NodeId) -> Self {
+    fn new(machine: &Machine, routes: &Routes, from: NodeId, opposite: &[usize]) -> Self {
         let mut found = Self { latency_ns: f64::NEG_INFINITY, messages: BTreeMap::new() };
         let Some(probes) = machine.coherence.as_ref().and_then(|coherence| coherence.probes.as_ref()) else {
             return found;
@@ -194,7 +195,7 @@ impl Probes {
             for hop in routes.hops(from, to.id).unwrap_or_default() {
                 // The answer travels like data, the probe in the opposite direction.
                 *found.messages.entry(hop.directed_link()).or_default() += 1.0;
-                asked.insert(hop.directed_link() ^ 1);
+                asked.insert(opposite[hop.directed_link()]);
             }
         }
         for link in asked {
@@ -225,6 +226,17 @@ fn curve(machine: &Machine, idle_ps: f64) -> Server {
     let part = |of: fn(&Latency) -> Option<f64>| machine.latency.as_ref().and_then(of).unwrap_or(0.0);
     let rise_ps = idle_ps * part(|latency| latency.loaded_rise);
     Server { service_ps: 0.0, rise_ps, slope_ps: idle_ps * part(|latency| latency.loaded_slope) }
+}
+
+/// The opposite direction of each directed link: of the same link, or of the link that goes back where each goes one way.
+fn opposites(machine: &Machine) -> Vec<usize> {
+    let opposite = |directed: usize| {
+        let Link { nodes: [first, second], direction, .. } = &machine.links[directed / 2];
+        let goes_back = |link: &Link| link.direction == LinkDirection::Forward && link.nodes == [*second, *first];
+        let back = if *direction == LinkDirection::Forward { machine.links.iter().position(goes_back) } else { None };
+        back.map_or(directed ^ 1, |back| 2 * back)
+    };
+    (0..2 * machine.links.len()).map(opposite).collect()
 }
 
 /// The directions of all links.
@@ -271,4 +283,28 @@ pub(crate) fn picoseconds(machine: &Machine, ns: f64, field: impl FnOnce() -> St
         value,
         rule: "a latency must be above 0 and at most a millisecond (1e6 ns)",
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use machine::presets;
+
+    /// What node 0 writes to node 1 goes the way of what node 1 reads from node 0, also over two links of one way each.
+    #[test]
+    fn written_lines_meet_lines_that_are_read_in_the_same_direction() {
+        for (preset, links) in [("xeon-8180x2", 2), ("small-2x2", 1)] {
+            let machine = presets::find(preset).unwrap();
+            assert_eq!(machine.links.len(), links);
+            let memory: Vec<MemoryRange> = (0..2)
+                .map(|node| MemoryRange { start: (node as u64) << 30, end: (node as u64 + 1) << 30, node })
+                .collect();
+            let resources = Resources::new(&machine, &memory).unwrap();
+            let link =
+                |from: usize, lines: Lines, to| resources.path(from * columns(2) + lines.column(2, to))[0].resource;
+            assert_eq!(link(0, Lines::Written, 1), link(1, Lines::Read, 0), "{preset}");
+            assert_eq!(link(1, Lines::Written, 0), link(0, Lines::Read, 1), "{preset}");
+            assert_ne!(link(0, Lines::Read, 1), link(1, Lines::Read, 0), "{preset}");
+        }
+    }
 }
