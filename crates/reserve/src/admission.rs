@@ -50,7 +50,14 @@ pub(crate) fn find(ledger: &Ledger, id: GrantId, request: &Request, asker: &Aske
     check_control(ledger, request)?;
     let decision =
         Decision { occupancy: Occupancy::new(ledger), forecaster: Forecaster::new(ledger), ledger, request, asker, id };
-    let candidates = candidates(ledger, &decision.occupancy, request)?;
+    let mut candidates = candidates(ledger, &decision.occupancy, request)?;
+    if request.isolate.route {
+        let has_route = |from, to| ledger.facts.route(from, to).is_some();
+        candidates.retain(|candidate| decision.memory(candidate).iter().all(|to| has_route(candidate.node, to)));
+        if candidates.is_empty() {
+            return Err(Refusal::NoRoutes);
+        }
+    }
     let mut obstacles = Vec::new();
     for candidate in &candidates {
         match decision.fit(candidate) {
@@ -65,9 +72,6 @@ pub(crate) fn find(ledger: &Ledger, id: GrantId, request: &Request, asker: &Aske
         && let Some(placed) = candidates.iter().find_map(|candidate| decision.fit_with_moves(candidate))
     {
         return Ok(placed);
-    }
-    if request.isolate.route && obstacles.is_empty() {
-        return Err(Refusal::NoRoutes);
     }
     Err(Refusal::NoCandidate { obstacles, nearest: None })
 }
@@ -126,16 +130,13 @@ pub(crate) fn more_memory(ledger: &Ledger, id: GrantId, request: &Request, asker
     for node in nodes {
         let shared = Isolation { cache: CacheIsolation::Shared, ..isolate };
         let (cores, memory) = (Cores::These(had.cpus.clone()), Memory::Node(node));
-        let wanted = Request { cores, memory, isolate: shared, ..had.request.clone() };
-        let guarded = find(&without, id, &wanted, asker).and_then(|placed| {
-            let mut grown = had.clone();
-            grown.request.isolate = Isolation { cache: had.request.isolate.cache, ..isolate };
-            grown.memory.extend(placed.grant.memory.iter());
-            grown.links.extend(placed.grant.links.iter().filter(|hop| !had.links.contains(hop)));
-            check_in_place(&without, &grown, asker).map(|()| grown)
-        });
-        match guarded {
-            Ok(grown) => return Ok(grown),
+        let more_memory = had.memory.clone();
+        let wanted = Request { cores, memory, more_memory, isolate: shared, ..had.request.clone() };
+        match find(&without, id, &wanted, asker) {
+            Ok(Placed { grant: Grant { memory, links, .. }, .. }) => {
+                let request = Request { isolate, ..had.request.clone() };
+                return Ok(Grant { request, memory, links, ..had.clone() });
+            }
             Err(refusal) => refused = refusal,
         }
     }
@@ -161,12 +162,29 @@ impl Decision<'_> {
         let cores = self.choose_cores(candidate)?;
         let cache = self.check_cache(candidate)?;
         let ways = self.choose_ways(cache)?;
-        self.check_memory(candidate.memory)?;
-        let links = self.ledger.facts.route(candidate.node, candidate.memory).unwrap_or_default();
+        let memory = self.memory(candidate);
+        memory.iter().try_for_each(|node| self.check_memory(node, memory.len()))?;
+        let links = self.links(candidate.node, &memory);
         self.check_links(&links)?;
-        let grant = self.grant(candidate, cores, cache, ways, links);
+        let grant = self.grant(candidate, cores, cache, ways, memory, links);
         self.check_bandwidth(&grant)?;
         Ok(grant)
+    }
+
+    /// The nodes of the memory that a candidate would have.
+    fn memory(&self, candidate: &Candidate) -> NodeSet {
+        self.request.more_memory.iter().chain([candidate.memory]).collect()
+    }
+
+    /// The links from a node's cores to some memory, each once, as far as they are known.
+    fn links(&self, from: NodeId, memory: &NodeSet) -> Vec<Hop> {
+        let mut links: Vec<Hop> = Vec::new();
+        for hop in memory.iter().filter_map(|to| self.ledger.facts.route(from, to)).flatten() {
+            if !links.contains(&hop) {
+                links.push(hop);
+            }
+        }
+        links
     }
 
     /// The CPUs of some cores.
@@ -257,13 +275,14 @@ impl Decision<'_> {
         Err(Obstacle::Ways { cpus: facts.caches[cache].clone(), free: longest, wanted })
     }
 
-    fn check_memory(&self, node: NodeId) -> Result<(), Obstacle> {
+    /// Memory is promised in equal parts of the grant's nodes.
+    fn check_memory(&self, node: NodeId, nodes: usize) -> Result<(), Obstacle> {
         let all = self.ledger.facts.machine.node(node).map_or(0, |node| node.memory_bytes);
         if all == 0 {
             return Err(Obstacle::NoMemory { node });
         }
         let free = all.saturating_sub(self.occupancy.bytes.get(&node).copied().unwrap_or(0));
-        match self.request.bytes {
+        match self.request.bytes.map(|bytes| bytes.div_ceil(nodes as u64)) {
             Some(wanted) if wanted > free => Err(Obstacle::Memory { node, free, wanted }),
             _ => Ok(()),
         }
@@ -295,6 +314,7 @@ impl Decision<'_> {
         cores: Vec<usize>,
         cache: Option<usize>,
         ways: u64,
+        memory: NodeSet,
         links: Vec<Hop>,
     ) -> Grant {
         let all = self.cpus(&cores);
@@ -313,7 +333,7 @@ impl Decision<'_> {
             node: candidate.node,
             cache,
             ways,
-            memory: NodeSet::from_iter([candidate.memory]),
+            memory,
             links,
         }
     }
@@ -328,7 +348,9 @@ impl Decision<'_> {
             return Err(Obstacle::NoCpus { node });
         }
         if let Some(rate) = grant.request.bandwidth {
-            load.passes.iter().try_for_each(|&resource| self.check_promises(resource, rate))?;
+            let nodes = grant.memory.len() as f64;
+            let of_each = ReadWrite { read: rate.read / nodes, write: rate.write / nodes };
+            load.passes.iter().try_for_each(|&resource| self.check_promises(resource, of_each))?;
         }
         match self.ledger.rules.rule {
             Rule::Seed => grant.memory.iter().try_for_each(|node| self.check_seed_rule(grant, node)),
@@ -441,8 +463,10 @@ impl Decision<'_> {
             let tenant = self.ledger.grant(id)?;
             let asker = Asker { uid: tenant.owner, now_s: tenant.since_s, quota: None };
             let again = find_without_moves(&ledger, id, &tenant.request, &asker)?;
-            let (from, to) = (tenant.cpus.clone(), again.cpus.clone());
-            moved.push(Moved { id, from, to, memory: again.memory.clone() });
+            if (&again.cpus, &again.memory) != (&tenant.cpus, &tenant.memory) {
+                let (from, to) = (tenant.cpus.clone(), again.cpus.clone());
+                moved.push(Moved { id, from, to, memory: again.memory.clone() });
+            }
             ledger.adopt(Grant { until_s: tenant.until_s, ..again });
         }
         ledger.release(self.id);

@@ -1,6 +1,7 @@
 //! What would be granted instead of a request that is refused: it itself with one thing changed.
 
 use crate::admission;
+use crate::facts::Core;
 use crate::grant::GrantId;
 use crate::ledger::{Asker, Ledger};
 use crate::refusal::{Alternative, Obstacle};
@@ -33,11 +34,12 @@ fn changed(ledger: &Ledger, request: &Request, obstacles: &[Obstacle]) -> Vec<(S
         change(&mut other);
         proposals.push((words.to_owned(), other));
     };
-    if matches!(request.memory, Memory::Node(_)) {
+    if matches!(request.memory, Memory::Node(_)) && request.more_memory.is_empty() {
         change(ANY_NODE, &|request| request.memory = Memory::Any);
     }
     if let Cores::These(cpus) = &request.cores {
-        let count = cpus.len() as u32;
+        let is_wanted = |core: &&Core| !core.cpus.intersection(cpus).is_empty();
+        let count = ledger.facts.cores.iter().filter(is_wanted).count() as u32;
         change(&format!("--cores {count} instead of --cpus"), &|request| request.cores = Cores::Any(count));
     }
     let isolate = request.isolate;

@@ -46,9 +46,8 @@ impl Rank {
 pub(crate) fn candidates(ledger: &Ledger, occupancy: &Occupancy, request: &Request) -> Result<Vec<Candidate>, Refusal> {
     let facts = &*ledger.facts;
     let pools = pools(ledger, request)?;
-    if let Memory::Node(node) = request.memory
-        && facts.machine.node(node).is_none()
-    {
+    let named = if let Memory::Node(node) = request.memory { Some(node) } else { None };
+    if let Some(node) = request.more_memory.iter().chain(named).find(|&node| facts.machine.node(node).is_none()) {
         let all: machine::NodeSet = facts.machine.nodes.iter().map(|node| node.id).collect();
         return Err(Refusal::Unknown(format!("no node {node}: this machine has node {all}")));
     }

@@ -62,11 +62,14 @@ impl Grant {
         self.cpus.contains(cpu) || self.idle_siblings.contains(cpu)
     }
 
-    /// Whether its program may be moved to other cores: it isolates nothing and has named neither cores nor memory.
+    /// Whether its program may be moved to other cores: it isolates nothing and has named neither cores nor memory, and has
+    /// the memory of one node, as it was granted.
     pub(crate) fn is_movable(&self) -> bool {
         use crate::request::{CacheIsolation, Cores};
         let isolate = self.request.isolate;
         let shares = !isolate.core && !isolate.controller && !isolate.route && isolate.cache == CacheIsolation::Shared;
-        shares && matches!(self.request.cores, Cores::Any(_)) && !matches!(self.request.memory, Memory::Node(_))
+        let is_anywhere =
+            matches!(self.request.cores, Cores::Any(_)) && !matches!(self.request.memory, Memory::Node(_));
+        shares && is_anywhere && self.memory.len() == 1 && self.request.more_memory.is_empty()
     }
 }

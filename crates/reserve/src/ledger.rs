@@ -6,7 +6,7 @@ use crate::facts::Facts;
 use crate::forecast::{Forecast, Forecaster};
 use crate::grant::{Grant, GrantId};
 use crate::refusal::Refusal;
-use crate::request::{CacheIsolation, Cores, Memory, ReadWrite, Request};
+use crate::request::{CacheIsolation, Cores, ReadWrite, Request};
 use crate::service_level::ServiceLevel;
 use crate::zone::Zone;
 use machine::{CpuSet, NodeId, NodeSet};
@@ -263,21 +263,11 @@ impl Ledger {
         let id = GrantId(self.next);
         let placed = admission::place(self, id, &request, asker)?;
         self.check_quota(self.taken(asker.uid, Some(&placed.grant)), asker)?;
-        for Moved { id, from, to, .. } in &placed.moved {
-            if from != to
-                && let Some(tenant) = placed.ledger.grant(*id)
-            {
-                self.grants.insert(*id, tenant.clone());
-            }
+        for tenant in placed.moved.iter().filter_map(|moved| placed.ledger.grant(moved.id)) {
+            self.grants.insert(tenant.id, tenant.clone());
         }
         moved.extend(placed.moved);
-        let had = placed.grant.memory.clone();
         self.adopt(placed.grant);
-        for node in request.more_memory.iter().filter(|&node| !had.contains(node)) {
-            let further = Request { cores: Cores::Of(id), memory: Memory::Node(node), ..Request::default() };
-            let grown = admission::more_memory(self, id, &further, asker)?;
-            self.adopt(grown);
-        }
         Ok(id)
     }
 

@@ -57,7 +57,8 @@ impl Occupancy {
                 let users = occupancy.links.entry(hop.directed_link()).or_default();
                 users.push((grant.id, grant.request.isolate.route));
             }
-            if let (Some(bytes), Some(node)) = (grant.request.bytes, grant.memory.first()) {
+            for node in grant.memory.iter() {
+                let bytes = grant.request.bytes.map_or(0, |bytes| bytes.div_ceil(grant.memory.len() as u64));
                 let promised = occupancy.bytes.entry(node).or_default();
                 *promised = promised.saturating_add(bytes);
             }

@@ -572,9 +572,85 @@ fn several_nodes_are_granted_as_a_whole_or_not_at_all() {
     assert_eq!(grant.memory.to_string(), "2-4");
     assert!(!grant.links.is_empty(), "the way to the further nodes is the grant's too");
     assert!(matches!(ledger.admit(&[nodes(2, "9")], &Asker::default()), Err(Refusal::Unknown(_))));
-    let too_much = Request { bytes: Some(9 << 30), ..nodes(5, "6") };
-    assert!(matches!(ledger.admit(&[too_much], &Asker::default()), Err(Refusal::NoCandidate { .. })));
+    // Bytes and bandwidth are promised in equal parts.
+    let bytes = ledger.facts.machine.nodes[5].memory_bytes + ledger.facts.machine.nodes[6].memory_bytes;
+    let both = |bytes, read| {
+        let bandwidth = Some(ReadWrite { read, write: 0.0 });
+        Request { cores: Cores::Any(6), bytes: Some(bytes), bandwidth, ..nodes(5, "6") }
+    };
+    for too_much in [both(bytes + 2, 3e9), both(bytes, 5e9)] {
+        assert!(matches!(ledger.admit(&[too_much], &Asker::default()), Err(Refusal::NoCandidate { .. })));
+    }
     assert_eq!(ledger.grants().len(), 1);
+    admit(&mut ledger, both(bytes, 3e9)).unwrap();
+    let one_more = Request { bytes: Some(1), memory: Memory::Node(NodeId(6)), ..isolated() };
+    assert!(admit(&mut ledger, one_more).is_err());
+}
+
+/// A tenant that has to make room may keep its cores and get other memory.
+#[test]
+fn a_tenant_gives_up_memory_that_a_guarded_grant_needs() {
+    let mut ledger = empty(facts("small-2x2"), Rules::default());
+    let isolate = Isolation { core: true, ..Isolation::default() };
+    let on = |node| Request { isolate, memory: Memory::Node(NodeId(node)), ..Request::default() };
+    let bandwidth = |read| Some(ReadWrite { read, write: 0.0 });
+    let first = admit(&mut ledger, on(0)).unwrap();
+    let tenant = admit(&mut ledger, Request::default()).unwrap();
+    ledger.release(first.id);
+    admit(&mut ledger, Request { cores: Cores::Any(2), bandwidth: bandwidth(1e8), ..on(1) }).unwrap();
+    let isolate = Isolation { core: true, controller: true, ..Isolation::default() };
+    let guarded = admit(&mut ledger, Request { isolate, bandwidth: bandwidth(5e9), ..on(0) }).unwrap();
+    let after = ledger.grant(tenant.id).unwrap();
+    assert_eq!((&after.cpus, after.memory.to_string()), (&tenant.cpus, "1".to_owned()));
+    assert!(ledger.forecast().slowdown[&guarded.id] <= 0.05, "{:?}", ledger.forecast());
+}
+
+/// What was granted, added and given back of a tenant's memory is not decided anew.
+#[test]
+fn a_tenant_with_other_memory_than_it_was_granted_is_not_moved() {
+    for (share, more) in [(None, Some(1)), (Some(Share::Memory), None)] {
+        let mut ledger = empty(facts("small-2x2"), Rules::default());
+        let tenant = admit(&mut ledger, Request::default()).unwrap();
+        if let Some(node) = more {
+            let memory = Memory::Node(NodeId(node));
+            admit(&mut ledger, Request { cores: Cores::Of(tenant.id), memory, ..Request::default() }).unwrap();
+        }
+        if let Some(share) = share {
+            ledger = ledger.apply(&[Action::Release(tenant.id, share)], &Asker::default()).unwrap().after;
+        }
+        let before = ledger.grant(tenant.id).unwrap().clone();
+        let isolate = Isolation { core: true, ..Isolation::default() };
+        admit(&mut ledger, Request { isolate, memory: Memory::Node(NodeId(1)), ..Request::default() }).unwrap();
+        // Both cores of node 0 would be free without the tenant.
+        let both = Request { cores: Cores::Any(2), isolate, ..Request::default() };
+        assert!(admit(&mut ledger, both).is_err());
+        assert_eq!(ledger.grant(tenant.id), Some(&before));
+    }
+}
+
+#[test]
+fn routes_that_are_not_known_cannot_be_isolated() {
+    let mut machine = presets::find("small-2x2").unwrap();
+    machine.links.clear();
+    let mut ledger = empty(Facts::new(machine, Control::default()), Rules::default());
+    let isolate = Isolation { route: true, ..Isolation::default() };
+    let cores = Cores::These(CpuSet::from_iter([CpuId(0)]));
+    let remote = Request { cores, isolate, memory: Memory::Node(NodeId(1)), ..Request::default() };
+    assert!(matches!(ledger.admit(&[remote], &Asker::default()), Err(Refusal::NoRoutes)));
+    // To local memory there is no link.
+    admit(&mut ledger, Request { isolate, memory: Memory::Local, ..Request::default() }).unwrap();
+}
+
+#[test]
+fn cores_in_the_place_of_cpus_are_as_many() {
+    let mut ledger = empty(facts("nehalem-ex-8p"), Rules::default());
+    let core = ledger.facts.cores[0].cpus.clone();
+    assert_eq!(core.len(), 2);
+    let isolate = Isolation { core: true, ..Isolation::default() };
+    let request = Request { cores: Cores::These(core), isolate, ..Request::default() };
+    admit(&mut ledger, request.clone()).unwrap();
+    let Err(Refusal::NoCandidate { nearest, .. }) = admit(&mut ledger, request) else { panic!("granted") };
+    assert_eq!(nearest.unwrap().change, "--cores 1 instead of --cpus");
 }
 
 #[test]

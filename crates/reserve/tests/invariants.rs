@@ -1,6 +1,6 @@
 //! The seven invariants of the study's manager, over random histories of requests, upgrades and releases.
 
-use machine::{CpuId, CpuSet, Machine, NodeId, presets};
+use machine::{CpuId, CpuSet, Machine, NodeId, NodeSet, presets};
 use proptest::prelude::*;
 use proptest::sample::select;
 use reserve::{
@@ -64,11 +64,14 @@ fn request() -> impl Strategy<Value = Request> {
         select(vec![Preference::None, Preference::Latency, Preference::ReadBandwidth, Preference::WriteBandwidth]);
     let bandwidth = prop::option::of((1e8..3e9, 0.0..1e9).prop_map(|(read, write)| ReadWrite { read, write }));
     let bytes = prop::option::of(1_u64..1 << 29);
-    (cores, memory, isolation(), prefer, bandwidth, bytes, 0.01..0.5).prop_map(
-        |(cores, memory, isolate, prefer, bandwidth, bytes, most_slowdown)| {
-            let request =
-                Request { cores, memory, isolate, prefer, bandwidth, bytes, most_slowdown, ..Request::default() };
-            request.complete()
+    let more = prop_oneof![
+        4 => Just(NodeSet::new()),
+        1 => (0_u32..4).prop_map(|node| NodeSet::from_iter([NodeId(node)])),
+    ];
+    (cores, (memory, more), isolation(), prefer, bandwidth, bytes, 0.01..0.5).prop_map(
+        |(cores, (memory, more_memory), isolate, prefer, bandwidth, bytes, most_slowdown)| {
+            let request = Request { cores, memory, more_memory, isolate, ..Request::default() };
+            Request { prefer, bandwidth, bytes, most_slowdown, ..request }.complete()
         },
     )
 }
@@ -148,8 +151,8 @@ fn grants_are_within_the_zone(ledger: &Ledger) {
     for grant in ledger.grants() {
         assert!(grant.cpus.is_subset(cpus.as_ref().unwrap()) && grant.cpus.intersection(keep_back).is_empty());
         assert!(grant.memory.iter().all(|node| ledger.facts.machine.node(node).unwrap().memory_bytes > 0));
-        if let (Some(bytes), Some(node)) = (grant.request.bytes, grant.memory.first()) {
-            *promised.entry(node).or_default() += bytes;
+        for node in grant.memory.iter() {
+            *promised.entry(node).or_default() += grant.request.bytes.unwrap_or(0) / grant.memory.len() as u64;
         }
     }
     for (node, bytes) in promised {
@@ -217,7 +220,7 @@ proptest! {
                 && admitted.moved.is_empty()
             {
                 a_release_restores_the_state(&ledger, &admitted.after, &admitted.grants[0]);
-                if request.cores == Cores::Any(1) {
+                if request.cores == Cores::Any(1) && request.more_memory.is_empty() {
                     let mut before = ledger.clone();
                     before.rules.keep_tenants = true;
                     nothing_better_is_feasible(&before, request, &admitted.grants[0]);
