@@ -163,7 +163,7 @@ static inline struct bitmask *ns_compat_allowed(struct bitmask *mask, const stru
 
 static inline struct bitmask *numa_get_mems_allowed(void) { return numa_parse_nodestring_all("all"); }
 
-/* libnuma's masks of what is allowed: each use allocates one, once in each file that includes this header. */
+/* libnuma's masks of what is allowed at the start, once in each file that includes this header. */
 static inline struct bitmask *ns_compat_all_nodes(void) {
     static struct bitmask *mask;
     if (mask == NULL)
@@ -183,6 +183,11 @@ static inline struct bitmask *ns_compat_all_cpus(void) {
     if (mask == NULL)
         mask = numa_parse_cpustring_all("all");
     return mask;
+}
+
+__attribute__((constructor)) static void ns_compat_at_start(void) {
+    ns_compat_all_nodes();
+    ns_compat_all_cpus();
 }
 
 #define numa_all_nodes_ptr (ns_compat_all_nodes())

@@ -37,7 +37,34 @@ pub(crate) fn call_for<T>(error: ErrorOut<'_>, run: impl FnOnce() -> Result<*mut
     outcome(error, run).unwrap_or(null_mut())
 }
 
+unsafe extern "C" {
+    /// Missing from libc.
+    safe fn pthread_setcancelstate(state: c_int, former: Option<&mut c_int>) -> c_int;
+}
+
+/// While it lives, the calling thread is not cancelled: Rust cannot be unwound by that.
+struct Uncancelled {
+    former: c_int,
+}
+
+impl Uncancelled {
+    fn new() -> Self {
+        /// From pthread.h.
+        const PTHREAD_CANCEL_DISABLE: c_int = 1;
+        let mut former = 0;
+        pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, Some(&mut former));
+        Self { former }
+    }
+}
+
+impl Drop for Uncancelled {
+    fn drop(&mut self) {
+        pthread_setcancelstate(self.former, None);
+    }
+}
+
 fn outcome<T>(error: ErrorOut<'_>, run: impl FnOnce() -> Result<T, Error>) -> Result<T, c_int> {
+    let _whole_call = Uncancelled::new();
     // A call that panicked has not published anything: what it was building is dropped.
     let result = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
         let why = "a defect of libnearside: please report it".to_owned();

@@ -52,13 +52,17 @@ const OFF: u8 = 1;
 const ON: u8 = 2;
 static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
 
+/// The policy of `libnearside_start.so` until the program makes threads, which is not the program's own: interleaved, with
+/// `MPOL_F_STATIC_NODES`.
+const SPREAD_START: usize = system::INTERLEAVE | 1 << 15;
+
 /// Whether memory is placed: whether there are two nodes to choose from, and the program has no policy of its own, as
 /// `numactl` sets it, which goes first. Both are asked once.
 pub fn is_placing() -> bool {
     match STATE.load(Relaxed) {
         UNKNOWN => {
             let several = system::allowed_nodes().is_some_and(|nodes| count(&nodes) > 1);
-            let placing = several && system::thread_policy() == Some(DEFAULT);
+            let placing = several && matches!(system::thread_policy(), Some(DEFAULT | SPREAD_START));
             STATE.store(if placing { ON } else { OFF }, Relaxed);
             placing
         }

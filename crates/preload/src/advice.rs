@@ -1,17 +1,20 @@
 //! Advises the program's own memory on request: only from inside does that need no right. A thread of its own reads
-//! requests from a socket, and ends with it. Without the environment variable there is neither.
+//! requests from a socket, and ends with it, or after the main thread if that ends by `pthread_exit`: the process then
+//! ends with its last thread, which this one must not be. Without the environment variable there is neither.
 
 use crate::process::symbols;
 use core::ffi::c_void;
 use core::ptr::null_mut;
-use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Release};
+use core::sync::atomic::{AtomicBool, AtomicU32};
 use rings::{ADVICE_BYTES, ADVICE_VARIABLE, AdviceRequest, AdvisedTo};
 
 /// Longest path of a socket, with its end.
 const PATH_BYTES: usize = 108;
 /// The thread needs no more: it calls nothing of the program's.
 const STACK_BYTES: usize = 64 << 10;
+/// Between two looks whether the main thread has ended, s.
+const LOOK_S: libc::time_t = 1;
 /// linux/mman.h (6.1); missing from libc.
 const MADV_COLLAPSE: i32 = 25;
 
@@ -54,6 +57,23 @@ fn wait_until_detached() {
         // SAFETY: the kernel reads the word, which lives as long as the process; without a timeout, as the thread always
         // sets it.
         unsafe { libc::syscall(libc::SYS_futex, DETACHED.as_ptr(), libc::FUTEX_WAIT, 0, null_mut::<libc::timespec>()) };
+    }
+}
+
+/// Set when the main thread ends, and the process does not.
+static MAIN_ENDED: AtomicBool = AtomicBool::new(false);
+
+/// Has the end of the calling thread, the main one, noticed.
+fn notice_end() {
+    extern "C" fn ends(_: *mut c_void) {
+        MAIN_ENDED.store(true, Release);
+    }
+    let mut key = 0;
+    // SAFETY: the destructor only stores a flag. The library is loaded before the program, and never unloaded.
+    unsafe {
+        if libc::pthread_key_create(&raw mut key, Some(ends)) == 0 {
+            libc::pthread_setspecific(key, (&raw const MAIN_ENDED).cast());
+        }
     }
 }
 
@@ -100,6 +120,7 @@ fn connected(path: *const libc::c_char) -> Option<i32> {
 /// The socket is open, and nothing else uses it.
 unsafe fn start(socket: i32) {
     let Some(symbols) = symbols() else { return };
+    notice_end();
     let argument = socket.cast_unsigned() as usize as *mut c_void;
     // SAFETY: attributes and sets are initialised before their use; the C library's own function starts a thread that
     // is not reported.
@@ -140,8 +161,18 @@ extern "C-unwind" fn serve(socket: *mut c_void) -> *mut c_void {
     // SAFETY: the buffers have these lengths, and the socket is this thread's. No advice changes what memory
     // holds; the kernel checks the range.
     unsafe {
-        let all = libc::MSG_WAITALL;
-        while libc::recv(socket, request.as_mut_ptr().cast(), ADVICE_BYTES, all) == ADVICE_BYTES as isize {
+        let look = libc::timeval { tv_sec: LOOK_S, tv_usec: 0 };
+        let bytes = size_of::<libc::timeval>() as libc::socklen_t;
+        libc::setsockopt(socket, libc::SOL_SOCKET, libc::SO_RCVTIMEO, (&raw const look).cast(), bytes);
+        loop {
+            let got = libc::recv(socket, request.as_mut_ptr().cast(), ADVICE_BYTES, libc::MSG_WAITALL);
+            let is_quiet = got < 0 && matches!(*libc::__errno_location(), libc::EAGAIN | libc::EINTR);
+            if is_quiet && !MAIN_ENDED.load(Acquire) {
+                continue;
+            }
+            if got != ADVICE_BYTES as isize {
+                break;
+            }
             let mut answer = [0_u8; ADVICE_BYTES];
             answer[..4].copy_from_slice(&follow(&request).to_ne_bytes());
             if libc::send(socket, answer.as_ptr().cast(), ADVICE_BYTES, libc::MSG_NOSIGNAL) < 0 {

@@ -5,13 +5,15 @@
 //! A program that cannot make threads ([`imports`]), or is to make none (`OMP_NUM_THREADS=1`), is left alone, as is
 //! one that has a memory policy, and one whose CPUs are all of one node (`taskset`): its threads will be there, too. The
 //! policy is that of the first thread. It is marked by `MPOL_F_STATIC_NODES`, by which a program that another one
-//! executes knows that it is not its owner's.
+//! executes knows that it is not its owner's. Programs that are executed without forking (`vfork`, `posix_spawn`) would
+//! inherit it, and static ones keep it: the functions that execute do so without it.
 
+mod executes;
 mod imports;
 
 use core::ffi::{CStr, c_char, c_int, c_long, c_ulong, c_void};
 use core::mem::transmute;
-use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::Relaxed};
 
 /// Environment variable with the nodes and their CPUs: `0:0-3,8-11;1:4-7`. Without it the library does nothing.
 const NODES_VARIABLE: &CStr = c"NEARSIDE_SPREAD_START";
@@ -33,6 +35,8 @@ type CreateThread = unsafe extern "C-unwind" fn(*mut c_void, *const c_void, *mut
 
 /// Whether this library's policy is that of the only thread.
 static IS_SPREAD: AtomicBool = AtomicBool::new(false);
+/// The nodes of that policy.
+static SPREAD_OVER: [AtomicU64; MAX_NODES / BITS] = [const { AtomicU64::new(0) }; MAX_NODES / BITS];
 
 /// The dynamic linker calls this before the program's own code.
 #[used]
@@ -40,6 +44,7 @@ static IS_SPREAD: AtomicBool = AtomicBool::new(false);
 static BEGIN: extern "C" fn() = begin;
 
 extern "C" fn begin() {
+    executes::find_next();
     // SAFETY: no thread that could change the environment runs yet. The result is null or a C string of the environment.
     let text: *const c_char = unsafe { libc::getenv(NODES_VARIABLE.as_ptr()) };
     if text.is_null() {
@@ -57,6 +62,7 @@ extern "C" fn begin() {
     }
     if let Some(nodes) = nodes.filter(|_| !is_single && imports::has_threads()) {
         if set_policy(SPREAD, &nodes) {
+            SPREAD_OVER.iter().zip(nodes).for_each(|(kept, word)| kept.store(word, Relaxed));
             IS_SPREAD.store(true, Relaxed);
             // SAFETY: the handler only makes a system call.
             unsafe { libc::pthread_atfork(None, None, Some(end)) };
@@ -74,6 +80,28 @@ extern "C" fn end() {
     }
 }
 
+/// Takes this library's policy off the calling task, which may be a child that shares the memory (`vfork`). Returns whether
+/// there was one.
+fn set_aside() -> bool {
+    IS_SPREAD.load(Relaxed) && policy() == Some(SPREAD) && set_policy(DEFAULT, &[0; MAX_NODES / BITS])
+}
+
+/// Sets the policy again after [`set_aside`].
+fn put_back() {
+    set_policy(SPREAD, &core::array::from_fn(|word| SPREAD_OVER[word].load(Relaxed)));
+}
+
+/// The definition of a function that the program would call without this library; null if there is none.
+fn next(name: &CStr, known: &AtomicPtr<c_void>) -> *mut c_void {
+    let mut next = known.load(Relaxed);
+    if next.is_null() {
+        // SAFETY: the name is a C string.
+        next = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+        known.store(next, Relaxed);
+    }
+    next
+}
+
 /// The C library's function of this name: the first call ends the policy.
 ///
 /// # Safety
@@ -88,17 +116,32 @@ pub unsafe extern "C-unwind" fn pthread_create(
 ) -> c_int {
     static NEXT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
     end();
-    let mut next = NEXT.load(Relaxed);
-    if next.is_null() {
-        // SAFETY: the name is a C string.
-        next = unsafe { libc::dlsym(libc::RTLD_NEXT, c"pthread_create".as_ptr()) };
-        NEXT.store(next, Relaxed);
-    }
+    let next = next(c"pthread_create", &NEXT);
     if next.is_null() {
         return libc::EAGAIN;
     }
     // SAFETY: it is the definition that the program would call without this library, with the caller's arguments.
     unsafe { transmute::<*mut c_void, CreateThread>(next)(thread, attributes, start, argument) }
+}
+
+/// The C library's function of this name, which does not call the other: the first call ends the policy.
+///
+/// # Safety
+///
+/// As for the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn thrd_create(thread: *mut c_void, start: *mut c_void, argument: *mut c_void) -> c_int {
+    /// `thrd_error` of threads.h.
+    const FAILED: c_int = 2;
+    type Create = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void, *mut c_void) -> c_int;
+    static NEXT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+    end();
+    let next = next(c"thrd_create", &NEXT);
+    if next.is_null() {
+        return FAILED;
+    }
+    // SAFETY: as above.
+    unsafe { transmute::<*mut c_void, Create>(next)(thread, start, argument) }
 }
 
 /// The nodes with CPUs that this process may use. None unless these are several, and all of the text is understood.

@@ -87,6 +87,16 @@ static void *is_cancelled(void *argument) {
     return argument;
 }
 
+/* A cancellation that is pending waits until the call has returned. */
+static void *calls_cancelled(void *argument) {
+    ns_set *nodes = NULL;
+    pthread_cancel(pthread_self());
+    HOLDS(ns_nodes("all", &nodes, NULL) == 0 && ns_distance(0, 0, NULL) > 0);
+    ns_set_free(nodes);
+    pthread_testcancel();
+    return argument;
+}
+
 /* Threads end as those of pthread_create. */
 static void ends(void) {
     ns_template *threads = ns_template_new();
@@ -97,6 +107,8 @@ static void ends(void) {
     HOLDS(ns_template_start(threads, &thread, NULL, is_cancelled, NULL, NULL) == 0);
     HOLDS(pthread_cancel(thread) == 0 && pthread_join(thread, &result) == 0 && result == PTHREAD_CANCELED);
     ns_template_free(threads);
+    HOLDS(pthread_create(&thread, NULL, calls_cancelled, NULL) == 0);
+    HOLDS(pthread_join(thread, &result) == 0 && result == PTHREAD_CANCELED);
 }
 
 static void threads(void) {

@@ -5,10 +5,34 @@ use observe::TickClock;
 use observe::objects::{LIBRARY, ObjectOptions, ObjectRings, Obstacle, obstacle};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 use trace::{Event, Stacks, What};
+
+/// The thread that takes advice is not the last one, for which the process would wait.
+#[test]
+fn a_program_whose_main_thread_ends_before_the_others_ends() {
+    let program = Program::new("main_ends.c", &["-pthread"]);
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    let _never_closed = UnixListener::bind(&socket).unwrap();
+    let mut command = Command::new(&program.path);
+    command.env("LD_PRELOAD", library()).env(rings::ADVICE_VARIABLE, &socket).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let began = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if began.elapsed() > Duration::from_secs(60) {
+            child.kill().unwrap();
+            panic!("it does not end");
+        }
+        sleep(Duration::from_millis(20));
+    }
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), &output.stdout[..]), (Some(0), &b"worked\n"[..]));
+}
 
 static CASES: LazyLock<Program> = LazyLock::new(|| Program::new("cases.c", &["-O2", "-fomit-frame-pointer"]));
 

@@ -127,3 +127,62 @@ fn a_policy_that_the_owner_chose_stays() {
     });
     assert_eq!(owned.join().unwrap(), "alone 4\nforked 4\nthread 4\nafter 4\n");
 }
+
+/// Makes a thread of C11, after it has executed a program in each way that its functions have.
+const EXECUTES: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <threads.h>
+#include <unistd.h>
+static int tell(void *who) {
+    int mode = -1;
+    syscall(SYS_get_mempolicy, &mode, 0, 0, 0, 0);
+    printf("%s %x\n", (char *)who, mode);
+    fflush(stdout);
+    return 0;
+}
+int main(int count, char **arguments) {
+    char *path = arguments[1], *none[] = {0}, **own = arguments + 1;
+    pid_t pid;
+    tell("alone");
+    for (int way = 0; way < 8 && count > 1; way++) {
+        int file = open(path, O_RDONLY);
+        if (way == 0) posix_spawn(&pid, path, 0, 0, own, none);
+        else if (way == 1) posix_spawnp(&pid, path, 0, 0, own, none);
+        else if ((pid = vfork()) == 0) {
+            if (way == 2) execve(path, own, none);
+            if (way == 3) execv(path, own);
+            if (way == 4) execvp(path, own);
+            if (way == 5) execvpe(path, own, none);
+            if (way == 6) fexecve(file, own, none);
+            if (way == 7) execveat(AT_FDCWD, path, own, none, 0);
+            _exit(1);
+        }
+        waitpid(pid, 0, 0);
+    }
+    execve("/nowhere", own, none);
+    tell("then");
+    thrd_t thread;
+    thrd_create(&thread, tell, "thread");
+    thrd_join(thread, 0);
+    tell("after");
+    return count == 1 ? 0 : pthread_create == 0;
+}"#;
+
+#[test]
+fn programs_without_the_library_are_not_spread_and_c11s_threads_end_it() {
+    if !has_policies() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let single = compiled(folder.path(), "single", MAKES_NONE, &["-static"]);
+    let program = compiled(folder.path(), "executes", EXECUTES, &["-pthread"]);
+    let told = output(&program, Some(&single), BOTH);
+    let others = format!("single {DEFAULT}\n").repeat(8);
+    assert_eq!(told, format!("alone {SPREAD}\n{others}then {SPREAD}\nthread {DEFAULT}\nafter {DEFAULT}\n"));
+}
