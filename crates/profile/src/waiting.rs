@@ -22,9 +22,9 @@ const MOST_PLACES: usize = 8;
 /// Share of a site's accesses from which on its threads wait rather than work.
 const MOSTLY: f64 = 0.5;
 
-/// Beginnings of the names of functions that wait: glibc, libgomp, LLVM's and Intel's OpenMP, MPI libraries, the
-/// kernel's spin locks.
-const WAITING: [&str; 14] = [
+/// Beginnings of the names of functions that wait for other threads of the process: glibc, libgomp, LLVM's and Intel's
+/// OpenMP. In a process with one thread, they do not wait.
+const FOR_THREADS: [&str; 11] = [
     "pthread_barrier_wait",
     "__pthread_barrier_wait",
     "pthread_spin_lock",
@@ -36,10 +36,10 @@ const WAITING: [&str; 14] = [
     "gomp_team_barrier_wait",
     "__kmp_wait",
     "__kmp_hyper_barrier",
-    "opal_progress",
-    "native_queued_spin_lock_slowpath",
-    "queued_spin_lock_slowpath",
 ];
+
+/// Those that also wait for other processes: MPI libraries, the kernel's spin locks.
+const FOR_PROCESSES: [&str; 3] = ["opal_progress", "native_queued_spin_lock_slowpath", "queued_spin_lock_slowpath"];
 
 /// The accesses of threads that wait for others.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -60,7 +60,12 @@ pub struct Waiting {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WaitingAccesses {
     lines: FxHashSet<(ProcessId, u64)>,
-    codes: FxHashSet<CodeId>,
+    /// Code that waits for other processes.
+    for_processes: FxHashSet<CodeId>,
+    /// Code that waits for other threads.
+    for_threads: FxHashSet<CodeId>,
+    /// Processes that have other threads.
+    with_threads: FxHashSet<ProcessId>,
 }
 
 /// Use of a cache line.
@@ -85,11 +90,14 @@ impl Line {
 impl WaitingAccesses {
     pub fn new(view: &View) -> Self {
         let profile = view.profile();
-        let is_waiting = |code: &CodeId| {
-            let label = profile.function_label(*code);
-            WAITING.iter().any(|name| label.starts_with(name))
+        let all = view.code();
+        let codes = |names: &[&str]| {
+            let is_named = |&code: &CodeId| {
+                let label = profile.function_label(code);
+                names.iter().any(|name| label.starts_with(name))
+            };
+            all.iter().map(|&(code, _)| code).filter(is_named).collect()
         };
-        let codes = view.code().into_iter().map(|(code, _)| code).filter(is_waiting).collect();
         let mut lines = hottest_lines(view);
         for access in view.accesses() {
             let Some(line) = lines.get_mut(&line_of(&access, profile)) else { continue };
@@ -100,12 +108,20 @@ impl WaitingAccesses {
         }
         let of = view.tally().samples as f64;
         lines.retain(|_, line| line.is_polled(of));
-        Self { lines: lines.into_keys().collect(), codes }
+        Self {
+            lines: lines.into_keys().collect(),
+            for_processes: codes(&FOR_PROCESSES),
+            for_threads: codes(&FOR_THREADS),
+            with_threads: with_threads(profile),
+        }
     }
 
     /// Whether an access is one of them.
     pub fn has(&self, access: &Access, profile: &Profile) -> bool {
-        self.codes.contains(&access.code) || self.lines.contains(&line_of(access, profile))
+        let line = line_of(access, profile);
+        self.lines.contains(&line)
+            || self.for_processes.contains(&access.code)
+            || self.for_threads.contains(&access.code) && self.with_threads.contains(&line.0)
     }
 
     /// Why nothing is to be done about memory with these accesses; none if its threads work.
@@ -121,6 +137,12 @@ impl WaitingAccesses {
             Evidence { what: "waiting", value: share.value(), threshold: MOSTLY, samples: share.of, text }
         })
     }
+}
+
+/// Processes with more than one thread.
+fn with_threads(profile: &Profile) -> FxHashSet<ProcessId> {
+    let mut known = FxHashSet::default();
+    profile.threads().iter().map(|thread| thread.process).filter(|&process| !known.insert(process)).collect()
 }
 
 /// All lines with more than [`POLLED`] of the accesses, and some others: Misra and Gries, "Finding repeated elements",

@@ -313,6 +313,21 @@ fn threads_that_wait_are_no_reason_to_replicate() {
 }
 
 #[test]
+fn who_locks_in_the_only_thread_does_not_wait() {
+    let waiting = |threads: u32| {
+        let mut trace = crate::support::Trace::new(&[1]);
+        for number in 0..400 {
+            let thread = number % threads;
+            let access = trace.access((1, 1 + thread, thread), 0x6000_0000 + u64::from(number), 0, AccessKind::Store);
+            access.instruction = App::in_function("pthread_mutex_lock");
+        }
+        trace.profile().view(&Filter::default()).waiting()
+    };
+    assert_eq!((waiting(1).samples, waiting(1).functions.len()), (0, 0));
+    assert_eq!((waiting(2).samples, waiting(2).functions), (400, vec!["pthread_mutex_lock".to_owned()]));
+}
+
+#[test]
 fn one_user_after_another_migrates() {
     let mut trace = crate::support::Trace::new(&[1]);
     trace.allocate((1, 1, 0), 0x6000_0000, 1 << 20, "table_new");

@@ -85,8 +85,8 @@ pub struct App;
 
 impl App {
     pub const START: u64 = 0x40_0000;
-    pub const NAMES: [&str; 7] =
-        ["main", "makeMatrix", "transpose", "apr_pool_create", "handle", "table_new", "malloc"];
+    pub const NAMES: [&str; 8] =
+        ["main", "makeMatrix", "transpose", "apr_pool_create", "handle", "table_new", "malloc", "pthread_mutex_lock"];
 
     /// An address in a function.
     pub fn in_function(name: &str) -> u64 {
