@@ -25,7 +25,7 @@ pub use hardware::{Hardware, HardwareError, TooFine};
 pub(crate) use limit_loop::Corrections;
 pub use queue::Ticket;
 pub(crate) use records::left_records;
-pub use records::{Carrier, GrantRecord, Records, RecordsError, has_record, read_records};
+pub use records::{Carrier, GrantRecord, Records, RecordsError, has_own_record, read_records};
 pub(crate) use setting::Setting;
 pub(crate) use shape::Shape;
 pub use watch::Watch;

@@ -208,6 +208,13 @@ impl Runner {
                 let _ = kill_process_group(pid, Signal::KILL);
             }
             if let Some(status) = child.try_wait().map_err(system("wait for the program"))? {
+                let is_ending = status.signal().and_then(Signal::from_named_raw);
+                let is_ending =
+                    is_ending.is_some_and(|signal| [Signal::HUP, Signal::INT, Signal::TERM].contains(&signal));
+                let since = Instant::now();
+                while is_ending && !self.is_interrupted() && since.elapsed() < LATER {
+                    sleep(LOOK);
+                }
                 return Ok(status);
             }
             if self.is_interrupted() {
@@ -245,6 +252,9 @@ fn has_ended(pid: rustix::process::Pid) -> bool {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     matches!(waitid(WaitId::Pid(pid), options), Ok(Some(_)))
 }
+
+/// A signal to a whole job, as of batch systems, may reach this process that much later than the program.
+const LATER: Duration = Duration::from_millis(500);
 
 /// Ends a program and its children, by SIGKILL if necessary.
 fn end(child: &mut Child) {

@@ -164,8 +164,8 @@ impl Runs<'_> {
         }
         let policy_cpu_seconds = match entry.candidate {
             Candidate::Numad => output.numad_seconds,
-            // The kernel charges its work for a program to that program.
-            Candidate::Kernel => None,
+            // The kernel charges its work for a program to that program, and a cure's is not counted.
+            Candidate::Kernel | Candidate::HugePages(_) => None,
             Candidate::Placed(_) => report.map(|report| report.cpu_time_s),
             _ => Some(0.0),
         };

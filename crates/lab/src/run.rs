@@ -40,6 +40,8 @@ pub const PLUGIN_VARIABLE: &str = "NEARSIDE_PLUGIN";
 
 /// Limit of host time for booting: a busy host with few cores needs a minute for 48 CPUs.
 const BOOT_LIMIT: Duration = Duration::from_secs(300);
+/// What helps a guest that takes too long.
+const MORE_TIME: &str = ": give it more time with --timeout, fewer CPUs, or a less busy host";
 /// Longest sleep of the run. Samples leave the ring at least at this interval, so that it only overflows if they arrive
 /// faster.
 const LOOK: Duration = Duration::from_millis(20);
@@ -265,7 +267,7 @@ impl Running {
         loop {
             let limit = match (stage, run.timeout) {
                 (Stage::Running, limit) => limit.unwrap_or(Duration::MAX),
-                (_, limit) => limit.unwrap_or(BOOT_LIMIT).min(BOOT_LIMIT),
+                (_, limit) => limit.unwrap_or(BOOT_LIMIT),
             };
             let left = limit.saturating_sub(started.elapsed());
             if left.is_zero() {
@@ -355,8 +357,9 @@ impl Running {
 
     fn timed_out(&self, stage: Stage, limit: Duration) -> LabError {
         let (not_done, advice) = match stage {
-            Stage::Booting => ("did not boot", ": give it more time with --timeout, fewer CPUs, or a less busy host"),
-            _ => ("did not end the command", ", as --timeout asks"),
+            Stage::Booting => ("did not boot", MORE_TIME),
+            Stage::Preparing => ("did not begin the command", MORE_TIME),
+            Stage::Running => ("did not end the command", ", as --timeout asks"),
         };
         LabError::Timeout { state: not_done, limit, advice, console: self.console.tail() }
     }

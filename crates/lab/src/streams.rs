@@ -53,9 +53,23 @@ pub(crate) fn forward_input(wanted: &Receiver<()>, to_guest: &SyncSender<ToGuest
             none_yet(questions);
         }
         wait_for_foreground();
-        let count = io::stdin().lock().read(&mut buffer).unwrap_or(0);
+        let count = read(&mut buffer);
         if to_guest.send(ToGuest::Input(buffer[..count].to_vec())).is_err() || count == 0 {
             break;
+        }
+    }
+}
+
+/// Reads a part of standard input, 0 bytes at its end. Another program may have made it non-blocking.
+fn read(buffer: &mut [u8]) -> usize {
+    loop {
+        match io::stdin().lock().read(buffer) {
+            Err(why) if why.kind() == io::ErrorKind::WouldBlock => {
+                // Interrupted or not, the next read tells.
+                let _ = poll(&mut [PollFd::new(&io::stdin(), PollFlags::IN)], None);
+            }
+            Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
+            read => return read.unwrap_or(0),
         }
     }
 }

@@ -121,7 +121,7 @@ mod tests {
         let cause = Cause::NoSuchNode { missing: "7".parse().unwrap(), online };
         let error = Error::refused("bind memory to node 7", "mbind", EINVAL, cause);
         let text = "cannot bind memory to node 7 (mbind: Invalid argument (os error 22)): there is no node 7: this \
-                    machine has 0-3";
+                    machine has nodes 0-3";
         assert_eq!((error.to_string().as_str(), error.errno()), (text, 22));
         assert_eq!(Error::argument("x", "y").errno(), EINVAL);
         let answer = io::Error::from_raw_os_error(EPERM);

@@ -204,14 +204,30 @@ impl PrivateFolder {
         Ok(file)
     }
 
-    /// Opens a regular file for reading that only root, the caller and those that are trusted may change.
+    /// Opens a regular file for reading that only root, the caller and those that are trusted may change. Symbolic links
+    /// of root and the caller are followed, where that holds for their folders.
     pub fn existing_file(path: &Path, trust: Trust) -> Result<File, PrivateFolderError> {
+        Self::linked_file(path, trust, MOST_LINKS)
+    }
+
+    fn linked_file(path: &Path, trust: Trust, links: usize) -> Result<File, PrivateFolderError> {
         let failed = |what| PrivateFolderError::system::<Errno>(what, path);
         let name = path.file_name().ok_or_else(|| failed("open")(Errno::INVAL))?;
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let folder = Self::open(parent, trust)?;
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let file = File::from(openat(&folder.folder, name, flags, Mode::empty()).map_err(failed("open"))?);
+        let file = match openat(&folder.folder, name, flags, Mode::empty()) {
+            Err(Errno::LOOP) if links > 0 => {
+                let link = statat(&folder.folder, name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed("look at"))?;
+                if ![0, geteuid().as_raw()].contains(&link.st_uid) {
+                    let why = "is another user's symbolic link: remove it, or choose another file".to_owned();
+                    return Err(PrivateFolderError::from_stat(path, path, &link, why));
+                }
+                let target = readlinkat(&folder.folder, name, Vec::new()).map_err(failed("follow"))?;
+                return Self::linked_file(&parent.join(OsStr::from_bytes(target.as_bytes())), trust, links - 1);
+            }
+            opened => File::from(opened.map_err(failed("open"))?),
+        };
         let found = fstat(&file).map_err(failed("look at"))?;
         let refused = |why: &str| Err(PrivateFolderError::from_stat(path, path, &found, why.to_owned()));
         if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {

@@ -133,16 +133,31 @@ fn sum_of(text: &str, names: &[&str]) -> u64 {
 /// What the memory controllers of this process's control group and its ancestors still allow.
 fn memory_limit() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    let root = Path::new("/sys/fs/cgroup");
-    let folders: Vec<PathBuf> =
-        root.join(group).ancestors().take_while(|f| f.starts_with(root)).map(Into::into).collect();
     let number = |path: PathBuf| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
-    let left = |folder: &PathBuf| {
-        // `max`, for no limit, is not a number.
-        Some(number(folder.join("memory.max"))?.saturating_sub(number(folder.join("memory.current"))?))
-    };
-    folders.iter().filter_map(left).min()
+    memory_groups(&groups)
+        .filter_map(|(folder, [limit, used])| {
+            // `max`, for no limit, is not a number.
+            Some(number(folder.join(limit))?.saturating_sub(number(folder.join(used))?))
+        })
+        .min()
+}
+
+/// The folders of a process's groups that may limit memory, with the names of the limit and of what is used: those of
+/// version 2, or of version 1, which keeps the memory controller on hybrid systems. In a container, only the topmost
+/// folder may exist.
+fn memory_groups(groups: &str) -> impl Iterator<Item = (PathBuf, [&'static str; 2])> + '_ {
+    groups.lines().flat_map(|line| {
+        let mut words = line.splitn(3, ':').skip(1);
+        let (root, files) = match words.next() {
+            Some("") => ("/sys/fs/cgroup", ["memory.max", "memory.current"]),
+            Some(names) if names.split(',').any(|name| name == "memory") => {
+                ("/sys/fs/cgroup/memory", ["memory.limit_in_bytes", "memory.usage_in_bytes"])
+            }
+            _ => return Vec::new(),
+        };
+        let group = Path::new(root).join(words.next().unwrap_or_default().trim_start_matches('/'));
+        group.ancestors().take_while(|folder| folder.starts_with(root)).map(|folder| (folder.into(), files)).collect()
+    })
 }
 
 #[cfg(test)]
@@ -164,6 +179,22 @@ mod tests {
         assert!(said.len() == 2 && said[0].contains("CPUs 6-7") && said[1].contains("memory of node 3"), "{said:?}");
         // Two cores with 64 KiB and 512 KiB each, and 5 MiB for both.
         assert_eq!(host.nodes[0].cache_bytes, (2 * (64 + 512) + 5120) << 10);
+    }
+
+    #[test]
+    fn memory_is_limited_by_groups_of_both_versions() {
+        let folders = |groups: &str| -> Vec<String> {
+            memory_groups(groups).map(|(folder, [limit, _])| folder.join(limit).display().to_string()).collect()
+        };
+        assert_eq!(
+            folders("0::/a/b\n"),
+            ["/sys/fs/cgroup/a/b/memory.max", "/sys/fs/cgroup/a/memory.max", "/sys/fs/cgroup/memory.max"]
+        );
+        assert_eq!(
+            folders("4:cpu,cpuacct:/x\n3:hugetlb,memory:/c\n2:name=systemd:/y\n"),
+            ["/sys/fs/cgroup/memory/c/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.limit_in_bytes"]
+        );
+        assert_eq!(folders("no group"), [""; 0]);
     }
 
     #[test]

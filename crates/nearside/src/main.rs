@@ -39,7 +39,7 @@ Exit codes:
   0  all went well
   1  it failed; the message says what was tried, why it failed and what to do
   2  the command line is wrong
-Commands that start programs pass on their exit status; some commands have further codes. Each command's --help lists its own.";
+Commands that start programs pass on their exit status, except top; some commands have further codes. Each command's --help lists its own.";
 
 fn main() -> ExitCode {
     // The lab's virtual machines run this same program as their init process.

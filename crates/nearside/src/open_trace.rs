@@ -3,11 +3,12 @@
 use crate::options::candidates;
 use crate::options::machine_source;
 use crate::options::policy::note;
+use crate::options::usage_error::UsageError;
 use crate::verbs::record::folder;
 use clap::Args;
 use clap_complete::ArgValueCompleter;
 use indicatif::{ProgressBar, ProgressStyle};
-use machine::{Machine, size, system_words};
+use machine::{Machine, Node, size, system_words};
 use profile::{CodeId, MemoryRange, Profile, Recording, Symbols};
 use report::TraceFacts;
 use rustix::fs::{Access, AtFlags, CWD, accessat};
@@ -69,11 +70,13 @@ enum FillError {
     )]
     Denied { path: PathBuf, owner: String },
     #[error(
-        "the samples and events of {} exceed {}, the limit of their memory for a trace of this size on this host: \
-         --max-memory {}G allows more",
-        path.display(), size::rounded(*most_bytes), most_bytes.saturating_mul(2).div_ceil(1 << 30)
+        "the samples and events of {} exceed {}, the limit of their memory{}: --max-memory {}G allows more",
+        path.display(),
+        size::rounded(*most_bytes),
+        if *is_default { " for a trace of this size on this host" } else { "" },
+        most_bytes.saturating_mul(2).div_ceil(1 << 30).max(1)
     )]
-    TooLarge { path: PathBuf, most_bytes: u64 },
+    TooLarge { path: PathBuf, most_bytes: u64, is_default: bool },
     #[error(
         "{} has no sample of a memory access: {lost}. perf samples accesses with `perf mem record -- COMMAND`, where the \
          processor has such samples; `nearside record -- COMMAND` says which sources this machine has, and `nearside lab \
@@ -118,14 +121,15 @@ impl Reading {
             return Err(FillError::NoTrace { path: path.to_owned(), why: system_words(&why) }.into());
         }
         let trace = if self.machine.is_some() { Trace::open_without_machine(path) } else { Trace::open(path) }?;
-        let (machine, from) = self.machine(&trace)?;
+        let (machine, from) = self.machine(&trace, path)?;
         let clock = machine.core.as_ref().map(|core| core.clock_hz);
         let trace = if let Some(hz) = clock { trace.with_core_clock_hz(hz) } else { trace };
         let memory = trace.memory().iter();
         let memory = memory.map(|(range, node)| MemoryRange { start: range.start, end: range.end, node: *node });
         let recording = Recording::new(machine).with_memory(memory.collect()).with_wrappers(self.wrapper.clone());
         let mut recording = recording.with_counts(trace.counts()?);
-        let (stacks, mut lost, span_ns) = fill(&mut recording, trace.records()?, path, most_bytes)?;
+        let (stacks, mut lost, span_ns) =
+            fill(&mut recording, trace.records()?, path, (most_bytes, self.max_memory.is_none()))?;
         if trace.is_folder() && trace.about().complete {
             lost.extend(TABLES.iter().filter_map(|table| missing_files(path, table)));
         }
@@ -154,9 +158,15 @@ impl Reading {
     }
 
     /// The machine, and the source of its description.
-    fn machine(&self, trace: &Trace) -> Result<(Machine, String), Box<dyn Error>> {
+    fn machine(&self, trace: &Trace, path: &Path) -> Result<(Machine, String), Box<dyn Error>> {
         if let Some(from) = &self.machine {
-            return Ok((machine_source::read(Some(from))?, format!("as --machine {from} describes it")));
+            let machine = machine_source::read(Some(from))?;
+            // The trace's own description may be missing or damaged.
+            let whole = trace.is_folder().then(|| Trace::open(path).ok()).flatten();
+            if let Some(recorded) = whole.as_ref().and_then(Trace::machine) {
+                check_same_nodes(recorded, &machine, from)?;
+            }
+            return Ok((machine, format!("as --machine {from} describes it")));
         }
         match trace.machine() {
             Some(machine) if trace.is_folder() => Ok((machine.clone(), "as the trace describes it".to_owned())),
@@ -170,6 +180,23 @@ impl Reading {
             }
         }
     }
+}
+
+/// Accesses belong to nodes by their CPUs, so that another machine's description is wrong for them.
+fn check_same_nodes(recorded: &Machine, machine: &Machine, from: &str) -> Result<(), Box<dyn Error>> {
+    let has = |node: &Node| machine.node(node.id).is_some_and(|other| node.cpus.is_subset(&other.cpus));
+    if recorded.nodes.len() == machine.nodes.len() && recorded.nodes.iter().all(has) {
+        return Ok(());
+    }
+    let text = |machine: &Machine| format!("{} nodes with CPUs {}", machine.nodes.len(), machine.cpus());
+    let why = format!(
+        "the trace was recorded on {} ({}), and --machine {from} has other nodes or CPUs ({}): leave --machine out, or \
+         name a file with more of the same machine",
+        recorded.name,
+        text(recorded),
+        text(machine)
+    );
+    Err(UsageError::boxed(why))
 }
 
 impl Names {
@@ -242,7 +269,7 @@ fn fill(
     recording: &mut Recording,
     records: Records,
     path: &Path,
-    most_bytes: u64,
+    (most_bytes, is_default): (u64, bool),
 ) -> Result<(Stacks, Vec<Loss>, Option<Span>), FillError> {
     let progress = Progress::new();
     let (mut count, mut span): (usize, Option<Span>) = (0, None);
@@ -251,7 +278,7 @@ fn fill(
         if count % SHOWN_EVERY == 0 {
             progress.show(count);
             if recording.bytes() > most_bytes {
-                return Err(FillError::TooLarge { path: path.to_owned(), most_bytes });
+                return Err(FillError::TooLarge { path: path.to_owned(), most_bytes, is_default });
             }
         }
         match record {

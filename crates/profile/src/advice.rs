@@ -76,7 +76,8 @@ const ALONE: f64 = 0.9;
 
 impl View<'_> {
     /// Advice for at most `most` sites, the most expensive first. Gains refer to this view's accesses: if the view
-    /// leaves accesses out, they are too large.
+    /// leaves accesses out, they are too large, and if it [hides](Self::hides_accesses) some, the advice is for the rest
+    /// alone.
     pub fn advice(&self, most: usize) -> Vec<Advice> {
         let profile = self.profile();
         // The kernel's own memory cannot be placed.

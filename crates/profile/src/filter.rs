@@ -83,6 +83,22 @@ impl Predicate {
             _ => false,
         }
     }
+
+    /// Whether it leaves accesses to an object out while it has others of the same time: what is left does not show who
+    /// shares or writes the object.
+    pub(crate) fn hides_accesses(&self) -> bool {
+        match self {
+            Self::Tid(_)
+            | Self::Thread(_)
+            | Self::Cpu(_)
+            | Self::FromNode(_)
+            | Self::Function(_)
+            | Self::FunctionContains(_) => true,
+            Self::Any(predicates) => predicates.iter().any(Self::hides_accesses),
+            Self::Not(predicate) => predicate.hides_accesses(),
+            _ => self.selects_outcomes(),
+        }
+    }
 }
 
 /// Selects the accesses for which every predicate holds; all accesses if there are none.

@@ -141,6 +141,7 @@ impl View<'_> {
         let objects = self.profile().objects().iter().zip(&self.groups().objects);
         let unknown = objects.filter(|(object, _)| object.kind == ObjectKind::Unknown);
         let unknown: f64 = unknown.map(|(_, tally)| tally.accesses).sum();
+        let local = self.local_access_ratio_interval(samples);
         Verdict {
             problem,
             is_numa_problem: is_numa && potential.is_none_or(|potential| potential.is_worth_it()),
@@ -152,12 +153,12 @@ impl View<'_> {
                      mem record`",
                     self.tally().samples
                 ),
-                _ => text(problem, &metrics, samples, potential.as_ref()),
+                _ => text(problem, &metrics, samples, potential.as_ref()) + &not_sure(problem, &metrics, local),
             },
             potential,
             metrics,
             samples,
-            local_access_ratio_interval: self.local_access_ratio_interval(samples),
+            local_access_ratio_interval: local,
             unknown_share: ratio(unknown, self.tally().accesses).unwrap_or(0.0),
         }
     }
@@ -434,6 +435,20 @@ fn text(problem: Problem, metrics: &[Metric], samples: u64, potential: Option<&P
 }
 
 /// Whether it is worth acting on, and what can be gained.
+/// What is added where enough accesses are local, but a part of the interval is below the threshold.
+fn not_sure(problem: Problem, metrics: &[Metric], (low, high): (f64, f64)) -> String {
+    let local = metrics.iter().find(|metric| metric.name == "local_access_ratio" && !metric.is_bad);
+    match local {
+        Some(Metric { threshold, .. }) if problem == Problem::None && low < *threshold => format!(
+            "; that at least {:.0} % are local is not sure ({:.1} to {:.1} %): record longer",
+            100.0 * threshold,
+            100.0 * low,
+            100.0 * high
+        ),
+        _ => String::new(),
+    }
+}
+
 fn of_numa(why: &str, potential: Option<&Potential>) -> String {
     let Some(potential) = potential else {
         return format!(

@@ -24,6 +24,7 @@ pub struct View<'a> {
     tally: Tally,
     /// Whether the filter selects accesses by their outcome.
     selects_outcomes: bool,
+    hides_accesses: bool,
 }
 
 /// Items with their accesses, highest cost first.
@@ -42,7 +43,9 @@ impl Profile {
         groups.cells.in_order(self).for_each(|(_, cell)| tally.merge(&cell.tally));
         let time_ns = self.time_of(filter);
         let selects_outcomes = filter.0.iter().any(Predicate::selects_outcomes);
-        View { profile: self, chosen, time_ns, measured: self.measured_of(filter), groups, tally, selects_outcomes }
+        let hides_accesses = filter.0.iter().any(Predicate::hides_accesses);
+        let measured = self.measured_of(filter);
+        View { profile: self, chosen, time_ns, measured, groups, tally, selects_outcomes, hides_accesses }
     }
 }
 
@@ -98,6 +101,11 @@ impl<'a> View<'a> {
     /// Whether its accesses were selected by their outcome, so that they say nothing about the program's placement.
     pub(crate) fn selects_outcomes(&self) -> bool {
         self.selects_outcomes
+    }
+
+    /// Whether the filter leaves accesses out to objects to which it has others: who shares and writes these is not seen.
+    pub fn hides_accesses(&self) -> bool {
+        self.hides_accesses
     }
 
     /// Begin and end of the filter's time range, ns, within the trace: rates refer to it.

@@ -1,6 +1,6 @@
 //! Limits on what a trace shows, for continuous integration.
 
-use crate::layout::Layout;
+use crate::layout::{Layout, Tone};
 use crate::number::{count, percent};
 use crate::table::Table;
 use askama::Template;
@@ -109,7 +109,12 @@ impl Assertion {
     }
 
     fn value_text(&self) -> String {
-        self.value.map_or_else(|| "not known".to_owned(), |value| self.text(value))
+        let Some(value) = self.value else { return "not known".to_owned() };
+        let text = self.text(value);
+        match self.holds {
+            Some(false) if text == self.limit_text() => format!("{text}, beyond it by less than is shown"),
+            _ => text,
+        }
     }
 
     fn outcome(&self) -> &'static str {
@@ -197,7 +202,8 @@ impl AssertReport {
 
 impl fmt::Display for AssertReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}", Layout::of(f).wrapped("", &self.headline()))?;
+        let (layout, tone) = (Layout::of(f), if self.passed { Tone::Good } else { Tone::Bad });
+        writeln!(f, "{}", layout.painted_lines(tone, &layout.wrapped("", &self.headline())))?;
         let mut table = Table::new(["metric", "limit", "measured", ""]);
         for it in &self.assertions {
             let limit = format!("{} {}", it.bound.text(), it.limit_text());

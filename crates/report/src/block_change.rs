@@ -1,7 +1,8 @@
 //! What becomes of blocks of 2 MiB while a program runs: they are placed, split, joined, moved.
 
+use crate::residence::Address;
 use machine::NodeId;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -69,12 +70,18 @@ impl BlockEvent {
 pub struct BlockChange {
     /// Since the first reading, µs.
     pub time_us: u64,
-    /// First address of the block.
+    /// First address of the block, in JSON as hexadecimal text.
+    #[serde(serialize_with = "as_address")]
     pub address: u64,
     /// What became of it.
     pub change: BlockEvent,
     /// Its state now; none if it is gone.
     pub state: Option<BlockState>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn as_address<S: Serializer>(address: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    Address(*address).serialize(serializer)
 }
 
 impl fmt::Display for BlockState {

@@ -2,7 +2,7 @@
 
 use crate::Table;
 use crate::layout::Layout;
-use machine::{CpuSet, NodeId, NodeSet, PciDevice};
+use machine::{CpuSet, NodeId, NodeSet, PciDevice, PciKind};
 use serde::Serialize;
 use std::fmt;
 
@@ -54,7 +54,8 @@ pub struct DeviceReport {
 
 impl DeviceReport {
     /// Judges a device by the CPUs that serve each of its interrupts. `node_of` finds the nodes of CPUs. A node without
-    /// CPUs has no interrupts that could be near.
+    /// CPUs has no interrupts that could be near. Disks are judged by all their interrupts together: the kernel gives
+    /// each CPU a queue, whose interrupt cannot be moved (genirq's managed interrupts).
     pub fn new(
         device: PciDevice,
         interrupts: &[(u32, CpuSet)],
@@ -64,7 +65,9 @@ impl DeviceReport {
         let all = interrupts.iter().flat_map(|(_, cpus)| node_of(cpus).iter().collect::<Vec<_>>()).collect();
         let is_far =
             |cpus: &CpuSet| device.node.is_some_and(|node| with_cpus.contains(node) && !node_of(cpus).contains(node));
-        let far = interrupts.iter().filter(|(_, cpus)| is_far(cpus)).map(|(number, _)| *number).collect();
+        let is_disk = matches!(device.kind, PciKind::Nvme | PciKind::Storage);
+        let is_spread = is_disk && interrupts.iter().any(|(_, cpus)| !is_far(cpus));
+        let far = interrupts.iter().filter(|(_, cpus)| !is_spread && is_far(cpus)).map(|(number, _)| *number).collect();
         Self { device, interrupt_nodes: all, far_interrupts: far }
     }
 }
@@ -123,7 +126,6 @@ impl fmt::Display for DevicesReport {
 mod tests {
     use super::*;
     use crate::MachineText;
-    use machine::PciKind;
 
     fn device(address: &str, kind: PciKind, names: &[&str], node: Option<u32>, interrupts: &[u32]) -> PciDevice {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
@@ -138,11 +140,11 @@ mod tests {
             DeviceReport::new(device, &cpus, node_of, &with_cpus)
         };
         let card = device("0000:3b:00.0", PciKind::Network, &["eth0", "mlx5_0"], Some(1), &[40, 41, 42]);
-        let disk = device("0000:5e:00.0", PciKind::Nvme, &["nvme0n1"], Some(0), &[50]);
+        let disk = device("0000:5e:00.0", PciKind::Nvme, &["nvme0n1"], Some(0), &[50, 51]);
         let memory = device("0000:80:00.0", PciKind::CxlMemory, &[], Some(2), &[60]);
         let devices = vec![
             judged(card, &[(40, "0-7"), (41, "2"), (42, "5")]),
-            judged(disk, &[(50, "1")]),
+            judged(disk, &[(50, "1"), (51, "5")]),
             judged(memory, &[(60, "1")]),
             judged(device("0000:af:00.0", PciKind::Graphics, &["card0"], None, &[]), &[]),
         ];

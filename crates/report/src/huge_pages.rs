@@ -27,6 +27,8 @@ pub struct HugePagesReport {
     pub verdict: String,
     /// Facts about the trace.
     pub trace: TraceFacts,
+    /// Samples of accesses.
+    pub samples: u64,
     /// Numbers of huge pages.
     pub huge_pages: SharingCounts,
     /// Blocks of 2 MiB that are falsely shared but not known to be huge pages.
@@ -85,6 +87,7 @@ impl HugePagesReport {
             found: objects.iter().any(|row| row.worth_a_cure),
             verdict: String::new(),
             trace,
+            samples: view.tally().samples,
             huge_pages: SharingCounts::sum(objects.iter().map(|row| &row.pages.huge_pages)),
             perhaps_huge: perhaps.len() as u64,
             remote_samples,
@@ -97,7 +100,7 @@ impl HugePagesReport {
         };
         report.blocks = blocks;
         let gain = report.gain.map(|gain| gain.speedup);
-        report.verdict = match view.tally().samples {
+        report.verdict = match report.samples {
             0 => NO_SAMPLES.to_owned(),
             _ => verdict(&report.huge_pages, report.perhaps_huge, report.found, gain),
         };

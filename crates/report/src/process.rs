@@ -2,6 +2,7 @@
 
 use crate::Table;
 use crate::layout::Layout;
+use crate::profile::text::LONGEST_NAME;
 use crate::residence::{Address, PagesOnNode, bytes_of, cells, node_headings, rights, shortened, size_name, sizes};
 use linux::{Residence, Thread, Tid, policy_may_be_cut};
 use machine::{CpuId, CpuSet, IdSet, NodeId, NodeSet, size};
@@ -168,7 +169,9 @@ impl fmt::Display for ProcessReport {
             let cut = "policies that end in … may go on: the kernel writes 63 characters of each";
             f.write_str(&layout.wrapped("note: ", cut))?;
         }
-        for table in [self.thread_table(), self.node_table(), self.mapping_table()] {
+        // Other programs look for names in what goes into a pipe.
+        let name_width = if layout == Layout::PIPED { LONGEST_NAME } else { NAME_WIDTH };
+        for table in [self.thread_table(), self.node_table(), self.mapping_table(name_width)] {
             writeln!(f)?;
             fmt::Display::fmt(&table, f)?;
         }
@@ -226,7 +229,7 @@ impl ProcessReport {
     }
 
     /// A line for each page size of each mapping.
-    fn mapping_table(&self) -> Table {
+    fn mapping_table(&self, name_width: usize) -> Table {
         let nodes: BTreeSet<NodeId> = self.pages.iter().map(|pages| pages.node).collect();
         let nodes: Vec<NodeId> = nodes.into_iter().collect();
         let mut headings = vec!["mapping".to_owned(), "policy".to_owned(), "pages of".to_owned()];
@@ -239,12 +242,12 @@ impl ProcessReport {
             for of in sizes(&mapping.pages) {
                 let mut cells = cells(&mapping.pages, of, &nodes, |pages| pages.pages.to_string());
                 cells.push(size::rounded(bytes_of(&mapping.pages, of)));
-                table.row(mapping.line(first, Some(size_name(of)), cells));
+                table.row(mapping.line(first, name_width, Some(size_name(of)), cells));
                 first = false;
             }
             if first {
                 let none = vec!["-".to_owned(); node_headings(&nodes).len() + 1];
-                table.row(mapping.line(first, None, none));
+                table.row(mapping.line(first, name_width, None, none));
             }
         }
         table
@@ -253,12 +256,12 @@ impl ProcessReport {
 
 impl MappingReport {
     /// Values of the whole mapping are shown in its first line.
-    fn line(&self, first: bool, size: Option<String>, cells: Vec<String>) -> Vec<String> {
+    fn line(&self, first: bool, name_width: usize, size: Option<String>, cells: Vec<String>) -> Vec<String> {
         let Address(start) = self.start;
         let Address(end) = self.end;
         let of_all = |text: String| if first { text } else { String::new() };
         let bytes = |bytes| if bytes == 0 { "-".to_owned() } else { size::rounded(bytes) };
-        let name = shortened(&self.name, NAME_WIDTH);
+        let name = shortened(&self.name, name_width);
         let mut line = vec![of_all(format!("{start:x}-{end:x} {} {name}", self.rights))];
         line.push(of_all(self.policy.as_deref().map_or_else(|| "changed".to_owned(), whole)));
         line.push(size.unwrap_or_else(|| "-".to_owned()));

@@ -1,4 +1,7 @@
-//! What tests of all crates share: skips that are reported, and checks that do not hide each other.
+//! What tests of all crates share: skips that are reported, checks that do not hide each other, and JSON output that is
+//! documented.
+
+pub mod json_fields;
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Display;

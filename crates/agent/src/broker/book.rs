@@ -15,7 +15,7 @@ use reserve::{Action, Cores, Grant, GrantId, Ledger, Refusal, Request, Service, 
 use rustix::net::sockopt::socket_cookie;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -238,7 +238,7 @@ impl Book {
             files.split_first().ok_or_else(|| BrokerError::Wrong("enter takes a pidfd".to_owned()))?;
         let (id, _) = self.whose(grant, handle, peer)?;
         let held = self.held.get(&id).ok_or_else(|| BrokerError::NoGrant(Refusal::UnknownGrant(id).to_string()))?;
-        let pid = may_enter(process, peer.uid).map_err(BrokerError::Process)?;
+        let pid = may_enter(process, peer.uid, self.groups()).map_err(BrokerError::Process)?;
         let list = Switch::at(held.group.folder().join("cgroup.procs"));
         list.set(&pid.to_string()).map_err(|error| BrokerError::Setting(chain(&error)))?;
         // Its number may have become another process's only if it has ended.
@@ -249,6 +249,11 @@ impl Book {
             return Err(BrokerError::Process(chain(&error)));
         }
         Ok((Answer::Done { grant: id }, Vec::new()))
+    }
+
+    /// The control groups of the grants.
+    fn groups(&self) -> impl Iterator<Item = (GrantId, &Path)> {
+        self.held.iter().map(|(id, held)| (*id, held.group.folder()))
     }
 
     /// The grant that a call is about, and the user whose it is: a handle gives its owner's rights.

@@ -3,7 +3,7 @@
 use crate::journal::GROUP;
 use linux::{CgroupGroup, Cgroups, Pid, Process, printable, process_of};
 use machine::chain;
-use reserve::Quota;
+use reserve::{GrantId, Quota};
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::path::{Component, Path};
@@ -29,8 +29,12 @@ impl Quotas {
     }
 }
 
-/// The process of a pidfd, if this user may let it join a grant.
-pub(super) fn may_enter(pidfd: impl AsFd, uid: u32) -> Result<Pid, String> {
+/// The process of a pidfd, if this user may let it join a grant. `held` has the grants' control groups.
+pub(super) fn may_enter<'a>(
+    pidfd: impl AsFd,
+    uid: u32,
+    held: impl IntoIterator<Item = (GrantId, &'a Path)>,
+) -> Result<Pid, String> {
     let pid = process_of(pidfd).map_err(|error| chain(&error))?;
     let process = Process::open(pid).map_err(|error| chain(&error))?;
     let status = process.status().map_err(|error| chain(&error))?;
@@ -54,7 +58,13 @@ pub(super) fn may_enter(pidfd: impl AsFd, uid: u32) -> Result<Pid, String> {
     if uid != 0 && real != uid {
         return no(&format!("it is of user {real}, and the caller is user {uid}"));
     }
-    let group = Cgroups::find().and_then(|cgroups| cgroups.of(&process)).map_err(|error| chain(&error))?;
+    let cgroups = Cgroups::find().map_err(|error| chain(&error))?;
+    let group = cgroups.of(&process).map_err(|error| chain(&error))?;
+    let folder = cgroups.folder().join(group.trim_start_matches('/'));
+    // Of adopted groups, the name does not tell.
+    if let Some((id, _)) = held.into_iter().find(|(_, held)| folder.starts_with(held)) {
+        return no(&format!("it is in grant {id} already"));
+    }
     if let Some(name) = group.trim_start_matches('/').strip_prefix(GROUP) {
         let number = name.trim_end_matches("-shared");
         return no(&format!("it is in grant {number} already"));
@@ -83,6 +93,12 @@ pub(super) fn may_adopt(cgroup: &str, isolates: bool, cgroups: &Cgroups) -> Resu
     if !folder.join("cpuset.cpus").is_file() {
         return no("it has no cpuset: write +cpuset to cgroup.subtree_control of the one above it");
     }
+    let partition = std::fs::read_to_string(folder.join("cpuset.cpus.partition")).unwrap_or_default();
+    if !matches!(partition.trim(), "" | "member") {
+        return no(
+            "it is a partition of CPUs already, which grants cannot give back: write member to cpuset.cpus.partition",
+        );
+    }
     if isolates && names.len() > 1 {
         return no("the kernel makes partitions of topmost groups: leave --isolate core and cache out");
     }
@@ -107,7 +123,7 @@ mod tests {
     #[test]
     fn only_living_processes_of_the_caller_join() {
         let refused = |pidfd: &OwnedFd, uid, why: &str| {
-            let said = may_enter(pidfd, uid).unwrap_err();
+            let said = may_enter(pidfd, uid, []).unwrap_err();
             assert!(said.contains(why), "{said}");
         };
         let own = open_pidfd(Pid(std::process::id())).unwrap();

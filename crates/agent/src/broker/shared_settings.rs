@@ -8,8 +8,13 @@ use linux::{Cgroups, interrupts};
 use machine::{CpuSet, chain};
 use reserve::{Grant, Ledger, Throttle};
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// Between two looks at the groups whose CPU time is limited: their owner may make them again, as systemd does with slices
+/// that were idle, and then they have no limit.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// The settings that were changed.
 #[derive(Debug)]
@@ -18,25 +23,40 @@ pub(super) struct SharedSettings {
     /// Control groups whose CPU time is limited, named from the topmost one.
     limited: Vec<String>,
     hardware: Option<Hardware>,
-    /// Values of before the first grant.
-    originals: BTreeMap<PathBuf, String>,
+    changed: BTreeMap<PathBuf, Changed>,
+    /// The limited groups' files, by their inodes.
+    groups: BTreeMap<PathBuf, u64>,
+    /// When to look at these groups, if they are limited.
+    next_look: Option<Instant>,
     corrections: Corrections,
+}
+
+/// A setting that is not as it was.
+#[derive(Clone, Debug)]
+struct Changed {
+    /// Its value of before the first grant, or what its owner has made of it since.
+    original: String,
+    /// What grants have made of it.
+    written: String,
 }
 
 impl SharedSettings {
     pub fn new(journal: Journal, limited: Vec<String>, hardware: Option<Hardware>) -> Self {
-        Self { journal, limited, hardware, originals: BTreeMap::new(), corrections: Corrections::default() }
+        let (changed, groups) = (BTreeMap::new(), BTreeMap::new());
+        Self { journal, limited, hardware, changed, groups, next_look: None, corrections: Corrections::default() }
     }
 
     /// Sets everything as these grants need it, as far as that is possible: what no grant needs any more is undone also
     /// where something else fails. Returns the first failure.
     pub fn follow(&mut self, ledger: &Ledger, own: impl Iterator<Item = Grant>) -> Result<(), BrokerError> {
         let own: Vec<Grant> = own.collect();
+        self.forget_replaced_groups();
         let words = self.hardware.map(|hardware| hardware.settings(ledger, &own).map_err(CarryOutError::from));
         let mut failed = Ok(());
         let mut wanted = BTreeMap::new();
-        for found in [self.limits(ledger), words.transpose().map(Option::unwrap_or_default).map_err(BrokerError::from)]
-        {
+        let limits = self.limits(ledger);
+        self.next_look = self.is_limiting(ledger).then(|| Instant::now() + LOOK);
+        for found in [limits, words.transpose().map(Option::unwrap_or_default).map_err(BrokerError::from)] {
             match found {
                 Ok(settings) => wanted.extend(settings),
                 Err(error) => failed = failed.and(Err(error)),
@@ -60,30 +80,41 @@ impl SharedSettings {
             let is_limit = !path.starts_with("/proc/irq");
             wanted.contains_key(path) || interrupts.contains_key(path) || is_limit && !is_known
         };
-        let over: Vec<(PathBuf, String)> = self.originals.clone().into_iter().rev().collect();
-        for (path, value) in over.into_iter().filter(|(path, _)| !is_needed(path)) {
-            // A group that its owner has removed needs no former value.
-            let undone = if Setting::at(&path).exists() { self.set(&path, &value) } else { Ok(()) };
+        let over: Vec<(PathBuf, Changed)> = self.changed.clone().into_iter().rev().collect();
+        for (path, changed) in over.into_iter().filter(|(path, _)| !is_needed(path)) {
+            let setting = Setting::at(&path);
+            // A group that its owner has removed needs no former value, and what its owner has set since is the owner's.
+            let is_theirs = setting.value().map_or(!setting.exists(), |now| now != changed.written);
+            let undone = if is_theirs { Ok(()) } else { self.set(&path, &changed.original) };
             if undone.is_ok() {
-                self.originals.remove(&path);
+                self.changed.remove(&path);
             }
             failed = failed.and(undone);
         }
         failed
     }
 
-    /// Corrects limits in percent by what is measured, once a second.
+    /// Limits groups that were made again, and corrects limits in percent by what is measured, once a second.
     pub fn correct(&mut self, ledger: &Ledger, now: Instant) -> Result<(), BrokerError> {
+        if self.next_look.is_some_and(|next| next <= now) {
+            self.next_look = Some(now + LOOK);
+            let replaced = self.forget_replaced_groups();
+            if !replaced.is_empty() {
+                let limits = self.limits(ledger)?;
+                let again = limits.iter().filter(|(path, _)| replaced.contains(path));
+                again.into_iter().try_for_each(|(path, value)| self.set(path, value))?;
+            }
+        }
         let Some(hardware) = self.hardware else { return Ok(()) };
         let corrected = hardware.correct(ledger, &mut self.corrections, now).map_err(CarryOutError::from)?;
         // What other processes have set is theirs.
-        let own: Vec<_> = corrected.into_iter().filter(|(path, _)| self.originals.contains_key(path)).collect();
+        let own: Vec<_> = corrected.into_iter().filter(|(path, _)| self.changed.contains_key(path)).collect();
         own.iter().try_for_each(|(path, value)| self.set(path, value))
     }
 
     /// When to correct again, if there is something to correct.
     pub fn next_correction(&self) -> Option<Instant> {
-        self.corrections.next_look()
+        self.corrections.next_look().into_iter().chain(self.next_look).min()
     }
 
     /// Whether the hardware is as nearside has set it, and its limits are fine enough for what is added to a ledger.
@@ -112,20 +143,47 @@ impl SharedSettings {
         failed
     }
 
+    /// Whether CPU time is limited for these grants.
+    fn is_limiting(&self, ledger: &Ledger) -> bool {
+        let is_guarded = || ledger.grants().any(|grant| grant.request.isolate.controller);
+        !self.limited.is_empty() && ledger.facts.control.throttle == Throttle::Duty && is_guarded()
+    }
+
+    /// The limits of the groups that exist: where there is none, there is nothing to limit.
     fn limits(&self, ledger: &Ledger) -> Result<BTreeMap<PathBuf, String>, BrokerError> {
-        if ledger.facts.control.throttle != Throttle::Duty {
+        if !self.is_limiting(ledger) {
             return Ok(BTreeMap::new());
         }
         let cgroups = Cgroups::find()?;
         let limits = Limit::of(&self.limited, &ledger.forecast().rest_limit, &ledger.facts);
-        Ok(limits.into_iter().map(|limit| (limit.file(&cgroups), limit.cpu_max())).collect())
+        let files = limits.into_iter().map(|limit| (limit.file(&cgroups), limit)).filter(|(file, _)| file.is_file());
+        let text = |(file, limit): (PathBuf, Limit)| {
+            let now = || Setting::at(&file).value().map_err(|error| BrokerError::Setting(chain(&error)));
+            let own = self.changed.get(&file).map_or_else(now, |changed| Ok(changed.original.clone()))?;
+            let cpu_max = limit.cpu_max(&own);
+            Ok((file, cpu_max))
+        };
+        files.map(text).collect()
+    }
+
+    /// Forgets what groups had that were made again or for the first time. Returns their files.
+    fn forget_replaced_groups(&mut self) -> Vec<PathBuf> {
+        let Ok(cgroups) = Cgroups::find() else { return Vec::new() };
+        let files = self.limited.iter().map(|cgroup| Limit::file_of(cgroup, &cgroups));
+        let there: BTreeMap<PathBuf, u64> =
+            files.filter_map(|file| file.metadata().ok().map(|of| (file, of.ino()))).collect();
+        let is_new = |(file, inode): &(&PathBuf, &u64)| self.groups.get(*file) != Some(*inode);
+        let replaced: Vec<PathBuf> = there.iter().filter(is_new).map(|(file, _)| file.clone()).collect();
+        self.changed.retain(|file, _| !replaced.contains(file));
+        self.groups = there;
+        replaced
     }
 
     /// Interrupts that CPUs are to be kept free of, with the CPUs that they then have.
     fn interrupts(&self, away: &CpuSet, all: &CpuSet) -> BTreeMap<PathBuf, String> {
         let others: CpuSet = all.iter().filter(|&cpu| !away.contains(cpu)).collect();
         let wanted = interrupts(Path::new("/proc")).into_iter().filter_map(|interrupt| {
-            let original = self.originals.get(&interrupt.path).and_then(|text| text.parse().ok());
+            let original = self.changed.get(&interrupt.path).and_then(|changed| changed.original.parse().ok());
             let original = original.unwrap_or(interrupt.cpus);
             let left: CpuSet = original.iter().filter(|&cpu| !away.contains(cpu)).collect();
             let cpus = if left.is_empty() { &others } else { &left };
@@ -140,12 +198,18 @@ impl SharedSettings {
         if now == value {
             return Ok(());
         }
-        if !self.originals.contains_key(path) {
+        if self.changed.get(path).is_none_or(|changed| changed.written != now) {
             let original = setting.original().map_err(|error| BrokerError::Setting(chain(&error)))?;
-            self.originals.insert(path.to_owned(), original);
+            self.changed.insert(path.to_owned(), Changed { original, written: now });
         }
         self.journal.will_write(path, value)?;
-        setting.set(value).map_err(|error| BrokerError::Setting(chain(&error)))
+        setting.set(value).map_err(|error| BrokerError::Setting(chain(&error)))?;
+        // The kernel may write it in another way.
+        let written = setting.value().unwrap_or_else(|_| value.to_owned());
+        if let Some(changed) = self.changed.get_mut(path) {
+            changed.written = written;
+        }
+        Ok(())
     }
 }
 
@@ -165,13 +229,36 @@ mod tests {
         let [broken, file] = ["a", "b"].map(|name| folder.path().join(name));
         fs::create_dir(&broken).unwrap();
         fs::write(&file, "changed").unwrap();
-        shared.originals.extend([&broken, &file].map(|path| (path.clone(), "original".to_owned())));
+        let changed = Changed { original: "original".to_owned(), written: "changed".to_owned() };
+        shared.changed.extend([&broken, &file].map(|path| (path.clone(), changed.clone())));
         let control = Control { throttle: Throttle::None, ways: None };
         let facts = Facts::new(presets::find("small-4x2").unwrap(), control);
         let ledger = Ledger::new(Arc::new(facts), Rules::default());
         assert!(shared.follow(&ledger, std::iter::empty()).is_err());
         assert_eq!(fs::read_to_string(&file).unwrap(), "original");
         // It is tried again.
-        assert_eq!(shared.originals.keys().collect::<Vec<_>>(), [&broken]);
+        assert_eq!(shared.changed.keys().collect::<Vec<_>>(), [&broken]);
+    }
+
+    #[test]
+    fn what_its_owner_has_set_since_is_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let (journal, _) = Journal::open(&folder.path().join("journals"), "reserve").unwrap();
+        let mut shared = SharedSettings::new(journal, Vec::new(), None);
+        let file = folder.path().join("a");
+        let facts = Facts::new(presets::find("small-4x2").unwrap(), Control { throttle: Throttle::None, ways: None });
+        let ledger = Ledger::new(Arc::new(facts), Rules::default());
+        for (theirs, left) in [(None, "before"), (Some("theirs"), "theirs")] {
+            fs::write(&file, "before").unwrap();
+            shared.set(&file, "ours").unwrap();
+            theirs.into_iter().for_each(|theirs| fs::write(&file, theirs).unwrap());
+            shared.follow(&ledger, std::iter::empty()).unwrap();
+            assert_eq!((fs::read_to_string(&file).unwrap().as_str(), shared.changed.len()), (left, 0));
+        }
+        // It is what the next change begins with.
+        shared.set(&file, "ours").unwrap();
+        fs::write(&file, "theirs again").unwrap();
+        shared.set(&file, "ours again").unwrap();
+        assert_eq!(shared.changed[&file].original, "theirs again");
     }
 }

@@ -10,11 +10,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Length of the periods in which a limited group gets its share, µs. The kernel refuses shares below 1 ms, and longer
-/// periods are longer moments at full speed.
+/// Length of the periods in which a limited group gets its share, µs: longer periods are longer moments at full speed.
 const PERIOD_US: f64 = 10_000.0;
-/// Shortest share that the kernel takes, µs.
+/// Shortest share that the kernel takes, µs. Less of the time is this share of a longer period.
 const LEAST_US: f64 = 1_000.0;
+/// Longest period that the kernel takes, µs.
+const MOST_PERIOD_US: f64 = 1_000_000.0;
 /// Part of the forecast's limit that is given. The limit is for traffic that does not vary, but programs get their CPU
 /// time at once: while they run, a guarded reader of magny-cours-4p loses 12 to 14 % for each of them by the model, and
 /// as much of a period costs it 5 % in all. Measured in docs/isolation.md.
@@ -75,14 +76,29 @@ impl Limit {
 
     /// Its file.
     pub(crate) fn file(&self, cgroups: &Cgroups) -> PathBuf {
-        cgroups.folder().join(self.cgroup.trim_start_matches('/')).join("cpu.max")
+        Self::file_of(&self.cgroup, cgroups)
     }
 
-    /// The text of `cpu.max`.
-    pub(crate) fn cpu_max(&self) -> String {
-        let quota = (self.cpus * PERIOD_US).max(LEAST_US);
-        format!("{quota:.0} {PERIOD_US:.0}")
+    /// The file of a group, named from the topmost one.
+    pub(crate) fn file_of(cgroup: &str, cgroups: &Cgroups) -> PathBuf {
+        cgroups.folder().join(cgroup.trim_start_matches('/')).join("cpu.max")
     }
+
+    /// The text of `cpu.max`. The group's own text stays where it is the lower limit.
+    pub(crate) fn cpu_max(&self, own: &str) -> String {
+        let period = (LEAST_US / self.cpus).clamp(PERIOD_US, MOST_PERIOD_US);
+        let quota = (self.cpus * period).max(LEAST_US);
+        if cpus_of(own).is_some_and(|cpus| cpus <= quota / period) {
+            return own.to_owned();
+        }
+        format!("{quota:.0} {period:.0}")
+    }
+}
+
+/// CPUs' worth of time by a text of `cpu.max`; none without a limit.
+fn cpus_of(cpu_max: &str) -> Option<f64> {
+    let (quota, period) = cpu_max.trim().split_once(' ')?;
+    Some(quota.parse::<f64>().ok()? / period.parse::<f64>().ok()?)
 }
 
 /// Carries a grant of a ledger out, and returns the group that its program joins, with a watch of its partitions and what
@@ -104,13 +120,14 @@ pub fn carry_out(
         let all: CpuSet = grant.cpus.iter().chain(idle_cpus(grant, facts).iter()).collect();
         move_interrupts(journal, &all, facts)?;
     }
-    limits.iter().try_for_each(|limit| set_limit(journal, &cgroups, limit))?;
+    let limits: Result<_, _> = limits.iter().map(|limit| set_limit(journal, &cgroups, limit)).collect();
+    let limits = limits?;
     words.iter().try_for_each(|(path, value)| set(journal, path, value))?;
     let rest = Rest {
         ledger: ledger.clone(),
         grant: grant.clone(),
         own: words.into_keys().collect(),
-        limits: limits.to_vec(),
+        limits,
         hardware,
         corrections: Corrections::default(),
     };
@@ -124,7 +141,8 @@ pub struct Rest {
     grant: Grant,
     /// The settings that this process changes.
     own: BTreeSet<PathBuf>,
-    limits: Vec<Limit>,
+    /// Each with what its group had before.
+    limits: Vec<(Limit, String)>,
     hardware: Option<Hardware>,
     corrections: Corrections,
 }
@@ -147,9 +165,9 @@ impl Rest {
             return Ok(());
         }
         let cgroups = Cgroups::find()?;
-        for limit in &self.limits {
+        for (limit, own) in &self.limits {
             let limit = Limit { cpus: limit.cpus * level.part(), ..limit.clone() };
-            set(journal, &limit.file(&cgroups), &limit.cpu_max())?;
+            set(journal, &limit.file(&cgroups), &limit.cpu_max(own))?;
         }
         let Some(hardware) = self.hardware else { return Ok(()) };
         let settings = hardware.settings(&self.ledger, std::slice::from_ref(&self.grant))?;
@@ -284,13 +302,15 @@ fn move_interrupts(journal: &mut Journal, away: &CpuSet, facts: &Facts) -> Resul
     Ok(())
 }
 
-fn set_limit(journal: &mut Journal, cgroups: &Cgroups, limit: &Limit) -> Result<(), CarryOutError> {
+/// Returns what the group had before.
+fn set_limit(journal: &mut Journal, cgroups: &Cgroups, limit: &Limit) -> Result<(Limit, String), CarryOutError> {
     let file = limit.file(cgroups);
     if !file.is_file() {
         return Err(CarryOutError::NoSuchGroup(limit.cgroup.clone()));
     }
-    journal.will_write(&file, &limit.cpu_max())?;
-    Ok(Switch::at(&file).set(&limit.cpu_max())?)
+    let own = Switch::at(&file).value()?;
+    set(journal, &file, &limit.cpu_max(&own))?;
+    Ok((limit.clone(), own))
 }
 
 #[cfg(test)]
@@ -306,8 +326,13 @@ mod tests {
         let rest = BTreeMap::from([(NodeId(0), 4.25e9), (NodeId(1), 9e9)]);
         let limits = Limit::of(&["/a".to_owned(), "/b".to_owned()], &rest, &facts);
         // 0.45 x 4.25 GB/s over 5.949 GB/s of a core, for two groups.
-        assert_eq!(limits.iter().map(Limit::cpu_max).collect::<Vec<_>>(), ["1607 10000", "1607 10000"]);
-        assert_eq!(Limit { cgroup: String::new(), cpus: 0.01 }.cpu_max(), "1000 10000");
+        assert_eq!(limits[0], Limit { cgroup: "/a".to_owned(), ..limits[1].clone() });
+        assert_eq!(limits[0].cpu_max("max 100000"), "1607 10000");
+        let less = |cpus| Limit { cgroup: String::new(), cpus }.cpu_max("max 100000");
+        assert_eq!([less(0.01), less(0.0001), less(0.0)], ["1000 100000", "1000 1000000", "1000 1000000"]);
+        // A lower limit of the group's owner stays.
+        assert_eq!(limits[0].cpu_max("5000 100000"), "5000 100000");
+        assert_eq!(limits[0].cpu_max("50000 100000"), "1607 10000");
         assert_eq!(Limit::of(&["/a".to_owned()], &BTreeMap::new(), &facts), []);
     }
 

@@ -98,7 +98,6 @@ pub(crate) fn left_records(folder: &Path) -> Vec<GrantRecord> {
 
 fn all_records(folder: &Path) -> Vec<GrantRecord> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let read = |path: &Path| serde_json::from_slice(&bounded::bytes(path, MOST_BYTES).ok()?).ok();
     let records = entries.map(|entry| entry.path()).filter(|path| is_record(path)).filter_map(|path| read(&path));
     let mut records: Vec<GrantRecord> = records.collect();
     records.sort_by_key(|record| record.grant.id);
@@ -167,6 +166,11 @@ impl Records {
     pub fn remove(&self, id: GrantId) -> io::Result<()> {
         self.folder.remove(&name(id))
     }
+
+    /// Removes a record if it is this process's: numbers are used again.
+    pub fn remove_own(&self, id: GrantId) -> io::Result<()> {
+        if has_own_record(self.folder.path(), id) { self.remove(id) } else { Ok(()) }
+    }
 }
 
 /// The file of a grant.
@@ -174,9 +178,13 @@ fn name(id: GrantId) -> String {
     format!("{id}.json")
 }
 
-/// Whether a grant still has its record: without it, it is to be released.
-pub fn has_record(folder: &Path, id: GrantId) -> bool {
-    folder.join(name(id)).exists()
+/// Whether a grant of this process still has its record: without it, it is to be released.
+pub fn has_own_record(folder: &Path, id: GrantId) -> bool {
+    read(&folder.join(name(id))).is_some_and(|record| record.pid == Pid(std::process::id()))
+}
+
+fn read(path: &Path) -> Option<GrantRecord> {
+    serde_json::from_slice(&bounded::bytes(path, MOST_BYTES).ok()?).ok()
 }
 
 #[cfg(test)]
@@ -207,5 +215,26 @@ mod tests {
         let service = read[0].service.unwrap();
         assert_eq!((service.said(), service.said_s(), service.course()), (missed, 7, level.course()));
         assert!(service.has_same_part(Some(level)));
+    }
+
+    #[test]
+    fn a_number_that_is_used_again_is_another_process_s() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("grants");
+        let facts = Facts::new(machine::presets::find("small-4x2").unwrap(), Control::default());
+        let ledger = Ledger::new(Arc::new(facts), Rules::default());
+        let grant = ledger.admit(&[Request::default()], &Asker::default()).unwrap().grants.remove(0);
+        let records = Records::lock(&folder).unwrap();
+        records.add(&grant, Carrier::Process("a"), Throttle::None, None, None).unwrap();
+        let mut record = read_records(&folder).remove(0);
+        assert!(has_own_record(&folder, grant.id));
+        record.pid = Pid(1);
+        fs::write(folder.join("1.json"), serde_json::to_vec(&record).unwrap()).unwrap();
+        assert!(!has_own_record(&folder, grant.id));
+        records.remove_own(grant.id).unwrap();
+        assert!(folder.join("1.json").exists());
+        records.add(&grant, Carrier::Process("a"), Throttle::None, None, None).unwrap();
+        records.remove_own(grant.id).unwrap();
+        assert!(!folder.join("1.json").exists());
     }
 }

@@ -380,7 +380,12 @@ impl File {
 
 /// `3 %`, as a share.
 fn optional_share<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
-    let text = String::deserialize(deserializer)?;
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "expected a percentage in quotes, such as \"3 %\"")]
+    enum Written {
+        Text(String),
+    }
+    let Written::Text(text) = Written::deserialize(deserializer)?;
     let number = text.strip_suffix('%').and_then(|number| number.trim_end().parse::<f64>().ok());
     let share = number.map(|percent| percent / 100.0).filter(|share| (0.0..1e6).contains(share));
     share.map(Some).ok_or_else(|| de::Error::custom(format!("`{text}` is not a percentage such as \"3 %\"")))

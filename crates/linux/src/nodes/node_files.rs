@@ -31,7 +31,7 @@ pub struct NodeFiles {
     pub node: NodeId,
     /// Its online CPUs.
     pub cpus: CpuSet,
-    /// The firmware's distances from it to every online node, in the order of their IDs.
+    /// The firmware's distances from it to each of the nodes that were read, in the order of their IDs.
     pub distances: Vec<u32>,
     /// meminfo: bytes, by names such as `MemTotal` and `MemFree`; names that begin with `HugePages_` count pages of the
     /// default size. Since Linux 2.6.
@@ -59,8 +59,17 @@ pub struct HugetlbPool {
 /// Reads all online nodes from `sys`, the /sys directory. Needs no privileges.
 pub fn nodes(sys: &Path) -> Result<Vec<NodeFiles>, NodeError> {
     let folder = |node| sys.join(format!("{NODES}/node{node}"));
+    let online = online_nodes(sys)?;
     // A node may go offline during the read: skip nodes without meminfo.
-    online_nodes(sys)?.iter().filter_map(|node| of_node(&folder(node), node).transpose()).collect()
+    let read: Result<Vec<NodeFiles>, NodeError> =
+        online.iter().filter_map(|node| of_node(&folder(node), node).transpose()).collect();
+    let mut nodes = read?;
+    let is_kept: Vec<bool> = online.iter().map(|node| nodes.iter().any(|kept| kept.node == node)).collect();
+    for node in nodes.iter_mut().filter(|node| node.distances.len() == is_kept.len()) {
+        let mut columns = is_kept.iter();
+        node.distances.retain(|_| columns.next() == Some(&true));
+    }
+    Ok(nodes)
 }
 
 /// The online nodes. Needs no privileges.
@@ -166,7 +175,7 @@ mod tests {
         );
         assert_eq!((node.memory["HugePages_Total"], node.allocations["other_node"]), (3, 1));
         assert_eq!((node.events["nr_free_pages"], node.events["nr_zone_x"]), (2_243_304, 0));
-        assert_eq!((node.cpus.to_string().as_str(), &node.distances[..]), ("2-3", &[16, 10][..]));
+        assert_eq!((node.cpus.to_string().as_str(), &node.distances[..]), ("2-3", &[10][..]));
         let pools = [(2 << 20, 3, 2), (1 << 30, 1, 0)];
         let pools = pools.map(|(page_bytes, pages, free_pages)| HugetlbPool { page_bytes, pages, free_pages });
         assert_eq!(node.hugetlb, pools);

@@ -157,11 +157,20 @@ fn a_file_that_is_only_read_is_one_that_others_cannot_change() {
     assert!(told.contains("file (owner") && told.ends_with("or choose another file"), "{told}");
     mode("all/file", 0o600);
     assert!(refusal(open("all/file", Trust::Groups)).contains("mode 0777"));
-    symlink(at("sticky/file"), at("link")).unwrap();
-    assert!(refusal(open("link", Trust::Groups)).starts_with("cannot open "));
+    symlink("sticky/file", at("link")).unwrap();
+    assert!(refusal(open("link", Trust::Groups)).contains("sticky/file"));
+    mode("sticky/file", 0o600);
+    assert_eq!(io::read_to_string(open("link", Trust::Groups).unwrap()).unwrap(), "text");
+    symlink(at("all/file"), at("to all")).unwrap();
+    assert!(refusal(open("to all", Trust::Groups)).contains("mode 0777"));
+    symlink("circle", at("circle")).unwrap();
+    assert!(refusal(open("circle", Trust::Groups)).starts_with("cannot open "));
     assert!(refusal(PrivateFolder::existing_file(Path::new("/dev/zero"), Trust::Groups)).contains("not a regular"));
     assert!(refusal(open("none", Trust::Groups)).contains("no such file"));
     if geteuid().is_root() {
+        symlink("file", at("sticky/their link")).unwrap();
+        std::os::unix::fs::lchown(at("sticky/their link"), Some(OTHER), None).unwrap();
+        assert!(refusal(open("sticky/their link", Trust::Groups)).contains("another user's symbolic link"));
         mode("theirs", 0o644);
         chown(at("theirs"), Some(OTHER), None).unwrap();
         assert!(refusal(open("theirs", Trust::Groups)).contains("belongs to another user"));

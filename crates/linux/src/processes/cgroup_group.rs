@@ -7,7 +7,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Rounds in which processes are moved out of a group while new ones are started in it.
 const MOST_ROUNDS: usize = 50;
@@ -15,6 +15,8 @@ const MOST_ROUNDS: usize = 50;
 const ROUNDS_UNFROZEN: usize = 5;
 /// Between two tries to remove a group whose last process is still ending.
 const PAUSE: Duration = Duration::from_millis(2);
+/// Longest time that such a process may take: it gives back its memory, and is in no list any more.
+const ENDING: Duration = Duration::from_secs(5);
 
 /// A control group of version 2. Needs root for all but reading.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,11 +138,17 @@ impl CgroupGroup {
             .take_while(|group| group.starts_with(top))
             .map(|group| Switch::at(group.join("cgroup.procs")))
             .collect();
-        for round in 0..MOST_ROUNDS {
+        let began = Instant::now();
+        let (mut round, mut was_there) = (0, false);
+        while round < MOST_ROUNDS {
             let text = match bounded::text(&list) {
-                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(round > 0),
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(was_there),
                 read => read.map_err(self.failed("list the processes of"))?,
             };
+            was_there = true;
+            if !text.is_empty() || began.elapsed() > ENDING {
+                round += 1;
+            }
             if round == ROUNDS_UNFROZEN {
                 // Those that are moved go on.
                 let _ = self.set("cgroup.freeze", "1");

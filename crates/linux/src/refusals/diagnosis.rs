@@ -266,7 +266,7 @@ mod tests {
     #[test]
     fn a_refused_policy_names_the_node_and_what_is_in_its_way() {
         let bind = |set: &str| told(Attempt::Policy(&policy(MemoryMode::Bind, set)), libc::EINVAL, &system());
-        assert_eq!(bind("1,4-5"), "there is no node 4-5: this machine has 0-3");
+        assert_eq!(bind("1,4-5"), "there is no node 4-5: this machine has nodes 0-3");
         assert_eq!(bind("0,3"), "node 3 has no memory: memory is on 0-2");
         let cpuset = "node 2 is outside the cpuset of control group /a.slice, which allows memory of 0-1 only; \
                       to widen it: sudo systemctl set-property --runtime a.slice AllowedMemoryNodes=0-2";
@@ -284,7 +284,7 @@ mod tests {
     #[test]
     fn refused_threads_name_the_cpu() {
         let run = |cpus: &str| told(Attempt::Run(&cpus.parse().unwrap()), libc::EINVAL, &system());
-        assert_eq!(run("7-9"), "there is no CPU 8-9: this machine has 0-7");
+        assert_eq!(run("7-9"), "there is no CPU 8-9: this machine has CPUs 0-7");
         let narrow = "CPU 4 is outside the cpuset of control group /a.slice/b, which allows 0-3 only; to widen it: echo 0-4 \
                       | sudo tee /sys/fs/cgroup/a.slice/b/cpuset.cpus";
         assert_eq!(run("4"), narrow);

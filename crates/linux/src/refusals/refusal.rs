@@ -1,9 +1,10 @@
 //! Why the kernel refused, in words, and the remedy.
 
 use crate::processes::cgroup::MemoryLimit;
-use crate::processes::process::{Pid, Status};
+use crate::processes::process::{Pid, Process, Status};
 use machine::size::rounded;
-use machine::{CpuSet, NodeSet};
+use machine::{CpuSet, IdSet, NodeSet};
+use rustix::process::geteuid;
 use std::fmt;
 
 /// A capability, by its bit.
@@ -50,7 +51,7 @@ pub struct Diagnosis {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Cause {
     /// The nodes do not exist.
-    #[error("there is no node {missing}: this machine has {online}")]
+    #[error("there is no node {missing}: this machine has {}", numbered("node", online))]
     NoSuchNode {
         /// The missing nodes.
         missing: NodeSet,
@@ -76,7 +77,7 @@ pub enum Cause {
         cpuset: Option<String>,
     },
     /// The CPUs do not exist or are offline.
-    #[error("there is no CPU {missing}: this machine has {online}")]
+    #[error("there is no CPU {missing}: this machine has {}", numbered("CPU", online))]
     NoSuchCpu {
         /// The missing CPUs.
         missing: CpuSet,
@@ -204,8 +205,18 @@ impl From<Cause> for Diagnosis {
     }
 }
 
-/// The command that grants a capability.
+/// What there is of nodes or CPUs: `nodes 0-3`, or `only node 0`.
+fn numbered<T>(one: &str, set: &IdSet<T>) -> String {
+    if set.len() == 1 { format!("only {one} {set}") } else { format!("{one}s {set}") }
+}
+
+/// The command that grants a capability, beside those that this process has: it replaces all that a program's file gives.
 pub fn with_capability(capability: Capability) -> String {
-    let name = capability.to_string().to_lowercase();
-    format!("run it with sudo, or once: sudo setcap {name}+ep \"$(command -v nearside)\"")
+    // Root has them by itself, and not from the file.
+    let own = Process::open(Pid(std::process::id())).and_then(|process| process.status());
+    let own = own.ok().filter(|_| !geteuid().is_root());
+    let is_named = |one: &Capability| *one == capability || own.as_ref().is_some_and(|status| one.is_of(status));
+    let all = [Capability::SysPtrace, Capability::SysAdmin, Capability::SysNice, Capability::Perfmon];
+    let names: Vec<String> = all.iter().filter(|one| is_named(one)).map(|one| one.to_string().to_lowercase()).collect();
+    format!("run it with sudo, or once: sudo setcap {}+ep \"$(command -v nearside)\"", names.join(","))
 }

@@ -266,7 +266,7 @@ impl FilterOptions {
             None => format!("from {from} s on"),
         });
         let valued = [
-            ("at least ns", self.min_latency.map(|ns| ns.to_string())),
+            ("latency of at least", self.min_latency.map(|ns| format!("{ns} ns"))),
             ("application", self.application.clone()),
             ("process", Some(list(&self.pid)).filter(|pids| !pids.is_empty())),
             ("thread", Some(list(&self.tid)).filter(|tids| !tids.is_empty())),

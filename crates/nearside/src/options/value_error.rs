@@ -18,6 +18,7 @@ fn reason(why: &(dyn std::error::Error + 'static), value: &str) -> Option<String
     if let Some(error) = why.downcast_ref::<ParseIntError>() {
         return Some(match error.kind() {
             IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "the number is too large".to_owned(),
+            IntErrorKind::Zero => "must be at least 1".to_owned(),
             // The least value is not known here, as the option's range was not tried.
             _ if value.parse::<i128>().is_ok() => "the number must not be negative".to_owned(),
             _ => "expected a whole number".to_owned(),
@@ -32,7 +33,12 @@ fn reason(why: &(dyn std::error::Error + 'static), value: &str) -> Option<String
     let (least, most) = range.split_once("..")?;
     let most = most.strip_prefix('=').unwrap_or(most);
     let is_limit = |most: &str| most.parse() == Ok(u32::MAX) || most.parse() == Ok(u64::MAX) || most.is_empty();
-    Some(if is_limit(most) { format!("must be at least {least}") } else { format!("must be from {least} to {most}") })
+    let is_above = || value.parse::<i128>().ok() > most.parse().ok().filter(|_| !most.is_empty());
+    Some(match is_limit(most) {
+        true if !most.is_empty() && is_above() => format!("must be at most {most}"),
+        true => format!("must be at least {least}"),
+        false => format!("must be from {least} to {most}"),
+    })
 }
 
 #[cfg(test)]

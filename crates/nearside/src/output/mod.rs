@@ -5,7 +5,9 @@ pub mod pictures;
 pub mod terminal;
 pub mod watch;
 
+use crate::options::usage_error::UsageError;
 use rustix::fs::{Access, access};
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
@@ -42,6 +44,15 @@ fn folder_of(path: &Path) -> &Path {
 /// Whether a file is standard output, as `-` is.
 pub fn is_output(file: &Path) -> bool {
     file == Path::new("-")
+}
+
+/// Refuses two outputs of one name, of which the second would replace the first.
+pub fn check_names<'a>(files: impl IntoIterator<Item = &'a Path>) -> Result<(), Box<dyn Error>> {
+    let mut seen = BTreeSet::new();
+    match files.into_iter().find(|file| !is_output(file) && !seen.insert(*file)) {
+        Some(twice) => Err(UsageError::boxed(format!("two outputs are {}: name another file", twice.display()))),
+        None => Ok(()),
+    }
 }
 
 /// Fails if a file could not be written at the end, before work begins whose result would be lost; `-` is standard

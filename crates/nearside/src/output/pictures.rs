@@ -5,7 +5,7 @@ use clap::Args;
 use profile::View;
 use report::{ProfileReport, RemoteCost, TraceFacts, Wanted, profile_to_html, profile_to_perfetto};
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Minimum number of rows of a table on a page, which can be scrolled.
 const ROWS: usize = 30;
@@ -38,8 +38,12 @@ pub struct Pictures {
 impl Pictures {
     /// Number of outputs that go to standard output.
     pub fn on_output(&self) -> usize {
-        let files = [&self.html, &self.perfetto, &self.flamegraph, &self.folded];
-        files.into_iter().flatten().filter(|file| output::is_output(file)).count()
+        self.files().filter(|file| output::is_output(file)).count()
+    }
+
+    /// The files of all outputs.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        [&self.html, &self.perfetto, &self.flamegraph, &self.folded].into_iter().flatten().map(PathBuf::as_path)
     }
 
     /// Draws the requested pictures.

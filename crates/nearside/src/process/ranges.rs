@@ -81,7 +81,7 @@ pub fn own(mappings: &[Mapping]) -> Chosen {
 }
 
 fn is_called(mapping: &Mapping, name: &str) -> bool {
-    let path = mapping.name.trim_end_matches(" (deleted)");
+    let [path, name] = [&mapping.name, name].map(|name| name.trim_end_matches(" (deleted)"));
     !name.is_empty() && (path == name || path.rsplit('/').next() == Some(name))
 }
 

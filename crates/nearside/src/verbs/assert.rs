@@ -2,6 +2,7 @@
 
 use super::record::{self, RecordOptions};
 use crate::open_trace::Reading;
+use crate::options::policy::note;
 use crate::options::usage_error::UsageError;
 use crate::output;
 use crate::output::json;
@@ -21,7 +22,11 @@ use std::process::ExitCode;
 /// trace is removed afterwards, unless --output names a folder. If the command itself fails, its exit code is returned
 /// and nothing is compared. Reading a trace needs no privileges; recording needs those of nearside record.
 #[derive(Debug, Args)]
-#[command(override_usage = "nearside assert [OPTIONS] LIMITS [TRACE] [-- <CMD>...]")]
+#[command(
+    override_usage = "nearside assert [OPTIONS] LIMITS [TRACE] [-- <CMD>...]",
+    mut_arg("output", |output| output.help("Keep the trace in this folder [default: it is removed]")),
+    mut_args(|option| if option.get_help_heading() == Some(RECORDING) { option.conflicts_with("trace") } else { option }),
+)]
 #[command(after_help = "\
 Examples:
   nearside assert --local 95% trace
@@ -44,26 +49,30 @@ pub struct Arguments {
     limits: LimitOptions,
 
     /// As JSON (see docs/assert.md)
-    #[arg(long, conflicts_with = "markdown")]
+    #[arg(long, conflicts_with = "markdown", help_heading = OUTPUT)]
     json: bool,
 
     /// Write a table in Markdown to this file; - is standard output
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     markdown: Option<PathBuf>,
 
-    #[arg(long, value_name = "FILE", help = "Write a JUnit file, with a test case for each limit")]
+    #[arg(long, value_name = "FILE", help_heading = OUTPUT, help = "Write a JUnit file, with a test case for each limit")]
     junit: Option<PathBuf>,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = RECORDING)]
     record: RecordOptions,
 
     #[command(flatten)]
     reading: Reading,
 
     /// The program to record, and its arguments
-    #[arg(last = true, value_name = "CMD", required_unless_present = "trace")]
+    #[arg(last = true, value_name = "CMD", help_heading = None, required_unless_present = "trace")]
     command: Vec<OsString>,
 }
+
+const OUTPUT: &str = "Output";
+/// Of options that are for a command.
+const RECORDING: &str = "Recording";
 
 #[derive(Debug, Args)]
 #[group(required = true, multiple = true)]
@@ -94,6 +103,14 @@ struct LimitOptions {
     link_load: Option<f64>,
 }
 
+impl Arguments {
+    /// The number of files that are standard output.
+    fn on_output(&self) -> usize {
+        let files = [&self.markdown, &self.junit].into_iter().flatten();
+        files.filter(|file| output::is_output(file)).count()
+    }
+}
+
 impl From<&LimitOptions> for Limits {
     fn from(options: &LimitOptions) -> Self {
         Self {
@@ -111,7 +128,11 @@ impl From<&LimitOptions> for Limits {
 const NOT_RECORDED: u8 = 125;
 
 pub fn run(arguments: &Arguments, terminal: Terminal) -> ExitCode {
+    let on_output = usize::from(arguments.json) + arguments.on_output();
     let status = match (&arguments.trace, arguments.command.as_slice()) {
+        _ if on_output > 1 => {
+            Err(UsageError::boxed("only one of these can go to standard output: name a file instead of -"))
+        }
         (Some(trace), _) => compare(arguments, trace, terminal),
         (None, command) => record_and_compare(arguments, command, terminal),
     };
@@ -128,17 +149,15 @@ fn record_and_compare(arguments: &Arguments, command: &[OsString], terminal: Ter
     let options = RecordOptions { output: Some(trace.clone()), scratch, ..arguments.record.clone() };
     match record::record_program(&record::Arguments::new(options, command.to_vec())) {
         Ok(0) => compare(arguments, &trace, terminal),
-        Ok(status) => Ok(status),
+        Ok(status) => {
+            note(&format!("the command ended with exit code {status}, so no limit was compared"));
+            Ok(status)
+        }
         Err(error) => Ok(record::failed(error.as_ref(), NOT_RECORDED)),
     }
 }
 
 fn compare(arguments: &Arguments, trace: &Path, terminal: Terminal) -> Result<u8, Box<dyn Error>> {
-    let on_output = [&arguments.markdown, &arguments.junit].into_iter().flatten();
-    let on_output = on_output.filter(|file| output::is_output(file)).count();
-    if on_output + usize::from(arguments.json) > 1 {
-        return Err(UsageError::boxed("only one of these can go to standard output: name a file instead of -"));
-    }
     let opened = arguments.reading.read(trace)?;
     // Filters are left out: a limit on a part of the accesses hides the others, and --local is a filter's name.
     let view = opened.profile.view(&Filter::default());
@@ -149,7 +168,7 @@ fn compare(arguments: &Arguments, trace: &Path, terminal: Terminal) -> Result<u8
     if let Some(file) = &arguments.markdown {
         output::write_to(&report.markdown(), file)?;
     }
-    if on_output == 0 {
+    if arguments.on_output() == 0 {
         let json = arguments.json.then(|| json::document(&report)).transpose()?;
         output::write(&json.unwrap_or_else(|| terminal.text(&report)), None)?;
     }

@@ -29,7 +29,7 @@ Examples:
 
 Exit codes:
   0  all went well, whatever the traces say without --fail-on
-  1  a trace cannot be read, and the message says why; or what --fail-on names has happened
+  1  a trace cannot be read, and the message says why; or what --fail-on names has happened, or there is nothing to compare
   2  the command line is wrong, or names what neither trace has")]
 pub struct Arguments {
     /// The first trace: before
@@ -81,7 +81,7 @@ pub fn run(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dy
         terminal.print(&report, None)?;
     }
     Ok(match fail_on {
-        Some(FailOn::Worse) if report.overall == Change::Worse => ExitCode::FAILURE,
+        Some(FailOn::Worse) if report.overall == Change::Worse || !report.is_comparable() => ExitCode::FAILURE,
         _ => ExitCode::SUCCESS,
     })
 }

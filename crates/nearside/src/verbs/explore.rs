@@ -162,6 +162,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     if arguments.files().filter(|file| output::is_output(file)).count() > 1 {
         return Err(UsageError::boxed("only one file can be - for standard output".to_owned()));
     }
+    output::check_names(arguments.files().map(PathBuf::as_path))?;
     for file in arguments.files() {
         output::check(file)?;
     }

@@ -134,8 +134,8 @@ impl From<Choice> for Part {
 
 fn parse_size(text: &str) -> Result<u64, String> {
     match size::parse(text)? {
-        bytes if (2 << 20..=1 << 40).contains(&bytes) => Ok(bytes),
-        _ => Err("from 2M to 1T".to_owned()),
+        bytes if (2 << 20..=128 << 30).contains(&bytes) => Ok(bytes),
+        _ => Err("from 2M to 128G".to_owned()),
     }
 }
 
@@ -147,6 +147,9 @@ fn parse_spread(text: &str) -> Result<f64, String> {
 }
 
 pub fn run(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dyn Error>> {
+    if let Some(file) = &arguments.output {
+        output::check(file)?;
+    }
     let host = Host::find()?;
     let parts = if arguments.only.is_empty() { Choice::value_variants() } else { &arguments.only };
     let options = Options {

@@ -157,6 +157,9 @@ fn of_cgroup(cgroups: &Cgroups, path: &str) -> Result<CgroupReport, Box<dyn Erro
         return Err(UsageError::boxed(format!("there is no control group {name}: no folder {}", folder.display())));
     }
     let no_memory = || {
+        if let Err(why) = cgroups.requires("memory") {
+            return machine::chain(&why);
+        }
         format!(
             "control group {name} does not count its memory: the controller is not enabled (write +memory to \
              cgroup.subtree_control of the group above), or Linux is older than 5.9"

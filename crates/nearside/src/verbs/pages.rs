@@ -30,7 +30,7 @@ const PIECE_BYTES: usize = 1 << 20;
 /// Show where each page of a process is: as strips, runs or single pages
 ///
 /// A strip has a letter for each piece of address space: the number of the node that holds more than half of its memory
-/// (a to Z from 10 on), * where it is spread over several nodes, and a dot where nothing is in memory. Pages are not
+/// (a to z from 10 on, A to Z from 36 on), * where it is spread over several nodes, and a dot where nothing is in memory. Pages are not
 /// touched, and swapped-out pages are left out.
 ///
 /// Needs the process's user or root. Page frames and their flags are for root only.

@@ -300,7 +300,10 @@ impl Placing<'_> {
     fn program(&self) -> Result<(u8, Option<PlaceReport>), Box<dyn Error>> {
         let lessons = self.lessons();
         let lesson = lessons.as_ref().and_then(|lessons| self.begin_with(lessons));
-        let scratch = has_huge_pages().then(tempfile::tempdir).transpose()?;
+        let scratch = has_huge_pages().then(tempfile::tempdir).transpose().unwrap_or_else(|why| {
+            note(&format!("huge pages that are split may be joined again by the kernel: {}", chain(&why)));
+            None
+        });
         let folder = scratch.as_ref().map(|scratch| scratch.path().to_owned());
         let mut agent = self.open((Target::Program, Scope::default()), lesson, Arc::default(), folder)?;
         let mut start = agent.program_start()?;

@@ -88,6 +88,11 @@ fn replay(arguments: &Arguments, policy: Option<PolicyName>) -> Result<ReplayRep
         ReplayReport { logged_policy: logged.to_string(), policy: name.to_string(), ..ReplayReport::default() };
     // A log starts with the line that `of` needs.
     let mut settings = settings.clone();
+    if let Some((name, least)) = settings.thresholds.violations().first() {
+        return Err(
+            format!("the first line of {path} has a threshold {name} that is not a number from {least} up").into()
+        );
+    }
     arguments.thresholds.apply(&mut settings.thresholds);
     let Some(replay) = Replay::from_first_line(first, policy, Some(settings)) else { return Ok(report) };
     let mut replay = replay.map_err(UsageError::boxed)?;

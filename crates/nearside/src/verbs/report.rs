@@ -152,6 +152,7 @@ impl Arguments {
     /// Rejects several outputs to standard output. A picture replaces the text there, but JSON and `--output -` were
     /// requested explicitly.
     fn check_output(&self) -> Result<(), Box<dyn Error>> {
+        output::check_names(self.pictures.files().chain(self.output.as_deref()))?;
         let told = self.output.as_deref().map_or(self.json, is_output);
         if self.pictures.on_output() + usize::from(told) < 2 {
             return Ok(());

@@ -211,6 +211,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         policy::set(policy, "what is run", set_memory_policy)?;
     }
     let tunables = arguments.huge.map(huge_pages).transpose()?.flatten();
+    if heap.is_some() && tunables.is_some() {
+        note(
+            "--huge always does not reach the objects of --heap: they have huge pages where the system setting is always",
+        );
+    }
     let Some(program) = program.filter(|_| !arguments.show) else {
         output::write(&shown(&places)?.to_string(), None)?;
         return Ok(ExitCode::SUCCESS);

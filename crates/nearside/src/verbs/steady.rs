@@ -3,14 +3,14 @@
 use crate::interrupt::asked_to_end;
 use crate::options::places::{Nodes, Places};
 use crate::options::policy::note;
-use crate::verbs::reserve::{code, wait};
+use crate::verbs::record::program::Program;
+use crate::verbs::reserve::wait;
 use agent::Journal;
 use agent::journal::{self, OwnSwitch};
-use linux::{MemoryMode, MemoryPolicy, why_not_started};
+use linux::{MemoryMode, MemoryPolicy};
 use machine::{CpuSet, NodeSet, chain};
 use std::error::Error;
 use std::process::{Command, ExitCode};
-use std::sync::atomic::Ordering;
 
 /// The CPUs and the memory of a program for which the user chose none of both, or one: the CPUs of the first node, and
 /// the memory of the nodes that the CPUs are at.
@@ -37,16 +37,11 @@ pub fn pinned(
 
 /// Runs a program with the kernel's NUMA balancing off, and puts that back when it has ended, was interrupted, or after
 /// a SIGKILL by the next command that has a journal.
-pub fn run(mut command: Command) -> Result<ExitCode, Box<dyn Error>> {
-    let to_end = asked_to_end()?;
+pub fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
+    // No signal ends this process before it has put the setting back.
+    asked_to_end()?;
     let journal = without_balancing()?;
-    let child = command.spawn();
-    let child = child.map_err(|error| {
-        let program = command.get_program();
-        format!("cannot start {}: {}", program.display(), why_not_started(program, &error))
-    })?;
-    let status = wait(child, |_| false, || to_end.swap(false, Ordering::Relaxed), journal)?;
-    Ok(code(status))
+    Ok(ExitCode::from(wait(Program::spawn(command)?, |_| false, journal)))
 }
 
 /// The journal of the change; `None` where nothing could be changed.

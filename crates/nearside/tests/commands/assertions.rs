@@ -103,3 +103,45 @@ fn a_difference_fails_only_if_it_is_asked_to() {
     let worse = nearside(&["diff", &local, &longer, "--fail-on", "worse"]);
     assert!(worse.code == 1 && worse.out.starts_with("B is worse: its run took "), "{}", worse.out);
 }
+
+/// What was not measured does not pass.
+#[test]
+fn nothing_to_compare_fails() {
+    let (_first, local) = written(traces::face_recognition());
+    let (_second, empty) = written(traces::Trace::new(&[]));
+    for ([a, b], says) in [
+        ([&local, &empty], "Cannot be compared: B has no samples that reached memory\n"),
+        ([&empty, &local], "Cannot be compared: A has no samples that reached memory\n"),
+        ([&empty, &empty], "nothing to compare: neither has samples"),
+    ] {
+        assert!(text(&["diff", a, b]).contains(says));
+        assert_eq!(nearside(&["diff", a, b, "--fail-on", "worse"]).code, 1);
+    }
+    let found = nearside(&["hugepages", "find", &empty]);
+    assert!(found.code == 1 && found.out.starts_with("no access was sampled"), "{}", found.out);
+}
+
+#[test]
+fn mistakes_are_found_before_the_command_runs_and_its_failure_is_reported() {
+    let folder = tempfile::tempdir().unwrap();
+    let ran = folder.path().join("ran");
+    let ran = ran.to_str().unwrap();
+    let twice = nearside(&["assert", "--local", "95%", "--json", "--junit", "-", "--", "touch", ran]);
+    assert!(twice.code == 2 && twice.err.contains("only one of these"), "{}", twice.err);
+    assert!(!folder.path().join("ran").exists());
+    let (_folder, trace) = written(traces::face_recognition());
+    let kept = nearside(&["assert", "--local", "1%", &trace, "-o", ran]);
+    assert!(kept.code == 2 && kept.err.contains("cannot be used with"), "{}", kept.err);
+    let failed = nearside(&["assert", "--quiet", "--local", "95%", "--", "false"]);
+    assert!(failed.code == 1 && failed.err.contains("ended with exit code 1, so no limit"), "{}", failed.err);
+}
+
+/// Another machine's nodes would be the nodes of other CPUs.
+#[test]
+fn a_trace_is_not_judged_by_another_machine() {
+    let (_folder, trace) = written(traces::face_recognition());
+    let limit = ["assert", "--local", "1%", &trace, "--machine"];
+    text(&[&limit[..], &["small-4x2"]].concat());
+    let other = nearside(&[&limit[..], &["opteron-6164x2"]].concat());
+    assert!(other.code == 2 && other.err.contains("has other nodes or CPUs (4 nodes with CPUs 0-23)"), "{}", other.err);
+}

@@ -115,3 +115,18 @@ fn a_compressed_file_that_expands_too_far_is_refused_unless_it_is_allowed() {
         );
     }
 }
+
+/// Some kilobytes that name many millions of CPUs, and machine files of any length.
+#[test]
+fn short_machine_files_take_little_memory_and_time() {
+    let folder = SavedFiles::new();
+    let cores = vec!["\"0-1048576\""; 2000].join(",");
+    let node = "node = [{ id = 0, cpus = \"0\", memory_bytes = \"1G\" }]";
+    let text = format!("name = \"bomb\"\nsmt_cores = [{cores}]\n{node}\n");
+    let path = folder.path().join("bomb.toml");
+    fs::write(&path, &text).unwrap();
+    let (succeeded, peak, said) = crate::peaks::peak(&["topology", "--from", path.to_str().unwrap()]);
+    assert!(!succeeded && said.contains("no node has CPU") && peak <= 256 << 20, "{peak} bytes: {said}");
+    fs::write(&path, format!("{text}{}", "# a comment\n".repeat(1 << 20))).unwrap();
+    refused(&["topology", "--from", path.to_str().unwrap()], "bomb.toml");
+}

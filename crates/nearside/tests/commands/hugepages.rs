@@ -64,7 +64,7 @@ fn other_traces_have_none_and_mistakes_have_codes_of_their_own() {
     let (code, text, _) = find(&[&trace]);
     assert_eq!((code, text.lines().next()), (0, Some("no huge page was seen")), "{text}");
     let (code, text, _) = find(&["--source", "none", "--", "true"]);
-    assert!(code == 0 && text.starts_with("no access was sampled, so no huge page was seen: "), "{text}");
+    assert!(code == 1 && text.starts_with("no access was sampled, so no huge page was seen: "), "{text}");
     let (code, _, error) = find(&["/no/such/trace"]);
     assert!(code == 1 && error.contains("/no/such/trace"), "{error}");
     let (code, _, error) = find(&["--source", "none", "--", "/no/such/program"]);

@@ -72,10 +72,12 @@ fn ctrl_c_keeps_what_is_complete_and_says_what_is_missing() {
 
 #[test]
 fn options_that_cannot_be_are_refused() {
-    for options in [["--size", "1M"], ["--max-spread", "0"], ["--repeats", "0"], ["--only", "speed"]] {
+    for options in
+        [["--size", "1M"], ["--size", "129G"], ["--max-spread", "0"], ["--repeats", "0"], ["--only", "speed"]]
+    {
         measure(&options).failed(2, &[options[0]]);
     }
-    measure(&["--size", "1T"]).failed(1, &["nothing can be measured here", "2 TiB are needed"]);
+    measure(&["--size", "128G"]).failed(1, &["nothing can be measured here", "256 GiB are needed"]);
     measure(&["--quick", "--only", "latency", "--size", "4M", "--output", "/no/such/folder/m.toml"])
         .failed(1, &["cannot write to /no/such/folder/m.toml"]);
 }

@@ -466,3 +466,31 @@ fn what_advice_says_to_type_can_be_typed() {
     }
     assert!(report::NextSteps::new(Action::LeaveAlone).is_none());
 }
+
+/// Who shares and who writes an object is not seen where its accesses are left out.
+#[test]
+fn filters_that_hide_accesses_to_objects_get_no_advice() {
+    let (_folder, trace) = written(traces::face_recognition());
+    let advice = |filter: &[&str]| {
+        let report = json(&[&["report", &trace], filter].concat());
+        (!report["advice"].as_array().unwrap().is_empty(), report["is_advice_hidden"].as_bool().unwrap())
+    };
+    for filter in
+        [&["--loads"][..], &["--dram"], &["--cpu", "0"], &["--from-node", "0"], &["--tid", "2"]]
+    {
+        assert_eq!(advice(filter), (false, true), "{filter:?}");
+    }
+    for filter in [&[][..], &["--time", "0-"], &["--kind", "heap"]] {
+        assert_eq!(advice(filter), (true, false), "{filter:?}");
+    }
+    let told = text(&["report", &trace, "--loads"]);
+    assert!(told.contains("none: the filter hides accesses to the same objects"), "{told}");
+}
+
+#[test]
+fn two_outputs_of_one_name_are_refused() {
+    let (folder, trace) = written(traces::face_recognition());
+    let file = folder.path().join("page");
+    let file = file.to_str().unwrap();
+    refused(&["report", &trace, "--html", file, "-o", file], 2, "two outputs are ");
+}

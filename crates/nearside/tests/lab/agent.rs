@@ -1,8 +1,8 @@
 //! The service, on four nodes: killed repeatedly while it places programs that check their results, and queried.
 
 use crate::support::{FAST, Lab, is_root_to};
-use serde_json::Value;
 use test_tools::Checks;
+use test_tools::json_fields::assert_documented;
 
 /// A long-running program, short-lived programs that check for lost writes, an agent that moves pages and threads, and
 /// the queries to it.
@@ -30,7 +30,8 @@ fn an_agent_that_is_killed_leaves_nothing_and_one_that_runs_is_asked() {
     let checks = Checks::new();
     checks.part("kills", || assert!(number("put-back") > 5 && number("switched") > 5, "{text}"));
     checks.part("status", || {
-        let status: Value = serde_json::from_str(ran.section("status")).unwrap();
+        let status = ran.json("status");
+        assert_documented("agent status", [&status]);
         assert_eq!((&status["policy"], &status["paused"]), (&"balanced+interleave".into(), &false.into()));
         assert!(status["pages_moved"].as_u64() > Some(0) && status["threads_moved"].as_u64() > Some(0), "{status:#}");
     });

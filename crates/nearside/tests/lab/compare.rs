@@ -3,6 +3,7 @@
 use crate::support::{FAST, LIMIT, Lab, RunOutput, is_root};
 use serde_json::Value;
 use std::process::Command;
+use test_tools::json_fields::assert_documented;
 
 const MACHINE: [&str; 8] = ["--machine", "small-4x2", "--time-scale", "20", "--thp", "never", "--timeout", LIMIT];
 /// All threads read and write memory that one thread filled.
@@ -39,6 +40,7 @@ fn policies_are_compared_with_one_boot() {
     ];
     let ran = lab.run(compare(&lab, &options, &[&PROGRAM[..], &["4"]].concat()), b"").succeeded();
     let report = lab.json("work/result.json");
+    assert_documented("compare --json FILE", [&report]);
     assert!(
         ran.text().contains("2 runs under each policy") && ran.text().contains("simulated, model"),
         "{}",

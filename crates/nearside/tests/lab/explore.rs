@@ -3,6 +3,7 @@
 use crate::support::Lab;
 use serde_json::Value;
 use std::fs;
+use test_tools::json_fields::assert_documented;
 
 const CAMPAIGN: &str = r#"
 title = "pinnings in the lab"
@@ -38,6 +39,7 @@ fn cells_of_one_machine_share_a_boot_and_leave_their_results() {
         &["cg-small-2x2-sequential-off-1, run 2: ", "hang-small-2x2-sequential-off-1, run 1: it was ended after 20 s"],
     );
     let report: Value = lab.json("work/report.json");
+    assert_documented("explore --json FILE", [&report]);
     let cells = report["cells"].as_array().unwrap();
     assert_eq!(cells.len(), 4, "{report:#}");
     for cell in &cells[..2] {
@@ -77,6 +79,7 @@ memory_per_node = "512M"
     let ended = format!("busy-small-2x2, run 1: it was ended after {limit} s of the host's time");
     lab.run(command, b"").failed(1, &[&ended]);
     let report: Value = lab.json("work/report.json");
+    assert_documented("explore --json FILE", [&report]);
     let cells = report["cells"].as_array().unwrap();
     assert!(cells[0]["failed"].as_str().unwrap().contains("host_timeout_s"), "{report:#}");
     assert_eq!(cells[1]["runs"].as_array().unwrap().len(), 1, "{report:#}");

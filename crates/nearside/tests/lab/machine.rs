@@ -91,7 +91,7 @@ fn nodes_with_gaps_in_their_numbers_are_renumbered_and_named() {
     assert_eq!(ran.text(), shown, "{}", ran.error);
     for note in [
         "of odd-sparse's nodes, 3 is node 1, 8 is node 2, 70 is node 3\n",
-        "there is no node 70: this machine has 0-3\n",
+        "there is no node 70: this machine has nodes 0-3\n",
     ] {
         assert!(ran.error.contains(note), "{note}: {}", ran.error);
     }

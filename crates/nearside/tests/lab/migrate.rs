@@ -4,6 +4,7 @@
 use crate::support::{FAST, Lab, RunOutput, is_root, is_root_to};
 use serde_json::Value;
 use test_tools::Checks;
+use test_tools::json_fields::assert_documented;
 
 /// `hold OPTIONS` starts a process and sets `pid` and `range`; `let_go` ends it.
 const HOLD: &str = include_str!("programs/migrate_hold.sh");
@@ -21,6 +22,7 @@ fn reports(text: &str) -> Vec<Value> {
 }
 
 fn stayed<'a>(report: &'a Value, reason: &str) -> &'a Value {
+    assert_documented("migrate PID", [report]);
     let found = report["stayed"].as_array().unwrap().iter().find(|stayed| stayed["reason"] == reason);
     found.unwrap_or_else(|| panic!("nothing stayed for {reason}: {report:#}"))
 }
@@ -34,7 +36,11 @@ fn pages_and_threads_go_where_they_are_sent() {
     let ran = lab.script("small-4x2", &options, &script).succeeded();
     let checks = Checks::new();
     checks.part("threads", || threads_go_where_they_are_bound_and_their_pages_follow(&ran));
-    let section = |name: &str| ran.json(name);
+    let section = |name: &str| {
+        let report = ran.json(name);
+        assert_documented("migrate PID", [&report]);
+        report
+    };
     let bytes = |report: &Value, what: &str| report[what]["bytes"].as_u64().unwrap();
     checks.part("all", || {
         let all = section("all");
@@ -94,6 +100,7 @@ fn pages_and_threads_go_where_they_are_sent() {
 /// own; pages follow a thread that has moved (2.7).
 fn threads_go_where_they_are_bound_and_their_pages_follow(ran: &RunOutput) {
     let intersect = ran.json("intersect");
+    assert_documented("bind PID", [&intersect]);
     assert_eq!((&intersect["threads"]["bound"], &intersect["threads"]["cpus"]), (&2.into(), &"2-5".into()));
     assert_eq!(ran.section("intersect-masks"), "4-5 2-5 \n");
     assert_eq!(ran.section("nothing-left"), "status 1\n4-5 2-5 \n");
@@ -112,6 +119,7 @@ fn threads_go_where_they_are_bound_and_their_pages_follow(ran: &RunOutput) {
     let on_new_node: u64 = before.trim().strip_prefix("N2=").unwrap().parse().unwrap();
     assert!(on_new_node >= 4096, "{follow}");
     let events: Vec<Value> = events.lines().map(json).collect();
+    assert_documented("bind PID --follow", &events);
     let followed = events.iter().find(|event| event["event"] == "pages_followed").unwrap();
     assert_eq!((&followed["from"], &followed["to"]), (&0.into(), &2.into()));
     assert!(followed["moved"]["bytes"].as_u64().unwrap() >= 16 << 20, "{follow}");

@@ -7,6 +7,10 @@ use serde_json::Value;
 use std::fs;
 use std::path::Path;
 use test_tools::Checks;
+use test_tools::json_fields::assert_documented;
+
+/// Its part in docs/json.md.
+const PLACE: &str = "place --json FILE";
 
 /// small-4x2 with controllers of an eighth of their bandwidth, so that a few CPUs saturate one.
 fn write_narrow_machine(path: &Path) {
@@ -32,6 +36,7 @@ fn carrefour_and_predict_beat_first_touch_on_streamcluster() {
     for (policy, least) in [("carrefour", 1.2), ("predict", 1.1)] {
         checks.part(policy, || {
             let (placed, report) = (ran.json(policy), ran.json(&format!("report of {policy}")));
+            assert_documented(PLACE, [&report]);
             assert_eq!(plain["checksum"], placed["checksum"], "nothing is lost");
             assert!(least * seconds(&placed) < seconds(&plain), "{plain:#}\n{placed:#}\n{report:#}");
             assert!(report["pages_moved"].as_u64() > Some(1000), "{report:#}");
@@ -89,6 +94,7 @@ fn shared_huge_pages_are_split_and_full_nodes_get_no_more() {
     let options = [&["--quiet", "--time-scale", "50", "--numa-balancing", "off"][..], &FAST].concat();
     let ran = lab.script(machine.to_str().unwrap(), &options, script).succeeded();
     let split = ran.json("split");
+    assert_documented(PLACE, [&split]);
     assert!(split["pages_split"].as_u64() > Some(0), "{split:#}");
     assert_eq!(ran.json("huge")["verb"], "streamcluster");
     let [plain, placed, full] = ["plain", "placed", "full"].map(|section| ran.json(section));
@@ -205,6 +211,7 @@ fn files_that_processes_share_are_copied_and_busy_processes_are_placed() {
     let options = [&["--quiet", "--thp", "never", "--time-scale", "50", "--numa-balancing", "off"][..], &FAST].concat();
     let ran = lab.script(machine.to_str().unwrap(), &options, &script).succeeded();
     let copies = ran.json("copies");
+    assert_documented(PLACE, [&copies]);
     let pages = copies["pages_copied"].as_u64().unwrap();
     assert!(pages > 2048 && copies["bytes_copied"] == pages * 4096, "{copies:#}");
     let local = |side: &str| copies[side]["local_access_ratio"].as_f64().unwrap();
@@ -223,6 +230,7 @@ fn files_that_processes_share_are_copied_and_busy_processes_are_placed() {
     let idle = |text: &str| text.lines().next().map(str::to_owned);
     assert!(!meanwhile.contains("0-5") && idle(before) == idle(meanwhile), "{before}\n{meanwhile}");
     let system = ran.json("system.json");
+    assert_documented(PLACE, [&system]);
     assert!(system["threads_moved"].as_u64() >= Some(4) && system["processes"].as_u64() >= Some(4), "{system:#}");
 }
 

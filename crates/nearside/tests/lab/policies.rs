@@ -113,7 +113,7 @@ fn each_policy_places_pages_where_it_says() {
         checks.part("hugetlb", || assert_eq!(ran.section("hugetlb"), "N3=2 N7=2 \n"));
         checks.part("transparent", || assert_eq!(ran.section("transparent"), "N7=2048 \n4\n"));
         checks.part("offline", || {
-            let offline = "nearside: cannot use 5: there is no CPU 5: this machine has 0-4,6-13\nstatus 2\n";
+            let offline = "nearside: cannot use 5: there is no CPU 5: this machine has CPUs 0-4,6-13\nstatus 2\n";
             assert_eq!(ran.section("offline"), format!("{offline}Cpus_allowed_list:\t4\nstatus 0\n{offline}"));
         });
     }
@@ -135,8 +135,8 @@ fn nodes_are_used_for_what_they_have(ran: &RunOutput) {
     let live = ran.section("live");
     let bound = "process N (sleep): 1 thread runs on CPUs 4-5\nnearside: node 7 has no CPUs";
     assert!(live.contains(told) && live.contains(bound), "{live}");
-    let wrong = "nearside: cannot use 8: there is no node 8: this machine has 0-7\nstatus 2\n\
-                 nearside: cannot use 99: there is no CPU 99: this machine has 0-13\nstatus 2\nstatus 2\n\
+    let wrong = "nearside: cannot use 8: there is no node 8: this machine has nodes 0-7\nstatus 2\n\
+                 nearside: cannot use 99: there is no CPU 99: this machine has CPUs 0-13\nstatus 2\nstatus 2\n\
                  nearside: --preferred takes one node, but got 0-1: --preferred-many takes several\nstatus 2\n\
                  nearside: `!all` selects nothing\nstatus 2\nstatus 2\nstatus 2\n\
                  nearside: --balancing is only for --membind, and is ignored\nidle\nstatus 0\n";

@@ -8,6 +8,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 use test_tools::Checks;
+use test_tools::json_fields::assert_documented;
 use trace::{About, Event, Record, Served, Source, Trace, What};
 
 /// A trace and its profile.
@@ -63,7 +64,11 @@ fn accesses_in_the_lab_belong_to_their_objects() {
     assert!(compiler.status().unwrap().success());
     let ran = lab.script("small-4x2", &["--quiet", "--thp", "never", "--out", "out"], SCRIPT).succeeded();
     let out = |name: &str| lab.path("work/out").join(name);
-    let json = |name: &str| -> Value { serde_json::from_str(&std::fs::read_to_string(out(name)).unwrap()).unwrap() };
+    let json = |name: &str| {
+        let summary = lab.json(&format!("work/out/{name}"));
+        assert_documented("record --json FILE", [&summary]);
+        summary
+    };
 
     let checks = Checks::new();
     checks.part("streamcluster", || {

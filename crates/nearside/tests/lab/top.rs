@@ -2,6 +2,7 @@
 
 use crate::support::{FAST, Lab};
 use serde_json::Value;
+use test_tools::json_fields::assert_documented;
 
 /// Two threads of node 1 read memory of node 0: as seen by the virtual PMU, and by page faults until the kernel moves
 /// it to them.
@@ -19,6 +20,7 @@ fn who_reads_from_another_node_is_seen_live() {
     for (section, source) in [("lab", "lab"), ("faults", "hint_fault")] {
         let reports: Vec<Value> =
             ran.section(section).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_documented("top", &reports);
         assert!(reports.iter().all(|report| report["source"] == source), "{reports:#?}");
         let rows = |kind: &'static str| {
             let rows = reports.iter().flat_map(|report| report["rows"].as_array().unwrap());

@@ -91,7 +91,9 @@ impl RegionRule {
 fn matches(pattern: Option<&Pattern>, name: &str) -> bool {
     let name = name.trim_end_matches(" (deleted)");
     let last = name.rsplit('/').next().unwrap_or(name);
-    pattern.is_none_or(|pattern| pattern.matches(name) || pattern.matches(last))
+    // `[heap]` is a name, although as a pattern it is one letter.
+    let is_meant = |pattern: &Pattern| pattern.as_str() == name || pattern.matches(name) || pattern.matches(last);
+    pattern.is_none_or(is_meant)
 }
 
 /// The variable of this name in each mapped file that has one.

@@ -253,6 +253,7 @@ impl Predict {
         // The opposite was predicted, and is wrong.
         self.lesson = self.began_with;
         let rest = thresholds.rest_rounds.saturating_mul(1 << self.failures.min(MOST_DOUBLINGS));
+        let rest = rest.min(thresholds.rest_rounds_max.max(thresholds.rest_rounds));
         self.rests_until = round.saturating_add(rest);
         self.failures = self.failures.saturating_add(1);
         let mut limits = Limits::new(observation, costs, thresholds, u64::MAX);

@@ -146,6 +146,14 @@ impl DiffReport {
     }
 }
 
+impl DiffReport {
+    /// Whether the traces have something in common that can be compared: the time of a run, or accesses to memory.
+    pub fn is_comparable(&self) -> bool {
+        let reaches_memory = |side: &Side| side.counts.local_access_ratio.is_some();
+        self.run_change.is_some() || reaches_memory(&self.a) && reaches_memory(&self.b)
+    }
+}
+
 fn side(compared: Compared) -> Side {
     let Compared { view, trace } = compared;
     Side { trace, verdict: view.verdict(view.measured()), counts: view.tally().counts(view.tally()) }

@@ -74,6 +74,15 @@ impl fmt::Display for DiffReport {
 /// The result, with what speaks for it and what against it; what decides comes first.
 fn headline(report: &DiffReport) -> String {
     let DiffReport { a, b, overall, run_change, change, .. } = report;
+    if !report.is_comparable() {
+        let lacks = |side: &Side| side.counts.local_access_ratio.is_none();
+        let which = match (lacks(a), lacks(b)) {
+            (true, true) => "neither has",
+            (true, false) => "A has no",
+            _ => "B has no",
+        };
+        return format!("Cannot be compared: {which} samples that reached memory");
+    }
     let result = match overall {
         Change::Better => "B is better",
         Change::Worse => "B is worse",

@@ -47,6 +47,8 @@ pub struct ProfileReport {
     pub avoidable: Avoidable,
     /// Advice for the most expensive sites.
     pub advice: Vec<AdviceRow>,
+    /// Whether there is none because the filter hides other accesses to the objects.
+    pub is_advice_hidden: bool,
     /// Actions that gain more for several of these sites than for each alone.
     pub together: Vec<Together>,
     /// Objects, in the requested order.
@@ -86,7 +88,8 @@ impl ProfileReport {
         };
         // Each of advice and rankings needs a pass over the accesses, so they run in parallel.
         thread::scope(|scope| {
-            let advice = scope.spawn(|| view.advice(ADVISED));
+            let advised = if view.hides_accesses() { 0 } else { ADVISED };
+            let advice = scope.spawn(move || view.advice(advised));
             let sites = scope.spawn(|| ranks.sites());
             let waiting = scope.spawn(|| view.waiting());
             let latency_over_time = view.flow().latency_over_time();
@@ -98,6 +101,7 @@ impl ProfileReport {
                 waiting: waiting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
                 avoidable: view.avoidable(),
                 together: view.together(&advice),
+                is_advice_hidden: view.hides_accesses(),
                 advice: advice.into_iter().map(|advice| AdviceRow::new(profile, advice)).collect(),
                 objects,
                 sites: sites.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),

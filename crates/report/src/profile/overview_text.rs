@@ -27,6 +27,10 @@ impl fmt::Display for ProfileReport {
             f.write_str(&heading(layout, "advice"))?;
             AdviceText { rows: advice, together, start_ns: trace.start_ns, command: &trace.command }.fmt(f)?;
         }
+        if self.is_advice_hidden {
+            let why = "none: the filter hides accesses to the same objects, and with them who shares and writes these";
+            f.write_str(&(heading(layout, "advice") + &layout.wrapped("  ", why)))?;
+        }
         let rankings = Rankings { layout, by: *by };
         let objects = format!("objects by the code that allocates them{}", of_all(&self.sites));
         f.write_str(&(heading(layout, &objects) + &rankings.sites(&self.sites.first)))?;

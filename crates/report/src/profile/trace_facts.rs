@@ -145,7 +145,13 @@ impl TraceText<'_> {
         if !filter.is_empty() {
             lines.add("only", &filter.join(", "));
         }
-        lines.add("unknown", &format!("{} of the accesses are not to a known object", share(Some(*unknown_share))));
+        lines.add(
+            "unknown",
+            &format!(
+                "{} of the accesses are not to a known object",
+                share(Some(*unknown_share).filter(|_| counts.samples > 0))
+            ),
+        );
         if waiting.samples > 0 {
             lines.add("waiting", &waiting_text(waiting));
         }

@@ -1,6 +1,7 @@
 //! `nearside hugepages find`: records a program and shows its falsely shared huge pages.
 
 use crate::open_trace::Reading;
+use crate::options::policy::note;
 use crate::options::process_name::process;
 use crate::options::usage_error::UsageError;
 use crate::output;
@@ -48,7 +49,7 @@ Examples:
 
 Exit codes:
   0  no falsely shared huge page that is worth a cure
-  1  the trace cannot be read
+  1  the trace cannot be read, or has no sample of an access
   2  the command line is wrong
   3  something was found
   125, 126, 127  the recording failed, the program cannot be run, there is no such program
@@ -118,7 +119,10 @@ fn find(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dyn E
             let recording = record::Arguments::new(options, arguments.command.clone());
             match record::record_program(&recording)? {
                 0 => arguments.tell(&arguments.report(&folder, None)?, terminal),
-                status => Ok(ExitCode::from(status)),
+                status => {
+                    note(&format!("the command ended with exit code {status}, so nothing is shown"));
+                    Ok(ExitCode::from(status))
+                }
             }
         }
     }
@@ -160,6 +164,10 @@ impl Arguments {
         if !self.json.as_deref().is_some_and(output::is_output) {
             terminal.print(report, None)?;
         }
-        Ok(if report.found { ExitCode::from(FOUND) } else { ExitCode::SUCCESS })
+        Ok(match report {
+            _ if report.found => ExitCode::from(FOUND),
+            _ if report.samples > 0 => ExitCode::SUCCESS,
+            _ => ExitCode::FAILURE,
+        })
     }
 }

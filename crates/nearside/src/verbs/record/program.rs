@@ -6,7 +6,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal, getpgrp, kill_process, pidfd_open};
 use rustix::termios::tcgetpgrp;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
+use signal_hook::consts::{
+    SIGALRM, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGQUIT, SIGTERM, SIGURG, SIGUSR1, SIGUSR2, SIGVTALRM, SIGWINCH,
+};
 use signal_hook::iterator::Signals;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -16,8 +18,10 @@ use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::time::Duration;
 
-/// Signals that are forwarded to the program.
-const TOLD: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH];
+/// Signals that are forwarded to the program: those that others send and programs handle, without those of faults, files,
+/// children and job control, and without real-time ones.
+const TOLD: [i32; 12] =
+    [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGURG];
 /// Signals that request the end. The second one ends a recording without waiting for the program.
 const ENDING: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
 
@@ -52,13 +56,19 @@ impl Program {
     /// Starts it with this process's streams and environment, and the given preparation.
     pub fn start(command: &[OsString], prepare: impl FnOnce(&mut Command)) -> Result<Self, NotStarted> {
         let (program, arguments) = command.split_first().map_or((OsStr::new(""), command), |(p, a)| (p.as_os_str(), a));
-        let failed = |why| NotStarted { program: program.into(), why };
-        // Installed before the start, so that no signal ends this process instead of the program.
-        let told = TOLD.into_iter().filter(|&signal| !linux::is_ignored(signal));
-        let signals = Signals::new(told).map_err(failed)?;
         let mut command = Command::new(program);
         command.args(arguments);
         prepare(&mut command);
+        Self::spawn(command)
+    }
+
+    /// Starts a command.
+    pub fn spawn(mut command: Command) -> Result<Self, NotStarted> {
+        let program = PathBuf::from(command.get_program());
+        let failed = |why| NotStarted { program: program.clone(), why };
+        // Installed before the start, so that no signal ends this process instead of the program.
+        let told = TOLD.into_iter().filter(|&signal| !linux::is_ignored(signal));
+        let signals = Signals::new(told).map_err(failed)?;
         let child = command.spawn().map_err(failed)?;
         let ended = Pid::from_raw(child.id().cast_signed());
         let ended = ended.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());

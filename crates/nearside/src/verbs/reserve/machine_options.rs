@@ -76,9 +76,21 @@ impl MachineOptions {
 
     /// Whether all is as without options.
     pub fn is_default(&self) -> bool {
+        self.is_this() && self.has_usual_rules()
+    }
+
+    /// Whether no option changes the rules.
+    fn has_usual_rules(&self) -> bool {
         let rules = self.rule == RuleName::Forecast && self.throttle == ThrottleName::Best;
         let zone = self.zone.is_none() && self.keep_back.is_none();
-        self.is_this() && rules && zone && !self.keep_tenants && !self.without_directory
+        rules && zone && !self.keep_tenants && !self.without_directory
+    }
+
+    /// Refuses options that a plan decides.
+    fn check_rules_of_plan(&self) -> Result<(), Box<dyn Error>> {
+        let why = "a plan has its own zone, rule and throttle: write them into its file, and leave out --rule, --zone, \
+                   --keep-back, --keep-tenants, --without-directory and --throttle";
+        if self.has_usual_rules() { Ok(()) } else { Err(UsageError::boxed(why)) }
     }
 
     /// Whether what limits the rest is the best that the machine has.
@@ -110,6 +122,7 @@ impl MachineOptions {
         match &self.after {
             None => self.empty(rules, |machine| self.control(machine, throttle)),
             Some(path) => {
+                self.check_rules_of_plan()?;
                 let plan = read_plan(path)?;
                 let mut ledger = self.empty(plan.rules.clone(), control_of(&plan))?;
                 ledger.usage = plan.flows(&ledger.facts).map_err(refused)?;
@@ -122,6 +135,7 @@ impl MachineOptions {
 
     /// The machine by the rules and with the tenants of a plan, but not yet with its grants.
     pub fn of_plan(&self, plan: &Plan, asker: &Asker) -> Result<Ledger, Box<dyn Error>> {
+        self.check_rules_of_plan()?;
         let mut ledger = self.empty(plan.rules.clone(), control_of(plan))?;
         if self.after.is_some() {
             let before = self.ledger(asker)?;

@@ -10,7 +10,7 @@ mod wait;
 
 pub use run::{SYSTEM_FOLDER, records_folder, to_carry_out};
 
-pub use run::{code, wait};
+pub use run::wait;
 
 use crate::options::usage_error::UsageError;
 use crate::output::terminal::Terminal;

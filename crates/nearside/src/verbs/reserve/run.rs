@@ -9,23 +9,22 @@ use super::wait::{Decision, WaitOption, decide};
 use crate::interrupt::asked_to_end;
 use crate::options::policy::note;
 use crate::options::usage_error::UsageError;
+use crate::verbs::record::program::Program;
 use agent::broker::{CallError, Connection};
-use agent::grants::{Carrier, Hardware, Limit, Records, RecordsError, Watch, carry_out, has_record};
+use agent::grants::{Carrier, Hardware, Limit, Records, RecordsError, Watch, carry_out, has_own_record};
 use agent::{Journal, journal};
 use clap::Args;
 use linux::ChildSetup;
+use observe::Followed;
 use report::ReserveReport;
 use reserve::protocol::FOLDER;
-use reserve::{Admitted, Asker, Grant, Ledger, Request, ServiceLevel, Throttle};
-use rustix::process::{Pid, Signal, geteuid, kill_process};
+use reserve::{Admitted, Asker, Grant, GrantId, Ledger, Request, ServiceLevel, Throttle};
+use rustix::process::geteuid;
 use std::error::Error;
 use std::ffi::OsString;
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// Between two looks at the program and the grant's record.
@@ -181,18 +180,19 @@ pub fn start(
     let throttle = ledger.facts.control.throttle;
     records.add(grant, Carrier::Process(&line), throttle, None, None)?;
     drop(records);
-    let [program, arguments @ ..] = command else { return Err(UsageError::boxed("no program is named")) };
-    let started = Command::new(program).args(arguments).join(group.processes_file()?).spawn();
-    let failed = |error| {
-        let why = linux::why_not_started(program, &error);
-        format!("cannot start {}: {why}", words[0])
-    };
-    let started = started.map_err(failed);
+    let processes = group.processes_file()?;
+    let started = Program::start(command, |command| {
+        command.join(processes);
+    });
     let said = watched.filter(|_| started.is_ok()).map(Watched::start).transpose()?;
     let mut state = State { grant, command: &line, throttle, watch, said, level: None };
-    let ended = started.map(|child| {
-        let is_released = |journal: &mut Journal| {
-            let is_released = !has_record(&folder, grant.id) || is_over(grant);
+    let ended = started.map(|program| {
+        let is_released = |journal: Option<&mut Journal>| {
+            let Some(journal) = journal else { return false };
+            if is_over(grant) {
+                remove_record(grant.id);
+            }
+            let is_released = !has_own_record(&folder, grant.id);
             if !is_released {
                 let now = Instant::now();
                 state.look(now);
@@ -202,13 +202,17 @@ pub fn start(
             }
             is_released
         };
-        wait(child, is_released, || to_end.swap(false, Ordering::Relaxed), Some(journal))
+        wait(program, is_released, Some(journal))
     });
-    if let Ok(records) = Records::lock(&folder) {
-        // A released grant has none.
-        let _ = records.remove(grant.id);
+    remove_record(grant.id);
+    Ok(ExitCode::from(ended?))
+}
+
+/// Removes the record of a grant of this process. A released grant has none.
+fn remove_record(id: GrantId) {
+    if let Ok(records) = Records::lock(&records_folder()) {
+        let _ = records.remove_own(id);
     }
-    Ok(code(ended??))
 }
 
 /// A ledger that grants only what can be carried out here: ways and limits are those of the machine's own hardware, and no
@@ -275,7 +279,7 @@ impl State<'_> {
     fn record(&self) -> Result<(), RecordsError> {
         let records = Records::lock(&records_folder())?;
         // A release may have come before.
-        if !has_record(&records_folder(), self.grant.id) {
+        if !has_own_record(&records_folder(), self.grant.id) {
             return Ok(());
         }
         records.add(self.grant, Carrier::Process(self.command), self.throttle, self.watch.lost(), self.level)
@@ -286,34 +290,25 @@ fn is_over(grant: &Grant) -> bool {
     grant.until_s.is_some_and(|until| until <= super::asker().now_s)
 }
 
-/// Waits for the program. Undoes the journal's changes when it has ended, or is released while the program goes on.
+/// Waits for the program, to which it passes signals on, and returns its exit code. Undoes the journal's changes when it has
+/// ended, or is released while the program goes on.
 pub fn wait(
-    mut child: Child,
-    mut is_released: impl FnMut(&mut Journal) -> bool,
-    mut is_asked: impl FnMut() -> bool,
+    mut program: Program,
+    mut is_released: impl FnMut(Option<&mut Journal>) -> bool,
     mut journal: Option<Journal>,
-) -> Result<ExitStatus, std::io::Error> {
+) -> u8 {
     let restore = |journal: Option<Journal>| {
         let put_back = journal.map(Journal::restore).unwrap_or_default();
         put_back.failed.iter().for_each(|failed| note(failed));
     };
     loop {
-        if let Some(status) = child.try_wait()? {
+        if program.has_ended() {
             restore(journal);
-            return Ok(status);
+            return program.exit_code();
         }
-        if journal.as_mut().is_some_and(&mut is_released) {
+        if is_released(journal.as_mut()) {
             restore(journal.take());
         }
-        if is_asked() {
-            let _ = kill_process(Pid::from_child(&child), Signal::TERM);
-        }
-        sleep(LOOK);
+        program.wait(LOOK);
     }
-}
-
-/// The program's own code, or 128 and the signal that ended it, as shells have it.
-pub fn code(status: ExitStatus) -> ExitCode {
-    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
-    ExitCode::from(u8::try_from(code).unwrap_or(1))
 }

@@ -1,16 +1,17 @@
 //! `nearside reserve create`, `adopt`, `enter`, `upgrade`, and what else the agent does for its callers.
 
 use super::request_options::RequestOptions;
-use super::run::{SYSTEM_FOLDER, code, records_folder, wait};
+use super::run::{SYSTEM_FOLDER, records_folder, wait};
 use super::service::Watched;
 use super::wait::WaitOption;
 use super::{REFUSED, as_text};
-use crate::interrupt::asked_to_end;
 use crate::options::machine_source;
 use crate::options::policy::note;
 use crate::options::usage_error::UsageError;
 use crate::output::terminal::Terminal;
 use crate::output::{self, json};
+use crate::verbs::record::program::Program;
+use agent::Journal;
 use agent::broker::{Answer, Call, CallError, Connection};
 use agent::grants::{GrantRecord, Records, read_records};
 use clap::{Args, ValueEnum};
@@ -26,7 +27,6 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
-use std::sync::atomic::Ordering;
 
 /// Make a grant that stays until it is released
 ///
@@ -301,13 +301,13 @@ fn watch(
     command: &[OsString],
     watched: Watched<'_>,
 ) -> Result<ExitCode, Box<dyn Error>> {
-    let to_end = asked_to_end()?;
     // The command that says how the program does is no holder.
     let mut said = watched.start()?;
     fcntl_setfd(handle, FdFlags::empty())?;
     let enter = [OsString::from("reserve"), "enter".into(), id.to_string().into(), "--".into()];
     let mut program = Command::new(env::current_exe()?);
-    let child = program.args(enter).args(command).envs(variables(id, handle)).spawn()?;
+    program.args(enter).args(command).envs(variables(id, handle));
+    let program = Program::spawn(program)?;
     let mut is_heard = true;
     let mut tell = |service: Service| {
         let Service { latency_ms, target_ms } = service;
@@ -320,11 +320,11 @@ fn watch(
         }
         is_heard = told.is_ok();
     };
-    let is_asked = || {
+    let look = |_: Option<&mut Journal>| {
         said.next().into_iter().last().into_iter().for_each(&mut tell);
-        to_end.swap(false, Ordering::Relaxed)
+        false
     };
-    Ok(code(wait(child, |_| false, is_asked, None)?))
+    Ok(ExitCode::from(wait(program, look, None)))
 }
 
 /// Lets a process join a grant, by the right of its owner or of the handle.
