@@ -1,9 +1,10 @@
 //! Which processes are managed: by user, program name or control group.
 
+use crate::grants::{GrantRecord, read_records};
 use crate::journal::GROUP;
 use linux::{Cgroups, Pid, Process};
 use serde::{Deserialize, Serialize};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Length to which the kernel truncates a program's name, bytes.
 const NAME_BYTES: usize = 15;
@@ -38,8 +39,8 @@ pub struct Scope {
     not_managed: Resolved,
     /// If set, only this user's processes may be placed.
     only_of: Option<u32>,
-    /// Whether programs with grants are left alone.
-    leaves_grants: bool,
+    /// The folder of the records of grants, if programs with grants are left alone.
+    grants: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -83,10 +84,22 @@ impl Scope {
         Self { only_of: Some(uid), ..self }
     }
 
-    /// Excludes programs with grants.
+    /// Excludes programs with grants. `records` is the folder of the grants' records.
     #[must_use]
-    pub fn without_grants(self) -> Self {
-        Self { leaves_grants: true, ..self }
+    pub fn without_grants(self, records: PathBuf) -> Self {
+        Self { grants: Some(records), ..self }
+    }
+
+    /// Whether a control group is a grant's: one that was made for it, or an adopted one.
+    fn has_grant(&self, group: &str) -> bool {
+        let Some(records) = &self.grants else { return false };
+        let name = group.trim_start_matches('/');
+        let adopted = || {
+            let folder = Cgroups::find().ok()?.folder().join(name);
+            let is_in = |record: GrantRecord| record.adopted.is_some_and(|group| folder.starts_with(group));
+            Some(read_records(records).into_iter().any(is_in))
+        };
+        name.starts_with(GROUP) || adopted().unwrap_or(false)
     }
 
     /// Whether a process is managed; false once it has ended.
@@ -100,9 +113,7 @@ impl Scope {
         if self.only_of.is_some_and(|uid| process.uid != uid) {
             return Some(format!("it belongs to user {}, and only root may place other users' processes", process.uid));
         }
-        if self.leaves_grants
-            && process.cgroup.as_deref().is_some_and(|group| group.trim_start_matches('/').starts_with(GROUP))
-        {
+        if process.cgroup.as_deref().is_some_and(|group| self.has_grant(group)) {
             return Some("it has a grant, whose CPUs and memory are its own".to_owned());
         }
         if let Some(why) = self.not_managed.matches(process) {
@@ -148,6 +159,9 @@ fn is_kept_as(name: &str, kept: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::grants::{Carrier, Records};
+    use reserve::{Asker, Control, Facts, Ledger, Request, Rules, Throttle};
+    use std::sync::Arc;
 
     fn scope(managed: &ProcessSelection, not_managed: &ProcessSelection) -> Scope {
         Scope::new(managed, not_managed, |name| (name == "postgres").then_some(70)).unwrap()
@@ -173,9 +187,26 @@ mod tests {
     fn programs_with_grants_are_left_alone_where_grants_are_made() {
         let with_grant = process(70, "sh", "/nearside-grant-7");
         assert_eq!(Scope::default().why_not(&with_grant), None);
-        let why = Scope::default().without_grants().why_not(&with_grant).unwrap();
+        let without = Scope::default().without_grants("/no/records".into());
+        let why = without.why_not(&with_grant).unwrap();
         assert_eq!(why, "it has a grant, whose CPUs and memory are its own");
-        assert_eq!(Scope::default().without_grants().why_not(&process(70, "sh", "/batch")), None);
+        assert_eq!(without.why_not(&process(70, "sh", "/batch")), None);
+    }
+
+    #[test]
+    fn programs_of_adopted_groups_are_left_alone_too() {
+        let Ok(cgroups) = Cgroups::find() else { return test_tools::skipped("there are no control groups") };
+        let folder = tempfile::tempdir().unwrap();
+        let records = folder.path().join("grants");
+        let facts = Facts::new(machine::presets::find("small-4x2").unwrap(), Control::default());
+        let ledger = Ledger::new(Arc::new(facts), Rules::default());
+        let grant = ledger.admit(&[Request::default()], &Asker::default()).unwrap().grants.remove(0);
+        let adopted = cgroups.folder().join("batch");
+        let carrier = Carrier::Agent { stays: true, adopted: Some(&adopted) };
+        Records::lock(&records).unwrap().add(&grant, carrier, Throttle::None, None, None).unwrap();
+        let without = Scope::default().without_grants(records);
+        assert!(without.why_not(&process(70, "sh", "/batch/inner")).is_some());
+        assert_eq!(without.why_not(&process(70, "sh", "/batches")), None);
     }
 
     #[test]

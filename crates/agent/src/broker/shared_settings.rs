@@ -251,7 +251,9 @@ mod tests {
         for (theirs, left) in [(None, "before"), (Some("theirs"), "theirs")] {
             fs::write(&file, "before").unwrap();
             shared.set(&file, "ours").unwrap();
-            theirs.into_iter().for_each(|theirs| fs::write(&file, theirs).unwrap());
+            if let Some(theirs) = theirs {
+                fs::write(&file, theirs).unwrap();
+            }
             shared.follow(&ledger, std::iter::empty()).unwrap();
             assert_eq!((fs::read_to_string(&file).unwrap().as_str(), shared.changed.len()), (left, 0));
         }

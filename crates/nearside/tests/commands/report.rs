@@ -475,9 +475,7 @@ fn filters_that_hide_accesses_to_objects_get_no_advice() {
         let report = json(&[&["report", &trace], filter].concat());
         (!report["advice"].as_array().unwrap().is_empty(), report["is_advice_hidden"].as_bool().unwrap())
     };
-    for filter in
-        [&["--loads"][..], &["--dram"], &["--cpu", "0"], &["--from-node", "0"], &["--tid", "2"]]
-    {
+    for filter in [&["--loads"][..], &["--dram"], &["--cpu", "0"], &["--from-node", "0"], &["--tid", "2"]] {
         assert_eq!(advice(filter), (false, true), "{filter:?}");
     }
     for filter in [&[][..], &["--time", "0-"], &["--kind", "heap"]] {

@@ -3,6 +3,7 @@
 use super::name;
 use crate::options::usage_error::UsageError;
 use crate::verbs::place::{described, own_processes};
+use crate::verbs::reserve::records_folder;
 use agent::control::Access;
 use agent::{Configuration, RegionPlace, Scope};
 use machine::{Machine, Violation, chain};
@@ -32,7 +33,7 @@ pub fn read(file: Option<&Path>) -> Result<Settings, Box<dyn Error>> {
     let scope =
         Scope::new(&configuration.managed, &configuration.not_managed, name::user).map_err(UsageError::boxed)?;
     let scope = own_processes(scope);
-    let scope = if configuration.reserve.enabled { scope.without_grants() } else { scope };
+    let scope = if configuration.reserve.enabled { scope.without_grants(records_folder()) } else { scope };
     let socket = &configuration.socket;
     let access = Access {
         owner: socket.owner.as_deref().and_then(name::user).unwrap_or(geteuid().as_raw()),
