@@ -1,20 +1,21 @@
 //! Advises the program's own memory on request: only from inside does that need no right. A thread of its own reads
-//! requests from a socket, and ends with it, or after the main thread if that ends by `pthread_exit`: the process then
-//! ends with its last thread, which this one must not be. Without the environment variable there is neither.
+//! requests from a socket, and ends with it, or before the main thread if that ends by `pthread_exit`: the process then
+//! ends with its last thread, which flushes its files, and which this one must not be. Without the environment variable
+//! there is neither.
 
 use crate::process::symbols;
 use core::ffi::c_void;
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering::{Acquire, Release};
-use core::sync::atomic::{AtomicBool, AtomicU32};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize};
 use rings::{ADVICE_BYTES, ADVICE_VARIABLE, AdviceRequest, AdvisedTo};
 
 /// Longest path of a socket, with its end.
 const PATH_BYTES: usize = 108;
 /// The thread needs no more: it calls nothing of the program's.
 const STACK_BYTES: usize = 64 << 10;
-/// Between two looks whether the main thread has ended, s.
-const LOOK_S: libc::time_t = 1;
+/// Between two looks whether the main thread is ending, µs.
+const LOOK_US: libc::suseconds_t = 200_000;
 /// linux/mman.h (6.1); missing from libc.
 const MADV_COLLAPSE: i32 = 25;
 
@@ -60,19 +61,30 @@ fn wait_until_detached() {
     }
 }
 
-/// Set when the main thread ends, and the process does not.
-static MAIN_ENDED: AtomicBool = AtomicBool::new(false);
+/// Set when the main thread is ending, and the process is not.
+static MAIN_ENDS: AtomicBool = AtomicBool::new(false);
+/// The thread that serves, and the process that has it: a forked child has not.
+static SERVER: AtomicUsize = AtomicUsize::new(0);
+static PROCESS: AtomicI32 = AtomicI32::new(0);
 
-/// Has the end of the calling thread, the main one, noticed.
-fn notice_end() {
+/// Has the end of the calling thread, the main one, wait for the thread that serves.
+fn end_before_main(server: libc::pthread_t) {
     extern "C" fn ends(_: *mut c_void) {
-        MAIN_ENDED.store(true, Release);
+        // SAFETY: the thread is this process's, and nothing else joins it.
+        unsafe {
+            if libc::getpid() == PROCESS.load(Acquire) {
+                MAIN_ENDS.store(true, Release);
+                libc::pthread_join(SERVER.load(Acquire) as libc::pthread_t, null_mut());
+            }
+        }
     }
+    SERVER.store(server as usize, Release);
     let mut key = 0;
-    // SAFETY: the destructor only stores a flag. The library is loaded before the program, and never unloaded.
+    // SAFETY: the library is loaded before the program, and never unloaded.
     unsafe {
+        PROCESS.store(libc::getpid(), Release);
         if libc::pthread_key_create(&raw mut key, Some(ends)) == 0 {
-            libc::pthread_setspecific(key, (&raw const MAIN_ENDED).cast());
+            libc::pthread_setspecific(key, (&raw const MAIN_ENDS).cast());
         }
     }
 }
@@ -120,7 +132,6 @@ fn connected(path: *const libc::c_char) -> Option<i32> {
 /// The socket is open, and nothing else uses it.
 unsafe fn start(socket: i32) {
     let Some(symbols) = symbols() else { return };
-    notice_end();
     let argument = socket.cast_unsigned() as usize as *mut c_void;
     // SAFETY: attributes and sets are initialised before their use; the C library's own function starts a thread that
     // is not reported.
@@ -130,7 +141,6 @@ unsafe fn start(socket: i32) {
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
         let mut attributes: libc::pthread_attr_t = core::mem::zeroed();
         libc::pthread_attr_init(&raw mut attributes);
-        libc::pthread_attr_setdetachstate(&raw mut attributes, libc::PTHREAD_CREATE_DETACHED);
         let mut usual_bytes = 0;
         libc::pthread_attr_getstacksize(&raw const attributes, &raw mut usual_bytes);
         // The program's thread-local variables are on the stack too, and may need the usual size.
@@ -140,6 +150,7 @@ unsafe fn start(socket: i32) {
             if (symbols.pthread_create)((&raw mut thread).cast(), (&raw const attributes).cast(), serve, argument) == 0
             {
                 wait_until_detached();
+                end_before_main(thread);
                 break;
             }
         }
@@ -161,13 +172,13 @@ extern "C-unwind" fn serve(socket: *mut c_void) -> *mut c_void {
     // SAFETY: the buffers have these lengths, and the socket is this thread's. No advice changes what memory
     // holds; the kernel checks the range.
     unsafe {
-        let look = libc::timeval { tv_sec: LOOK_S, tv_usec: 0 };
+        let look = libc::timeval { tv_sec: 0, tv_usec: LOOK_US };
         let bytes = size_of::<libc::timeval>() as libc::socklen_t;
         libc::setsockopt(socket, libc::SOL_SOCKET, libc::SO_RCVTIMEO, (&raw const look).cast(), bytes);
         loop {
             let got = libc::recv(socket, request.as_mut_ptr().cast(), ADVICE_BYTES, libc::MSG_WAITALL);
             let is_quiet = got < 0 && matches!(*libc::__errno_location(), libc::EAGAIN | libc::EINTR);
-            if is_quiet && !MAIN_ENDED.load(Acquire) {
+            if is_quiet && !MAIN_ENDS.load(Acquire) {
                 continue;
             }
             if got != ADVICE_BYTES as isize {

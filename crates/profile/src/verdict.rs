@@ -434,7 +434,6 @@ fn text(problem: Problem, metrics: &[Metric], samples: u64, potential: Option<&P
     }
 }
 
-/// Whether it is worth acting on, and what can be gained.
 /// What is added where enough accesses are local, but a part of the interval is below the threshold.
 fn not_sure(problem: Problem, metrics: &[Metric], (low, high): (f64, f64)) -> String {
     let local = metrics.iter().find(|metric| metric.name == "local_access_ratio" && !metric.is_bad);
@@ -449,6 +448,7 @@ fn not_sure(problem: Problem, metrics: &[Metric], (low, high): (f64, f64)) -> St
     }
 }
 
+/// Whether it is worth acting on, and what can be gained.
 fn of_numa(why: &str, potential: Option<&Potential>) -> String {
     let Some(potential) = potential else {
         return format!(

@@ -348,9 +348,11 @@ impl Decision<'_> {
             return Err(Obstacle::NoCpus { node });
         }
         if let Some(rate) = grant.request.bandwidth {
-            let nodes = grant.memory.len() as f64;
-            let of_each = ReadWrite { read: rate.read / nodes, write: rate.write / nodes };
-            load.passes.iter().try_for_each(|&resource| self.check_promises(resource, of_each))?;
+            let of = |resource| {
+                let part = facts.part_over(grant, resource);
+                ReadWrite { read: rate.read * part, write: rate.write * part }
+            };
+            load.passes.iter().try_for_each(|&resource| self.check_promises(resource, of(resource)))?;
         }
         match self.ledger.rules.rule {
             Rule::Seed => grant.memory.iter().try_for_each(|node| self.check_seed_rule(grant, node)),
@@ -366,7 +368,7 @@ impl Decision<'_> {
         let users = self.forecaster.loads.iter().filter(|load| load.passes.binary_search(&resource).is_ok());
         let promised = users.filter_map(|load| {
             let grant = self.ledger.grant(load.id)?;
-            Some(bytes(grant.request.bandwidth?) / grant.memory.len() as f64)
+            Some(bytes(grant.request.bandwidth?) * facts.part_over(grant, resource))
         });
         let (free, wanted) = (capacity.read - promised.sum::<f64>(), bytes(rate));
         if wanted <= free {

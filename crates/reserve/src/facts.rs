@@ -1,6 +1,7 @@
 //! What is known of a machine: its cores and caches, how fast each node's memory is from each other node, what its
 //! controllers and links can carry, and which of its resources can be limited.
 
+use crate::grant::Grant;
 use crate::request::ReadWrite;
 use machine::{CacheKind, CpuSet, Hop, Machine, NodeId, Routes};
 use queueing::{Distances, LINE_BYTES, Resource};
@@ -135,6 +136,12 @@ impl Facts {
     pub(crate) fn passes(&self, from: NodeId, to: NodeId) -> impl Iterator<Item = Resource> {
         let links = self.route(from, to).unwrap_or_default();
         links.into_iter().map(|hop| Resource::Link(hop.directed_link())).chain([Resource::Controller(to)])
+    }
+
+    /// The part of a grant's traffic that passes a resource: its memory has equal parts.
+    pub(crate) fn part_over(&self, grant: &Grant, resource: Resource) -> f64 {
+        let is_over = |to: &NodeId| self.passes(grant.node, *to).any(|passed| passed == resource);
+        grant.memory.iter().filter(is_over).count() as f64 / grant.memory.len().max(1) as f64
     }
 
     /// Idle latency of a pair of nodes, ns.

@@ -251,7 +251,7 @@ impl<'a> Forecaster<'a> {
         let demand = |load: &Load| {
             let grant = self.ledger.grant(load.id)?;
             let ReadWrite { read, write } = demand(grant, self.ledger, Kind::Reads);
-            Some((read + write) / grant.memory.len() as f64)
+            Some((read + write) * self.facts.part_over(grant, resource))
         };
         Some(users.filter_map(demand).sum::<f64>() / capacity)
     }

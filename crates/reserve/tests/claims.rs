@@ -1,11 +1,11 @@
 //! Claims C21-C46 of the study that are decisions, each by a test that names it. The others are about running
 //! programs.
 
-use machine::{CpuId, CpuSet, NodeId, presets};
+use machine::{CpuId, CpuSet, NodeId, NodeSet, presets};
 use reserve::{
     Action, Admitted, Asker, CacheIsolation, Control, Cores, Facts, Flow, Grant, GrantId, Isolation, Ledger, Memory,
-    Obstacle, Preference, Quota, ReadWrite, Refusal, Request, Rule, Rules, Share, Table, Throttle, Ways, Zone,
-    read_calls,
+    Obstacle, Preference, Quota, ReadWrite, Refusal, Request, Resource, Rule, Rules, Share, Table, Throttle, Ways,
+    Zone, read_calls,
 };
 use std::sync::Arc;
 
@@ -670,4 +670,30 @@ fn calls_are_read_back_as_they_are_written() {
     let placed = line.replace(r#""cores":3"#, r#""node":3"#);
     let refused = read_calls(&placed).unwrap_err().to_string();
     assert!(refused.contains("call 1: with: the call itself says which CPUs, node"), "{refused}");
+}
+
+/// A link that leads to both nodes of a grant's memory carries all of its traffic.
+#[test]
+fn a_link_to_several_nodes_carries_the_sum() {
+    let ledger = empty(facts("nehalem-ex-8p"), Rules::default());
+    let facts = ledger.facts.clone();
+    let first = |to| facts.route(NodeId(0), NodeId(to)).unwrap()[0];
+    let (one, other) = (1..8)
+        .flat_map(|one| (one + 1..8).map(move |other| (one, other)))
+        .find(|&(one, other)| first(one) == first(other))
+        .unwrap();
+    let capacity = facts.capacity(Resource::Link(first(one).directed_link())).unwrap().read;
+    let request = |read| Request {
+        cores: Cores::These(facts.cores[0].cpus.clone()),
+        memory: Memory::Node(NodeId(one)),
+        more_memory: NodeSet::from_iter([NodeId(other)]),
+        bandwidth: Some(ReadWrite { read, write: 0.0 }),
+        ..Request::default()
+    };
+    assert!(ledger.admit(&[request(0.9 * capacity)], &Asker::default()).is_ok());
+    let Err(Refusal::NoCandidate { obstacles, .. }) = ledger.admit(&[request(1.2 * capacity)], &Asker::default())
+    else {
+        panic!("granted")
+    };
+    assert!(matches!(obstacles[0], Obstacle::LinkFull { .. }), "{obstacles:?}");
 }

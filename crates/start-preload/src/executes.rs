@@ -26,6 +26,8 @@ macro_rules! executes {
             pub unsafe extern "C" fn $name($($argument: $type),+) -> c_int {
                 let next = next(NAMES[$index], &NEXT[$index]);
                 if next.is_null() {
+                    // SAFETY: the C library's address of this thread's errno.
+                    unsafe { *libc::__errno_location() = libc::ENOSYS };
                     return $failed;
                 }
                 let had_policy = set_aside();

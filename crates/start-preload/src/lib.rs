@@ -183,17 +183,23 @@ fn policy() -> Option<c_int> {
     let mut mode: c_int = -1;
     let nothing = core::ptr::null_mut::<c_void>();
     // SAFETY: the kernel writes one int.
-    let result = unsafe { libc::syscall(libc::SYS_get_mempolicy, &raw mut mode, nothing, 0, nothing, 0) };
-    (result == 0).then_some(mode)
+    let get = || unsafe { libc::syscall(libc::SYS_get_mempolicy, &raw mut mode, nothing, 0, nothing, 0) };
+    (keeping_errno(get) == 0).then_some(mode)
+}
+
+/// Makes a system call of whose error the program sees nothing.
+fn keeping_errno(call: impl FnOnce() -> c_long) -> c_long {
+    // SAFETY: the C library's address of this thread's errno.
+    let errno = unsafe { &mut *libc::__errno_location() };
+    let before = *errno;
+    let result = call();
+    *errno = before;
+    result
 }
 
 /// Whether the kernel took the policy: a container or a cpuset may forbid it, and then first touch remains.
 fn set_policy(mode: c_int, nodes: &Nodes) -> bool {
-    // SAFETY: the C library's address of this thread's errno, which the program is not to see changed.
-    let errno = unsafe { &mut *libc::__errno_location() };
-    let before = *errno;
     // SAFETY: the kernel reads one bit less than it is passed, which the set has.
-    let result: c_long = unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, nodes.as_ptr(), MAX_NODES + 1) };
-    *errno = before;
-    result == 0
+    let set = || unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, nodes.as_ptr(), MAX_NODES + 1) };
+    keeping_errno(set) == 0
 }

@@ -1,6 +1,6 @@
 //! The grants that this process carries out, and what is done with them.
 
-use crate::broker::caller::{Quotas, may_adopt, may_enter};
+use crate::broker::caller::{Quotas, check_member, may_adopt, may_enter};
 use crate::broker::held::{End, Held};
 use crate::broker::left::Left;
 use crate::broker::shared_settings::SharedSettings;
@@ -192,6 +192,7 @@ impl Book {
         if self.held.values().any(|held| held.group == group) {
             return Err(BrokerError::Process(format!("control group {cgroup} is a grant already")));
         }
+        check_member(cgroup, &group).map_err(BrokerError::Process)?;
         self.create(request, &Form::Adopted(group), peer)
     }
 

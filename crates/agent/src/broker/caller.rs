@@ -93,12 +93,6 @@ pub(super) fn may_adopt(cgroup: &str, isolates: bool, cgroups: &Cgroups) -> Resu
     if !folder.join("cpuset.cpus").is_file() {
         return no("it has no cpuset: write +cpuset to cgroup.subtree_control of the one above it");
     }
-    let partition = std::fs::read_to_string(folder.join("cpuset.cpus.partition")).unwrap_or_default();
-    if !matches!(partition.trim(), "" | "member") {
-        return no(
-            "it is a partition of CPUs already, which grants cannot give back: write member to cpuset.cpus.partition",
-        );
-    }
     if isolates && names.len() > 1 {
         return no("the kernel makes partitions of topmost groups: leave --isolate core and cache out");
     }
@@ -109,6 +103,19 @@ pub(super) fn may_adopt(cgroup: &str, isolates: bool, cgroups: &Cgroups) -> Resu
         }
     }
     Ok(CgroupGroup::at(folder))
+}
+
+/// Refuses a group that is a partition by somebody else's decision, which the end of a grant could not restore.
+pub(super) fn check_member(cgroup: &str, group: &CgroupGroup) -> Result<(), String> {
+    let partition = std::fs::read_to_string(group.folder().join("cpuset.cpus.partition")).unwrap_or_default();
+    if matches!(partition.trim(), "" | "member") {
+        return Ok(());
+    }
+    Err(format!(
+        "control group {} cannot become a grant: it is a partition of CPUs already, which grants cannot give back: write \
+         member to its cpuset.cpus.partition",
+        printable(cgroup)
+    ))
 }
 
 #[cfg(test)]

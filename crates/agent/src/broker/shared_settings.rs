@@ -158,8 +158,9 @@ impl SharedSettings {
         let limits = Limit::of(&self.limited, &ledger.forecast().rest_limit, &ledger.facts);
         let files = limits.into_iter().map(|limit| (limit.file(&cgroups), limit)).filter(|(file, _)| file.is_file());
         let text = |(file, limit): (PathBuf, Limit)| {
-            let now = || Setting::at(&file).value().map_err(|error| BrokerError::Setting(chain(&error)));
-            let own = self.changed.get(&file).map_or_else(now, |changed| Ok(changed.original.clone()))?;
+            let now = Setting::at(&file).value().map_err(|error| BrokerError::Setting(chain(&error)))?;
+            let changed = self.changed.get(&file).filter(|changed| changed.written == now);
+            let own = changed.map_or(now, |changed| changed.original.clone());
             let cpu_max = limit.cpu_max(&own);
             Ok((file, cpu_max))
         };
@@ -203,13 +204,13 @@ impl SharedSettings {
             self.changed.insert(path.to_owned(), Changed { original, written: now });
         }
         self.journal.will_write(path, value)?;
-        setting.set(value).map_err(|error| BrokerError::Setting(chain(&error)))?;
-        // The kernel may write it in another way.
+        let set = setting.set(value);
+        // The kernel may write it in another way, also where it did not do all.
         let written = setting.value().unwrap_or_else(|_| value.to_owned());
         if let Some(changed) = self.changed.get_mut(path) {
             changed.written = written;
         }
-        Ok(())
+        set.map_err(|error| BrokerError::Setting(chain(&error)))
     }
 }
 

@@ -14,7 +14,7 @@ pub(crate) const NODES: &str = "devices/system/node";
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
     /// The kernel exposes no nodes.
-    #[error("{} is not there: this kernel was built without NUMA, or /sys is hidden", .0.display())]
+    #[error("{} is not there: this kernel was built without NUMA, or /sys is hidden, or is not among saved files", .0.display())]
     NoNodes(PathBuf),
     /// A file of a node cannot be read or parsed.
     #[error(transparent)]

@@ -146,10 +146,9 @@ impl CgroupGroup {
                 read => read.map_err(self.failed("list the processes of"))?,
             };
             was_there = true;
-            if !text.is_empty() || began.elapsed() > ENDING {
-                round += 1;
-            }
-            if round == ROUNDS_UNFROZEN {
+            let is_ending = text.is_empty() && began.elapsed() < ENDING && !self.has_groups();
+            round += usize::from(!is_ending);
+            if round == ROUNDS_UNFROZEN && !is_ending {
                 // Those that are moved go on.
                 let _ = self.set("cgroup.freeze", "1");
             }
@@ -167,6 +166,12 @@ impl CgroupGroup {
         let _ = self.set("cgroup.freeze", "0");
         let _ = self.set("cpuset.cpus.partition", "member");
         Err(self.failed("remove")(ErrorKind::ResourceBusy.into()))
+    }
+
+    /// Whether there are groups in it.
+    fn has_groups(&self) -> bool {
+        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_type().ok()).any(|kind| kind.is_dir())
     }
 
     fn failed(&self, what: &'static str) -> impl FnOnce(io::Error) -> CgroupGroupError {

@@ -56,7 +56,7 @@ impl Tree {
         Ok(())
     }
 
-    /// All caches. Reads one of the CPUs that share a cache.
+    /// All caches. Reads one of the CPUs that share a cache, and the levels of all.
     pub fn caches(&mut self, cpus: &CpuSet, smt_cores: &[CpuSet]) -> Result<Vec<Cache>, SysfsError> {
         let mut by_shape: BTreeMap<Shape, BTreeSet<CpuSet>> = BTreeMap::new();
         // By index and level: different cores may have caches of different levels at one index.
@@ -77,11 +77,11 @@ impl Tree {
                 let listed = listed.filter(|listed| !listed.is_empty()).or_else(core);
                 let mut shared = listed.unwrap_or_default().intersection(cpus);
                 shared.insert(cpu);
-                seen.extend(shared.iter());
+                seen.insert_all(&shared);
                 let Some(shape) = self.cache_shape(&folder, level)? else { continue };
                 let taken = taken.entry((shape.level, shape.kind)).or_default();
                 if taken.intersection(&shared).is_empty() {
-                    taken.extend(shared.iter());
+                    taken.insert_all(&shared);
                     by_shape.entry(shape).or_default().insert(shared);
                 } else if by_shape.get(&shape).is_none_or(|sets| !sets.contains(&shared)) {
                     left_out.entry(level).or_default().insert(cpu);

@@ -91,6 +91,10 @@ impl System {
             ProcessError::Read { .. } | ProcessError::Gone(_) if self.is_live() => {
                 diagnose_process(error, &SystemState::read(Some(pid))).to_string()
             }
+            ProcessError::Gone(_) => format!(
+                "{} has no process {pid}, or not all of its files: docs/show.md says which to save",
+                self.proc().display()
+            ),
             _ => chain(error),
         };
         UnseenError { pid, why, is_gone }

@@ -49,7 +49,9 @@ pub fn is_output(file: &Path) -> bool {
 /// Refuses two outputs of one name, of which the second would replace the first.
 pub fn check_names<'a>(files: impl IntoIterator<Item = &'a Path>) -> Result<(), Box<dyn Error>> {
     let mut seen = BTreeSet::new();
-    match files.into_iter().find(|file| !is_output(file) && !seen.insert(*file)) {
+    // Devices take any number of outputs.
+    let is_file = |file: &Path| !is_output(file) && file.metadata().map_or(true, |there| there.is_file());
+    match files.into_iter().find(|file| is_file(file) && !seen.insert(*file)) {
         Some(twice) => Err(UsageError::boxed(format!("two outputs are {}: name another file", twice.display()))),
         None => Ok(()),
     }

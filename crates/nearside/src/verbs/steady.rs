@@ -11,6 +11,7 @@ use linux::{MemoryMode, MemoryPolicy};
 use machine::{CpuSet, NodeSet, chain};
 use std::error::Error;
 use std::process::{Command, ExitCode};
+use std::sync::atomic::Ordering;
 
 /// The CPUs and the memory of a program for which the user chose none of both, or one: the CPUs of the first node, and
 /// the memory of the nodes that the CPUs are at.
@@ -39,8 +40,11 @@ pub fn pinned(
 /// a SIGKILL by the next command that has a journal.
 pub fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
     // No signal ends this process before it has put the setting back.
-    asked_to_end()?;
+    let to_end = asked_to_end()?;
     let journal = without_balancing()?;
+    if to_end.load(Ordering::Relaxed) {
+        return Err("a signal asked to end before the program was started".into());
+    }
     Ok(ExitCode::from(wait(Program::spawn(command)?, |_| false, journal)))
 }
 

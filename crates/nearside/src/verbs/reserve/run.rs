@@ -25,6 +25,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Between two looks at the program and the grant's record.
@@ -181,6 +182,10 @@ pub fn start(
     records.add(grant, Carrier::Process(&line), throttle, None, None)?;
     drop(records);
     let processes = group.processes_file()?;
+    if to_end.load(Ordering::Relaxed) {
+        remove_record(grant.id);
+        return Err("a signal asked to end before the program was started".into());
+    }
     let started = Program::start(command, |command| {
         command.join(processes);
     });
@@ -304,7 +309,8 @@ pub fn wait(
     loop {
         if program.has_ended() {
             restore(journal);
-            return program.exit_code();
+            // Where somebody else has waited for it, its status is lost.
+            return if matches!(program.status(), Ok(Some(_))) { program.exit_code() } else { 1 };
         }
         if is_released(journal.as_mut()) {
             restore(journal.take());
