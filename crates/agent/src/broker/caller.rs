@@ -105,7 +105,7 @@ pub(super) fn may_adopt(cgroup: &str, isolates: bool, cgroups: &Cgroups) -> Resu
     Ok(CgroupGroup::at(folder))
 }
 
-/// Refuses a group that is a partition by somebody else's decision, which the end of a grant could not restore.
+/// Refuses a group that another tool has made a partition, which the end of a grant could not restore.
 pub(super) fn check_member(cgroup: &str, group: &CgroupGroup) -> Result<(), String> {
     let partition = std::fs::read_to_string(group.folder().join("cpuset.cpus.partition")).unwrap_or_default();
     if matches!(partition.trim(), "" | "member") {

@@ -88,7 +88,7 @@ fn what_has_no_memory_is_refused_with_the_reason() {
     let root = saved();
     show_saved(root.path(), &["2"]).failed(1, &["process 2", "kernel thread"]);
     show_saved(root.path(), &["3"]).failed(1, &["process 3", "zombie", "parent"]);
-    show_saved(root.path(), &["4"]).failed(1, &["there is no process 4"]);
+    show_saved(root.path(), &["4"]).failed(1, &["has no process 4, or not all of its files"]);
     show_saved(Path::new("/nowhere"), &[])
         .failed(1, &["/nowhere/sys/devices/system/node is not there", "without NUMA"]);
     show(&["4294967295"]).failed(1, &["there is no process 4294967295"]);

@@ -309,7 +309,7 @@ pub fn wait(
     loop {
         if program.has_ended() {
             restore(journal);
-            // Where somebody else has waited for it, its status is lost.
+            // Where SIGCHLD is ignored, its status is lost.
             return if matches!(program.status(), Ok(Some(_))) { program.exit_code() } else { 1 };
         }
         if is_released(journal.as_mut()) {
