@@ -194,13 +194,17 @@ mod tests {
     use std::sync::Arc;
     use std::time::Instant;
 
+    fn grant() -> Grant {
+        let facts = Facts::new(machine::presets::find("small-4x2").unwrap(), Control::default());
+        let ledger = Ledger::new(Arc::new(facts), Rules::default());
+        ledger.admit(&[Request::default()], &Asker::default()).unwrap().grants.remove(0)
+    }
+
     #[test]
     fn a_record_has_the_service_level_and_is_replaced_as_a_whole() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().join("grants");
-        let facts = Facts::new(machine::presets::find("small-4x2").unwrap(), Control::default());
-        let ledger = Ledger::new(Arc::new(facts), Rules::default());
-        let grant = ledger.admit(&[Request::default()], &Asker::default()).unwrap().grants.remove(0);
+        let grant = grant();
         let records = Records::lock(&folder).unwrap();
         let carrier = Carrier::Agent { stays: true, adopted: None };
         let add = |level| records.add(&grant, carrier, Throttle::Hardware, None, level).unwrap();
@@ -221,9 +225,7 @@ mod tests {
     fn a_number_that_is_used_again_is_another_process_s() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().join("grants");
-        let facts = Facts::new(machine::presets::find("small-4x2").unwrap(), Control::default());
-        let ledger = Ledger::new(Arc::new(facts), Rules::default());
-        let grant = ledger.admit(&[Request::default()], &Asker::default()).unwrap().grants.remove(0);
+        let grant = grant();
         let records = Records::lock(&folder).unwrap();
         records.add(&grant, Carrier::Process("a"), Throttle::None, None, None).unwrap();
         let mut record = read_records(&folder).remove(0);
