@@ -305,7 +305,8 @@ impl HugePageService {
             // What has run for some time is expected to run as long again.
             let horizon_s = self.known_since.get(&pid).map_or(0.0, |since| since.elapsed().as_secs_f64());
             // Only marks of the library take mappings.
-            let runs = if self.options.keep_small { CureLimits::RUNS } else { u64::MAX };
+            let has_library = advisers.as_deref_mut().is_some_and(|advisers| advisers.has(pid));
+            let runs = if self.options.keep_small && has_library { CureLimits::RUNS } else { u64::MAX };
             let limits = CureLimits { horizon_s, budget_bytes: *left, runs };
             let chosen = cures(&pages, &limits, &self.history);
             let chosen: Vec<&MisplacedHugePage> =
@@ -314,10 +315,9 @@ impl HugePageService {
                 continue;
             }
             let misplaced: u64 = chosen.iter().map(|page| page.misplaced_pages).sum();
-            let bytes: u64 = chosen.iter().map(|page| page.moved_bytes()).sum();
-            *left = left.map(|left| left.saturating_sub(bytes));
-            let Cured { split_at, kept_small, moved, failed, .. } =
-                self.cure(pid, &chosen, done, advisers.as_deref_mut());
+            let cured = self.cure(pid, &chosen, done, advisers.as_deref_mut());
+            *left = left.map(|left| left.saturating_sub(cured.moved_bytes()));
+            let Cured { split_at, kept_small, moved, failed, .. } = cured;
             // Programs without the library are cured as well: that their pages may be joined again is known beforehand.
             done.failed.extend(failed.into_keys().map(|why| format!("huge pages: {why}")));
             let what = if self.cures() {

@@ -6,13 +6,14 @@
 //! root. Marking memory so that the kernel does not join it again (`MADV_NOHUGEPAGE`) is only possible from inside.
 //! Nothing is left in the system: marks end with the program, and split pages hold what they held.
 
+use crate::curable::Curable;
 use linux::{Advice, AdvisedProcess, PageBatch, PresentPages, Process, Whose, peer, split_huge_pages};
 use machine::{HUGE_PAGE, NodeId, Pid, SMALL_PAGE};
 use placement::MisplacedHugePage;
 use rings::{ADVICE_BYTES, AdviceRequest, AdvisedTo};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -104,6 +105,11 @@ impl Advisers {
         }
     }
 
+    /// Whether a process has the library.
+    pub(crate) fn has(&mut self, pid: Pid) -> bool {
+        self.connection(pid).is_some()
+    }
+
     /// The connection of a process, if it has the library.
     fn connection(&mut self, pid: Pid) -> Option<&mut UnixStream> {
         self.look();
@@ -131,14 +137,13 @@ enum Route<'a> {
 }
 
 impl Route<'_> {
-    fn split(&mut self, pid: Pid, block: &Range<u64>) -> io::Result<()> {
+    fn split(&mut self, block: &Range<u64>) -> io::Result<()> {
         let page = block.start..block.start + SMALL_PAGE;
         match self {
             Self::Inside(stream) => ask(stream, &page, AdvisedTo::Split),
             Self::Outside(process) => {
                 let range = page.start as usize..page.end as usize;
-                let cold = process.advise(&[range], Advice::Cold).map(drop);
-                cold.or_else(|error| split_huge_pages(pid, block).map_err(|_| error))
+                process.advise(&[range], Advice::Cold).map(drop)
             }
         }
     }
@@ -193,7 +198,12 @@ pub fn cure(
     let mut cured = Cured::default();
     let process = Process::open(pid).map_err(io::Error::other)?;
     let mut present = PresentPages::new(&process).map_err(io::Error::other)?;
+    let curable = Curable::new(&process);
     for page in pages {
+        if let Some(obstacle) = curable.obstacle(page) {
+            cured.note(obstacle);
+            continue;
+        }
         if let Err(error) = cured.cure_page(pid, page, steps, &mut route, &mut present) {
             cured.note(error.to_string());
             break;
@@ -238,6 +248,19 @@ pub fn join(pid: Pid, blocks: &[(u64, NodeId)], advisers: Option<&mut Advisers>)
     Ok((cured, joined))
 }
 
+/// Those of these blocks of a process that are huge pages.
+pub fn huge_blocks(pid: Pid, blocks: impl IntoIterator<Item = u64>) -> io::Result<BTreeSet<u64>> {
+    let process = Process::open(pid).map_err(io::Error::other)?;
+    let mut present = PresentPages::new(&process).map_err(io::Error::other)?;
+    let mut found = BTreeSet::new();
+    for address in blocks {
+        if is_huge(&mut present, &(address..address + HUGE_PAGE))? == Some(true) {
+            found.insert(address);
+        }
+    }
+    Ok(found)
+}
+
 /// Whether a block is a huge page; none if none of it is in memory.
 fn is_huge(present: &mut PresentPages, block: &Range<u64>) -> io::Result<Option<bool>> {
     let mut found = Vec::new();
@@ -275,6 +298,11 @@ fn why_not_split(error: &io::Error) -> String {
 }
 
 impl Cured {
+    /// Bytes that were moved, or copied to join small pages.
+    pub fn moved_bytes(&self) -> u64 {
+        self.moved * SMALL_PAGE + (self.moved_whole + self.joined) * HUGE_PAGE
+    }
+
     /// Cures a page. An error ends the cure of its process.
     fn cure_page(
         &mut self,
@@ -290,13 +318,20 @@ impl Cured {
             return if steps.move_pages { self.move_whole(pid, page.address, node) } else { Ok(()) };
         }
         if steps.split && was_huge == Some(true) {
-            match route.split(pid, &block) {
-                Ok(()) if is_huge(present, &block)? == Some(true) => self.note("the kernel did not split it"),
-                Ok(()) => {
+            let asked = route.split(&block);
+            if let Some(error) = asked.as_ref().err().filter(|error| is_silent(error)) {
+                return Err(silent(error));
+            }
+            // Advice does not split what is locked, or shared since a fork. Root has another way.
+            if is_huge(present, &block)? == Some(true) {
+                let _ = split_huge_pages(pid, &block);
+            }
+            match asked {
+                _ if is_huge(present, &block)? != Some(true) => {
                     self.split += 1;
                     self.split_at.push(page.address);
                 }
-                Err(error) if is_silent(&error) => return Err(silent(&error)),
+                Ok(()) => self.note("the kernel did not split it"),
                 Err(error) => self.note(why_not_split(&error)),
             }
         }
@@ -344,10 +379,18 @@ impl Cured {
     fn move_whole(&mut self, pid: Pid, address: u64, node: NodeId) -> io::Result<()> {
         let mut batch = PageBatch::default();
         batch.push(address, Some(node));
+        let is_there =
+            |batch: &PageBatch| batch.outcomes().next().is_some_and(|(_, _, status)| status.node() == Ok(node));
+        batch.locate(pid)?;
+        // The kernel may have moved it meanwhile.
+        if is_there(&batch) {
+            return Ok(());
+        }
         batch.move_pages(pid, Whose::Private)?;
-        match batch.outcomes().next() {
-            Some((_, _, status)) if status.node() == Ok(node) => self.moved_whole += 1,
-            _ => self.note("the kernel did not move it as a whole"),
+        if is_there(&batch) {
+            self.moved_whole += 1;
+        } else {
+            self.note("the kernel did not move it as a whole");
         }
         Ok(())
     }

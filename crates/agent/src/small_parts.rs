@@ -3,7 +3,8 @@
 
 use machine::HUGE_PAGE;
 use rings::{
-    CountedFrom, HEADER_WORDS, ObjectKey, RULE_WORDS, SMALL_PARTS_VARIABLE, SmallPart, small_part, small_parts_file,
+    CountedFrom, HEADER_WORDS, ObjectKey, RULE_WORDS, SMALL_PARTS_VARIABLE, SmallPart, TOO_MANY_MARKS, small_part,
+    small_parts_file,
 };
 use std::collections::BTreeMap;
 use std::fs;
@@ -136,7 +137,10 @@ impl SmallPartsFile {
             counts.met = counts.met.saturating_add(rule[small_part::MET]);
             counts.kept = counts.kept.saturating_add(rule[small_part::KEPT]);
             if rule[small_part::REFUSED] > 0 {
-                let why = io::Error::from_raw_os_error(rule[small_part::ERRNO] as i32).to_string();
+                let why = match rule[small_part::ERRNO] {
+                    TOO_MANY_MARKS => "a process has 10,000 such ranges, and more would use up its mappings".to_owned(),
+                    errno => io::Error::from_raw_os_error(errno as i32).to_string(),
+                };
                 let refused: &mut u64 = counts.refused.entry(why).or_default();
                 *refused = refused.saturating_add(rule[small_part::REFUSED]);
             }

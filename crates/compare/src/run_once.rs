@@ -2,6 +2,7 @@
 
 use crate::guard::Guard;
 use crate::numad::Numad;
+use explore::Seconds;
 use linux::{ChildSetup, Pid, monotonic_ns, system_events};
 use model::Measured;
 use observe::{LabCount, LabCounters};
@@ -28,8 +29,6 @@ const SELDOM: Duration = Duration::from_millis(20);
 const GRACE: Duration = Duration::from_secs(10);
 /// Time limit for new counters to appear.
 const NEWS: Duration = Duration::from_secs(5);
-/// Bytes kept of a program's output: the last ones.
-const KEPT_BYTES: u64 = 1 << 20;
 /// Most that a program may print, as its output is kept in memory until its end.
 const MOST_PRINTED: u64 = 64 << 20;
 /// Maximum number of readings kept; beyond it, every second one is dropped.
@@ -269,12 +268,11 @@ fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// The last bytes written to a file, as text.
+/// What was written to a file, as text.
 fn text(file: &mut File) -> io::Result<String> {
-    let length = file.seek(SeekFrom::End(0))?;
-    file.seek(SeekFrom::Start(length.saturating_sub(KEPT_BYTES)))?;
+    file.seek(SeekFrom::Start(0))?;
     let mut bytes = Vec::new();
-    file.take(KEPT_BYTES).read_to_end(&mut bytes)?;
+    file.take(2 * MOST_PRINTED).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
@@ -308,6 +306,12 @@ impl RunOutput {
             (None, Some(signal)) => Some(format!("signal {signal} ended it")),
             (None, None) => Some("it ended without a status".to_owned()),
         }
+    }
+
+    /// The time that the program printed, on either stream, and when that began, ns, where the same JSON has it.
+    pub fn printed_time(&self, pattern: &Seconds) -> Option<(f64, Option<u64>)> {
+        let of = |text: &String| Some((pattern.find_in(text)?, pattern.began_ns(text)));
+        [&self.printed, &self.complained].into_iter().find_map(of)
     }
 
     /// The last lines of both streams.

@@ -134,9 +134,13 @@ impl Runs<'_> {
             let refused = prepared
                 .placed
                 .filter(|placed| output.status.code() == Some(placed::FAILED) && placed.report().is_none());
+            // The program itself may end so, too, and then does under other policies.
+            let is_uncured =
+                matches!(entry.candidate, Candidate::HugePages(_)) && output.status.code() == Some(placed::FAILED);
             return Err(match refused {
                 _ if runner.is_interrupted() => Stop::Interrupted,
                 Some(_) => Stop::LeftOut(output.complained.trim().to_owned()),
+                None if is_uncured => Stop::LeftOut(output.last_lines(1)),
                 None => Stop::Failed(why, output.last_lines(LINES)),
             });
         }
@@ -158,9 +162,9 @@ impl Runs<'_> {
             let missing = || {
                 Stop::Failed(format!("it printed no time that matches --seconds {pattern}"), output.last_lines(LINES))
             };
-            seconds =
-                pattern.find_in(&output.printed).or_else(|| pattern.find_in(&output.complained)).ok_or_else(missing)?;
-            part = pattern.began_ns(&output.printed).map(|began_ns| (began_ns, seconds));
+            let (time, began_ns) = output.printed_time(pattern).ok_or_else(missing)?;
+            seconds = time;
+            part = began_ns.map(|began_ns| (began_ns, seconds));
         }
         let policy_cpu_seconds = match entry.candidate {
             Candidate::Numad => output.numad_seconds,

@@ -77,8 +77,8 @@ impl Observed {
         // Newer kernels report the level's number, older ones a bit for each level, and some both.
         let cache = |served| {
             let from_peer = snoop & SNOOP_HITM != 0 || peer & SNOOP_PEER != 0 || remote || hops > 0;
-            // A peer on the same node has no hop, or one of the first kind.
-            let local = if from_peer { (hops > 0 || remote).then_some(!remote && hops <= 1) } else { Some(true) };
+            // A hop of the first kind is to another core of the same node, although AMD calls that remote.
+            let local = if !from_peer || hops == 1 { Some(true) } else { (hops > 0 || remote).then_some(false) };
             (Some(if from_peer { Served::Peer } else { served }), local)
         };
         let memory = (Some(Served::Dram), Some(!remote && hops <= 1));
@@ -89,17 +89,17 @@ impl Observed {
             // A store miss names the level that missed.
             _ if level & LEVEL_HIT == 0 && level & 1 == 0 && level != 0 => (None, None),
             0xb | NO_NUMBER if around_l3 => (Some(Served::L3), Some(true)),
+            // CXL memory is a node without CPUs.
+            9 => (Some(Served::Dram), Some(false)),
+            // Kernels give Intel's "L3 miss, remote memory" the number of the L3 as well.
+            _ if level & LEVEL_HIT != 0 && level & LEVEL_REMOTE_RAM != 0 => (Some(Served::Dram), Some(false)),
+            _ if level & LEVEL_HIT != 0 && level & LEVEL_LOCAL_RAM != 0 => (Some(Served::Dram), Some(!remote)),
             1 | 7 | 0xc => cache(Served::L1),
             2 | 5 => cache(Served::L2),
             3 | 4 | 6 => cache(Served::L3),
             0xb => cache(Served::Peer),
-            // CXL memory is a node without CPUs.
-            9 => (Some(Served::Dram), Some(false)),
-            0xd | 0xe if level & LEVEL_REMOTE_RAM != 0 => (Some(Served::Dram), Some(false)),
             0xd | 0xe => memory,
             _ if level & LEVEL_HIT == 0 => (None, None),
-            _ if level & LEVEL_LOCAL_RAM != 0 => (Some(Served::Dram), Some(true)),
-            _ if level & LEVEL_REMOTE_RAM != 0 => (Some(Served::Dram), Some(false)),
             _ if level & LEVEL_REMOTE_CACHE != 0 => (Some(Served::Peer), Some(false)),
             _ if level & (LEVEL_L1 | LEVEL_FILL_BUFFER) != 0 => cache(Served::L1),
             _ if level & LEVEL_L2 != 0 => cache(Served::L2),
@@ -203,7 +203,8 @@ mod tests {
             (0x16_0080_8842 | 1 << 43, Load, Some(Served::L3), Some(true)), // the same, and modified
             (0x1e_0000_8842, Load, Some(Served::L3), Some(true)), // the same of Linux 6.2, without a number
             (0x36_0001_0042 | 2 << 43, Load, Some(Served::Peer), Some(false)), // another node's cache, before Zen 4
-            (0x36_0000_8042 | 1 << 43, Load, Some(Served::Peer), Some(false)), // cores near by, Zen 4
+            (0x36_0000_8042 | 1 << 43, Load, Some(Served::Peer), Some(true)), // cores near by, Zen 4
+            (0x26_0020_2042, Load, Some(Served::Dram), Some(false)), // L3 miss, remote memory, before Skylake
             (0x12_0000_0002, Load, Some(Served::Dram), Some(false)), // CXL
         ];
         for (value, kind, served, local) in all {

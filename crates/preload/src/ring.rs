@@ -86,16 +86,18 @@ impl Ring {
         self.header(ring::WRITTEN).store(self.written, Release);
     }
 
-    /// Writes and publishes one record, or counts it as lost.
+    /// Writes and publishes one record, or counts it as lost. Returns whether it was written.
     #[inline]
-    pub fn tell(&mut self, head: Head) {
-        if self.has_room(1) {
+    pub fn tell(&mut self, head: Head) -> bool {
+        let has_room = self.has_room(1);
+        if has_room {
             self.put(head.to_words());
             self.publish();
         } else {
             let is_of_thread = matches!(head.kind, Kind::Thread | Kind::ThreadEnded);
             self.lose(if is_of_thread { NOTHING } else { (head.address as usize, head.bytes as usize) });
         }
+        has_room
     }
 
     /// Counts a small object of the chain in a slot.

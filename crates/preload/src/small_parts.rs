@@ -15,8 +15,8 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 use core::time::Duration;
 use rings::{
-    CountedFrom, HEADER_WORDS, ObjectKey, PAGE, RULE_WORDS, SMALL_PARTS_MAGIC, SMALL_PARTS_VARIABLE, around_border,
-    is_aligned_as, small_part,
+    CountedFrom, HEADER_WORDS, ObjectKey, PAGE, RULE_WORDS, SMALL_PARTS_MAGIC, SMALL_PARTS_VARIABLE, TOO_MANY_MARKS,
+    around_border, is_aligned_as, small_part,
 };
 use rustix::fs::{Mode, OFlags, fstat, open as open_path};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
@@ -29,6 +29,10 @@ static LEAST: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// The walker of all threads, for one at a time.
 static WALK: AtomicPtr<Walk> = AtomicPtr::new(null_mut());
 static LOCKED: AtomicU32 = AtomicU32::new(0);
+/// Ranges that were marked.
+static MARKS: AtomicUsize = AtomicUsize::new(0);
+/// Most of them. Each is at most two mappings more, of which Linux allows 65,530 a process.
+const MOST_MARKS: usize = 10_000;
 /// Whether parts of mappings may have marks.
 static MARKED: AtomicBool = AtomicBool::new(false);
 /// How long a thread waits for another's walk, of microseconds. In a forked child the other may not exist.
@@ -157,12 +161,9 @@ fn look(address: *mut c_void, bytes: usize, frame: Frame) {
 /// inlined functions share an address.
 fn is_of(rule: &[AtomicU64], chain: &[u64]) -> bool {
     let (file, frames) = (word(rule, small_part::FILE), word(rule, small_part::FRAMES) as usize);
-    let (mut key, mut before) = (ObjectKey::SITE, 0);
-    for &address in chain.iter().take(frames) {
-        if address == before {
-            continue;
-        }
-        before = address;
+    let mut key = ObjectKey::SITE;
+    let is_new = |at: &usize| *at == 0 || chain.get(at - 1) != chain.get(*at);
+    for &address in (0..chain.len()).filter(is_new).take(frames).filter_map(|at| chain.get(at)) {
         if let Some(module) = Module::at(address as usize - 1)
             && ObjectKey::of_build(module.build_id()) == file
             && let Some(offset) = module.file_offset(address as usize)
@@ -214,6 +215,9 @@ fn keep(rule: &[AtomicU64], address: usize, bytes: usize) {
 
 /// Returns an error number or 0.
 fn stay_small(range: &Range<u64>) -> u64 {
+    if MARKS.fetch_add(1, Relaxed) >= MOST_MARKS {
+        return TOO_MANY_MARKS;
+    }
     note_marks();
     let start = range.start as *mut c_void;
     // SAFETY: neither advice changes what memory holds. The kernel checks the range, which is in an object that the

@@ -163,12 +163,16 @@ fn prepare(state: &ThreadState) -> Option<&'static mut Writer> {
         state.low.set(low);
         state.high.set(high);
     }
-    let writer = process::take_writer()?;
-    state.writer.set(writer);
+    let taken = process::take_writer()?;
     // SAFETY: it was just taken, so it belongs to this thread only.
-    let writer = unsafe { &mut *writer };
+    let writer = unsafe { &mut *taken };
     let has_ended = state.rounds.get() > ROUNDS;
-    writer.ring.tell(Head { address: has_ended.into(), ..thread_event(Kind::Thread) });
+    if !writer.ring.tell(Head { address: has_ended.into(), ..thread_event(Kind::Thread) }) {
+        // What follows would be taken for events of the ring's former thread.
+        process::give_back(taken);
+        return None;
+    }
+    state.writer.set(taken);
     tell_stack(state, &mut writer.ring);
     if state.rounds.get() == 0 {
         // The key's destructor is `end`, called for any value but null. SAFETY: the key was created before recording

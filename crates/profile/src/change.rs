@@ -1,6 +1,6 @@
 //! The effect of each event.
 
-use crate::ids::{ObjectId, ProcessId, ThreadId};
+use crate::ids::{FileId, ObjectId, ProcessId, ThreadId};
 use crate::object::{Object, ObjectKind, PagePlacement};
 use crate::page_allocations::PageAllocation;
 use crate::ranges::{Piece, last};
@@ -89,8 +89,11 @@ impl Sweep<'_> {
 
     /// A thread has a new name, and another program if it is of an `exec`.
     fn name(&mut self, time_ns: u64, (pid, tid): (Pid, Tid), name: &Arc<str>, exec: bool) {
+        let process = self.process(pid);
+        if exec {
+            self.end_others(time_ns, process, tid);
+        }
         let thread = self.thread(pid, tid);
-        let process = self.threads[thread.index()].process;
         self.threads[thread.index()].name = Some(name.clone());
         if exec || pid.0 == tid.0 {
             self.processes[process.index()].name = Some(name.clone());
@@ -191,9 +194,16 @@ impl Sweep<'_> {
         } else {
             MappingOf::File(self.codes.file(file))
         };
-        // The kernel reports a mapping again when its rights change or when it grows.
+        // The kernel reports a mapping again when its rights change or when it grows. The library does not identify files.
+        let has_identity = |file: FileId| self.codes.files[file.index()].identity.is_some();
+        let is_same = |known: MappingOf| match (known, of) {
+            (MappingOf::File(known), MappingOf::File(now)) => {
+                known == now || !(has_identity(known) && has_identity(now))
+            }
+            _ => known == of,
+        };
         let again = |mapping: &Mapping| {
-            mapping.of == of
+            is_same(mapping.of)
                 && mapping.name == file.name
                 && (of == MappingOf::Memory || offset.wrapping_sub(start) == mapping.offset.wrapping_sub(mapping.start))
         };
@@ -202,6 +212,9 @@ impl Sweep<'_> {
         let known = known.into_iter().map(|piece| piece.value).find(|&known| again(&self.mappings[known as usize]));
         let number = if let Some(number) = known {
             let mapping = &mut self.mappings[number as usize];
+            if file.identity.is_some() {
+                mapping.of = of;
+            }
             let end = mapping.start.saturating_add(mapping.bytes).max(last.saturating_add(1));
             if start < mapping.start {
                 (mapping.start, mapping.offset) = (start, offset);

@@ -1,7 +1,7 @@
 //! Counter readings over a time range.
 
 use crate::statistics::ratio;
-use machine::{CpuId, Machine, NodeId};
+use machine::{CpuId, LinkDirection, Machine, NodeId};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -26,6 +26,9 @@ pub struct Measurements {
     pub links: BTreeMap<(NodeId, NodeId), f64>,
 }
 
+/// What is counted, from which node, and to which.
+type Key = (Counter, Option<NodeId>, Option<NodeId>);
+
 impl Measurements {
     /// From counts in chronological order: over the shortest time between two readings that contains this time, ns, as
     /// far as they go.
@@ -39,18 +42,21 @@ impl Measurements {
         let Some((first, last)) = first.zip(last).filter(|(first, last)| first < last) else { return Self::default() };
         let seconds = (last - first) as f64 / 1e9;
 
-        let at = |time: u64| counts().filter(move |count| count.time_ns == time);
-        let before: BTreeMap<_, u64> =
-            at(*first).map(|count| ((count.counter, count.from, count.to), count.value)).collect();
-        let mut grown: Vec<(&Count, f64)> = Vec::new();
-        for count in at(*last) {
-            let before = before.get(&(count.counter, count.from, count.to));
-            // A counter that went back was reset.
-            let more = before.and_then(|before| count.value.checked_sub(*before));
-            grown.extend(more.map(|more| (count, more as f64)));
-        }
+        // A node may have several caches that are counted, and two nodes several links.
+        let at = |time: u64| {
+            let mut sums: BTreeMap<Key, u64> = BTreeMap::new();
+            for count in counts().filter(|count| count.time_ns == time) {
+                let sum = sums.entry((count.counter, count.from, count.to)).or_default();
+                *sum = sum.saturating_add(count.value);
+            }
+            sums
+        };
+        let before = at(*first);
+        // A counter that went back was reset.
+        let more = |(key, now): (Key, u64)| Some((key, now.checked_sub(*before.get(&key)?)? as f64));
+        let grown: Vec<(Key, f64)> = at(*last).into_iter().filter_map(more).collect();
         let sum = |counter: Counter| {
-            let values = || grown.iter().filter(|(count, _)| count.counter == counter).map(|(_, value)| value);
+            let values = || grown.iter().filter(|((of, ..), _)| *of == counter).map(|(_, value)| value);
             values().next().map(|_| values().sum::<f64>())
         };
         let mut found = Self {
@@ -60,13 +66,12 @@ impl Measurements {
             memory_bound: sum(Counter::MemoryWait).zip(sum(Counter::CpuTime)).and_then(|(wait, ran)| ratio(wait, ran)),
             ..Self::default()
         };
-        for (count, bytes) in &grown {
+        for (key, bytes) in &grown {
             let rate = bytes / seconds;
-            match (count.counter, count.from, count.to) {
+            match *key {
                 (Counter::ControllerBytes, _, Some(node)) => {
-                    let to_node = |(count, _): &&(&Count, f64)| {
-                        count.counter == Counter::MemoryAccesses && count.to == Some(node)
-                    };
+                    let to_node =
+                        |((counter, _, to), _): &&(Key, f64)| *counter == Counter::MemoryAccesses && *to == Some(node);
                     let accesses = grown.iter().filter(to_node).map(|(_, accesses)| accesses).sum();
                     found.bytes_per_access.extend(ratio(*bytes, accesses).map(|bytes| (node, bytes)));
                     let bandwidth = machine.node(node).and_then(|node| node.bandwidth_bytes_per_s);
@@ -74,7 +79,7 @@ impl Measurements {
                 }
                 (Counter::LinkBytes, Some(from), Some(to)) => {
                     let all = link_bandwidth(machine, from, to);
-                    *found.links.entry((from, to)).or_default() += ratio(rate, all).unwrap_or(0.0);
+                    found.links.insert((from, to), ratio(rate, all).unwrap_or(0.0));
                 }
                 _ => {}
             }
@@ -102,7 +107,9 @@ pub(crate) fn of_cpus(counts: &[Count]) -> BTreeMap<CpuId, BTreeMap<Counter, u64
 
 /// Of all links between two nodes, in one direction, bytes/s.
 fn link_bandwidth(machine: &Machine, from: NodeId, to: NodeId) -> f64 {
-    let joins = |link: &&machine::Link| link.nodes == [from, to] || link.nodes == [to, from];
+    let joins = |link: &&machine::Link| {
+        link.nodes == [from, to] || link.nodes == [to, from] && link.direction == LinkDirection::Both
+    };
     machine.links.iter().filter(joins).map(|link| link.bandwidth_bytes_per_s).sum()
 }
 
@@ -152,6 +159,32 @@ mod tests {
         assert_eq!(of(s + 1..=2 * s + 1).instructions, Some(3000.0));
         assert_eq!(of(0..=u64::MAX), of(s..=3 * s));
         assert_eq!(of(s..=3 * s).controllers, [(NodeId(1), 1.5 * f64::from(1 << 30) / bandwidth)].into());
+    }
+
+    /// The preset's links are one for each direction.
+    #[test]
+    fn one_way_links_carry_what_goes_their_way() {
+        let machine = presets::find("xeon-8180x2").unwrap();
+        let one = machine.links.iter().find(|link| link.nodes == [NodeId(0), NodeId(1)]).unwrap();
+        assert_eq!(one.direction, LinkDirection::Forward);
+        let of_both = link_bandwidth(&machine, NodeId(0), NodeId(1));
+        assert!((of_both / one.bandwidth_bytes_per_s - 1.0).abs() < 1e-9, "{of_both} of {one:?}");
+    }
+
+    #[test]
+    fn caches_of_one_node_are_summed() {
+        let machine = presets::find("small-4x2").unwrap();
+        let node = Some(NodeId(0));
+        let of = |time_ns, value| Count {
+            time_ns,
+            counter: Counter::MemoryAccesses,
+            from: node,
+            to: node,
+            cpu: None,
+            value,
+        };
+        let counts = [of(1, 9000), of(1, 5000), of(2, 9100), of(2, 5300)];
+        assert_eq!(Measurements::new(&counts, &machine, &(1..=2)).memory_accesses, Some(400.0));
     }
 
     #[test]

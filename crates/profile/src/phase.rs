@@ -55,13 +55,13 @@ impl Flow<'_> {
         let mut found: Vec<(Phase, BTreeSet<u32>)> = Vec::new();
         let mut accesses = self.accesses().peekable();
         while let Some(next) = accesses.peek() {
-            let part = ((next.time_ns - first.time_ns) / length).min(PARTS - 1);
+            let part_of = |time_ns: u64| ((time_ns - first.time_ns) / length).min(PARTS - 1);
+            let part = part_of(next.time_ns);
             let from_ns = first.time_ns + part * length;
-            let until_ns = if part == PARTS - 1 { last.time_ns } else { from_ns + length };
+            let until_ns = if part == PARTS - 1 { last.time_ns } else { from_ns.saturating_add(length) };
             let (mut loads, mut stores, mut samples) = (0_u64, 0_u64, 0_u64);
             let (mut nodes, mut threads) = (BTreeMap::<NodeId, u64>::new(), BTreeSet::new());
-            let in_part = |time_ns: u64| time_ns < until_ns || part == PARTS - 1;
-            while let Some(access) = accesses.next_if(|access| in_part(access.time_ns)) {
+            while let Some(access) = accesses.next_if(|access| part_of(access.time_ns) == part) {
                 samples += 1;
                 loads += u64::from(access.kind == AccessKind::Load);
                 stores += u64::from(access.kind == AccessKind::Store);

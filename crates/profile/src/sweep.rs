@@ -270,6 +270,23 @@ impl<'a> Sweep<'a> {
         }
     }
 
+    /// A thread executes another program, and has the process's first TID from then on: all others have ended, the first
+    /// one as well if it was another one, whose end is reported before.
+    pub(crate) fn end_others(&mut self, time_ns: u64, process: ProcessId, tid: Tid) {
+        let own = self.thread_ids.get(&(process, tid)).map(|thread| self.threads[thread.index()].until_ns);
+        let is_alive = own == Some(None);
+        if self.alive[process.index()] > u32::from(is_alive) {
+            let of_process = self.thread_ids.iter().filter(|((of, other), _)| *of == process && *other != tid);
+            for (_, other) in of_process {
+                self.threads[other.index()].until_ns.get_or_insert(time_ns);
+            }
+            self.alive[process.index()] = is_alive.into();
+        }
+        if own.flatten().is_some() {
+            self.add_thread(process, tid, Some(time_ns));
+        }
+    }
+
     /// Clears the address space of a process.
     pub(crate) fn clear(&mut self, process: ProcessId, time_ns: u64) {
         let changes = self.spaces[process.index()].changes + 1;

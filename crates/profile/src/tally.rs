@@ -31,6 +31,8 @@ pub struct Tally {
     pub timed_accesses: f64,
     /// Total latency of the remote ones among them, ns.
     pub remote_time_ns: f64,
+    /// Number of these remote ones.
+    pub timed_remote_accesses: f64,
 }
 
 impl Tally {
@@ -57,6 +59,7 @@ impl Tally {
                 self.timed_accesses += weight;
                 if access.is_remote() {
                     self.remote_time_ns += weight * f64::from(latency_ns);
+                    self.timed_remote_accesses += weight;
                 }
             }
         }
@@ -75,6 +78,7 @@ impl Tally {
         self.memory_time_ns += other.memory_time_ns;
         self.timed_accesses += other.timed_accesses;
         self.remote_time_ns += other.remote_time_ns;
+        self.timed_remote_accesses += other.timed_remote_accesses;
     }
 
     /// The local share of accesses that reached memory.
@@ -96,9 +100,24 @@ impl Tally {
         }
     }
 
+    /// The cost of its remote accesses: their total latency, ns, likewise, or else their number.
+    pub fn remote_cost(&self, all: &Self) -> f64 {
+        match all.latency_mean_ns() {
+            Some(mean_ns) => {
+                self.remote_time_ns + (self.remote_accesses - self.timed_remote_accesses).max(0.0) * mean_ns
+            }
+            None => self.remote_accesses,
+        }
+    }
+
     /// Accesses that reached memory but whose latency is not known.
-    pub(crate) fn untimed_accesses(&self) -> f64 {
+    fn untimed_accesses(&self) -> f64 {
         self.local_accesses + self.remote_accesses - self.timed_accesses
+    }
+
+    /// A part of the cost of all, if `all` have latencies.
+    fn time_share(cost: f64, all: &Self) -> Option<f64> {
+        all.latency_mean_ns().and_then(|_| ratio(cost, all.cost(all)))
     }
 
     /// The counts for output. `all` is the tally of the whole view.
@@ -114,8 +133,8 @@ impl Tally {
             remote_share: ratio(self.remote_accesses, all.remote_accesses).unwrap_or(0.0),
             local_access_ratio: self.local_access_ratio(),
             latency_mean_ns: self.latency_mean_ns(),
-            memory_time_share: ratio(self.memory_time_ns, all.memory_time_ns),
-            remote_time_share: ratio(self.remote_time_ns, all.memory_time_ns),
+            memory_time_share: Self::time_share(self.cost(all), all),
+            remote_time_share: Self::time_share(self.remote_cost(all), all),
         }
     }
 }
@@ -143,7 +162,8 @@ pub struct Counts {
     pub local_access_ratio: Option<f64>,
     /// Mean latency of accesses that reached memory, ns; none if no source reports latency.
     pub latency_mean_ns: Option<f64>,
-    /// The share of the total latency of all accesses of the view, 0 to 1; none if no source reports latency.
+    /// The share of the total latency of all accesses of the view, 0 to 1, where unknown ones count as the mean; none if
+    /// no source reports latency.
     pub memory_time_share: Option<f64>,
     /// Total latency of its remote accesses over the same whole: their cost. None if no source reports latency.
     pub remote_time_share: Option<f64>,

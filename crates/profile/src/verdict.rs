@@ -217,9 +217,7 @@ impl View<'_> {
         for (thread, tally) in of_thread {
             let (first, last) = self.groups().times[thread.index()];
             let time = last.saturating_sub(first) as f64;
-            let waited =
-                tally.memory_time_ns + tally.untimed_accesses() * self.tally().latency_mean_ns().unwrap_or(0.0);
-            waits += waited.min(time);
+            waits += tally.cost(self.tally()).min(time);
             all += time;
         }
         ratio(waits, all).filter(|_| self.tally().timed_accesses > 0.0)

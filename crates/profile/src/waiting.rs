@@ -189,7 +189,7 @@ impl View<'_> {
         Waiting {
             samples: all.samples,
             share: ratio(all.accesses, whole.accesses).unwrap_or(0.0),
-            memory_time_share: ratio(all.memory_time_ns, whole.memory_time_ns),
+            memory_time_share: all.counts(whole).memory_time_share,
             lines: accesses.lines.len() as u64,
             functions: names.into_iter().map(|(name, _)| name).take(5).collect(),
         }

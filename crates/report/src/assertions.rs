@@ -1,5 +1,6 @@
 //! Limits on what a trace shows, for continuous integration.
 
+use crate::escape::escape_name;
 use crate::layout::{Layout, Tone};
 use crate::number::{count, percent};
 use crate::table::Table;
@@ -75,6 +76,13 @@ pub struct AssertReport {
 #[template(path = "junit.xml")]
 struct Junit<'a> {
     report: &'a AssertReport,
+}
+
+impl AssertReport {
+    /// The trace, without characters that XML does not allow.
+    fn trace_name(&self) -> String {
+        escape_name(&self.trace)
+    }
 }
 
 impl Bound {

@@ -59,6 +59,10 @@ impl CureReport {
         self.over_budget = next.over_budget;
         self.too_many_mappings = next.too_many_mappings;
         self.rounds += next.rounds;
+        // Where nothing is done, each round finds the same pages.
+        if next.dry_run {
+            (self.chosen, self.chosen_whole, self.misplaced_pages) = (0, 0, 0);
+        }
         self.chosen += next.chosen;
         self.chosen_whole += next.chosen_whole;
         self.misplaced_pages += next.misplaced_pages;

@@ -16,7 +16,7 @@ pub use record::{Head, Kind, NO_CPU, RECORD_BYTES, RECORD_WORDS, mapped_flags, p
 pub use settings::{Clock, MalformedSettings, Settings};
 pub use small_parts::{
     CountedFrom, HEADER_WORDS, ObjectKey, RULE_WORDS, SMALL_PARTS_MAGIC, SMALL_PARTS_VARIABLE, SmallPart,
-    around_border, is_aligned_as, small_part, small_parts_file,
+    TOO_MANY_MARKS, around_border, is_aligned_as, small_part, small_parts_file,
 };
 
 /// The environment variable with the folder.

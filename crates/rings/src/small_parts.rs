@@ -13,6 +13,8 @@ pub const SMALL_PARTS_MAGIC: u64 = u64::from_le_bytes(*b"smparts1");
 pub const HEADER_WORDS: usize = 3;
 /// Words of a rule.
 pub const RULE_WORDS: usize = 12;
+/// In the place of an error number: the program has marked as many ranges as it may.
+pub const TOO_MANY_MARKS: u64 = u64::MAX;
 /// Size of a huge page, bytes.
 const HUGE: u64 = 2 << 20;
 /// How far the border of two nodes' parts may be from where samples have it, bytes: half of a detector's cell, of 64 a

@@ -320,6 +320,9 @@ impl File {
             if RESERVED.contains(&name.as_str()) {
                 return Err(broken("has the name of a column that every result has".to_owned()));
             }
+            if self.grid.contains_key(name) {
+                return Err(broken("has the name of an axis".to_owned()));
+            }
             let text = pattern.as_str().ok_or_else(|| broken("must be a JSON pointer or a text with {}".to_owned()))?;
             Ok((name.clone(), text.parse().map_err(broken)?))
         };

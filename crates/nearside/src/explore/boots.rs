@@ -1,15 +1,17 @@
 //! The cells that run in the lab: those of one machine and one state of its kernel share a boot, in which nearside runs
 //! them as it would on a real machine. Time in the lab has nothing to do with that of the host, so this side ends a boot
-//! whose next run takes too long.
+//! whose next run takes too long. A run that took too long, or during which the machine failed, has failed; the others
+//! have another boot.
 
 use super::run_unit::new_unit;
-use super::session::failed_start;
+use super::session::{BEGUN, failed_start};
 use explore::{Campaign, Cell, LabMachine, Place, Progress, Results, Store, StoreError, Thp, UnitOutcome};
 use linux::ChildSetup;
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::ffi::OsString;
+use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -53,8 +55,18 @@ struct Running<'a> {
     /// The run that it does, or boots for, since when.
     next: Option<(&'a Cell, u32)>,
     since: Instant,
-    /// Whether that took too long.
-    is_late: bool,
+    /// The run that took too long.
+    late: Option<(&'a Cell, u32)>,
+}
+
+/// What the end of a virtual machine means.
+enum End {
+    /// All is done, or the user interrupts.
+    Done,
+    /// One run failed; the others are left.
+    RunFailed,
+    /// No cell of this machine can run, for this reason.
+    NeverBegan(String),
 }
 
 impl<'a> Boots<'a> {
@@ -80,12 +92,13 @@ impl<'a> Boots<'a> {
                 self.follow(&mut running, results);
                 match running.child.try_wait() {
                     Ok(None) => still.push(running),
-                    Ok(Some(status)) => {
-                        failures.extend(self.ended(&mut running, status, results)?);
-                        if running.is_late && running.next.is_some() {
-                            waiting.push((running.boot, running.cells));
+                    Ok(Some(status)) => match self.ended(&mut running, status, results)? {
+                        End::Done => {}
+                        End::RunFailed => {
+                            waiting.extend(running.next.is_some().then_some((running.boot, running.cells)));
                         }
-                    }
+                        End::NeverBegan(why) => failures.push(why),
+                    },
                     Err(error) => {
                         failures.push(format!("cannot wait for the lab on {}: {error}", running.boot.machine.0));
                     }
@@ -111,35 +124,39 @@ impl<'a> Boots<'a> {
             running.since = Instant::now();
         }
         let limit = Duration::from_secs(self.campaign.lab.host_timeout_s.into());
-        if running.next.is_some() && !running.is_late && running.since.elapsed() > limit {
-            running.is_late = true;
+        if running.next.is_some() && running.late.is_none() && running.since.elapsed() > limit {
+            running.late = running.next;
             end(&running.child);
         }
     }
 
-    /// What a machine's end means. The run that took too long has failed; the others are left.
-    fn ended(
-        &self,
-        running: &mut Running<'a>,
-        status: ExitStatus,
-        results: &mut Results,
-    ) -> Result<Option<String>, StoreError> {
+    /// What a machine's end means. A run that has failed is kept.
+    fn ended(&self, running: &mut Running<'a>, status: ExitStatus, results: &mut Results) -> Result<End, StoreError> {
         self.follow(running, results);
-        if self.interrupted.load(Relaxed) || (status.success() && !running.is_late) {
-            return Ok(None);
+        if self.interrupted.load(Relaxed) || (status.success() && running.late.is_none()) {
+            return Ok(End::Done);
         }
-        let Some((cell, round)) = running.next.filter(|_| running.is_late) else {
-            return Ok(Some(format!("the lab failed on {}: {status}", running.boot.machine.0)));
+        let mut said = String::new();
+        // Without it, the machine counts as one that has not begun.
+        let _ = running.child.stdout.take().map(|mut stdout| stdout.read_to_string(&mut said));
+        let why = if running.late.is_some() {
+            format!("it was ended after {} s of the host's time (host_timeout_s)", self.campaign.lab.host_timeout_s)
+        } else if said == BEGUN {
+            format!("the lab ended while it ran ({status})")
+        } else {
+            return Ok(End::NeverBegan(format!("the lab failed on {}: {status}", running.boot.machine.0)));
         };
+        // The result of the run that took too long may have come before the machine's end.
+        let is_it =
+            |(cell, round): (&Cell, u32)| running.late.is_none_or(|late| (&late.0.id, late.1) == (&cell.id, round));
+        let Some((cell, round)) = running.next.filter(|next| is_it(*next)) else { return Ok(End::RunFailed) };
         let mut unit = new_unit(self.campaign, cell, round, self.host);
-        let limit = self.campaign.lab.host_timeout_s;
-        let why = format!("it was ended after {limit} s of the host's time (host_timeout_s)");
         (self.say)(&format!("{}, run {}: {why}", cell.name, round + 1));
         unit.outcome = UnitOutcome::Failed { why, output: String::new() };
         self.store.keep(&unit)?;
         results.add(unit);
         running.next = self.next(&running.cells, results);
-        Ok(None)
+        Ok(End::RunFailed)
     }
 
     fn start(&self, boot: Boot, cells: Vec<&'a Cell>, results: &Results) -> Result<Running<'a>, String> {
@@ -156,12 +173,12 @@ impl<'a> Boots<'a> {
         let ids: Vec<&str> = cells.iter().map(|cell| cell.id.as_str()).collect();
         // Linux limits one argument to 128 KiB, and all of them to much more.
         ids.chunks(1000).for_each(|some| _ = command.arg("--cells").arg(some.join(",")));
-        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
         // Ctrl-C is for this process, which ends the boots.
         command.process_group(0).die_with_parent();
         let child = command.spawn().map_err(|error| failed_start(&error))?;
         let next = self.next(&cells, results);
-        Ok(Running { boot, cells, child, next, since: Instant::now(), is_late: false })
+        Ok(Running { boot, cells, child, next, since: Instant::now(), late: None })
     }
 
     /// The options of `nearside lab run`.

@@ -8,5 +8,5 @@ mod slurm;
 
 pub use boots::Boots;
 pub use run_unit::openmp_variables;
-pub use session::Session;
+pub use session::{BEGUN, ENDED, Session};
 pub use slurm::script as slurm_script;

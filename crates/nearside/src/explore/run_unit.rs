@@ -211,11 +211,10 @@ impl<'a> UnitRunner<'a> {
             }
             return Ok(failed(why, output.last_lines(LINES)));
         }
-        let measured = match self.numbers(&output) {
-            Ok(measured) => measured,
+        let (measured, began) = match self.numbers(&output) {
+            Ok(numbers) => numbers,
             Err(why) => return Ok(failed(why, output.last_lines(LINES))),
         };
-        let began = self.campaign.seconds.as_ref().and_then(|pattern| pattern.began_ns(&output.printed));
         let part = began.map(|began| (began, measured.seconds));
         if let Some((before, after)) = output.counted(part) {
             let totals = |measured: &model::Measured| lab_totals(&self.here.machine, &measured.per_cpu);
@@ -230,13 +229,14 @@ impl<'a> UnitRunner<'a> {
         Ok((UnitOutcome::Measured(measured), metrics))
     }
 
-    /// What the program printed.
-    fn numbers(&self, output: &RunOutput) -> Result<Measured, String> {
+    /// What the program printed, and when the measured time began, ns, if it did.
+    fn numbers(&self, output: &RunOutput) -> Result<(Measured, Option<u64>), String> {
         let either = |find: &dyn Fn(&str) -> Option<f64>| find(&output.printed).or_else(|| find(&output.complained));
-        let seconds = match &self.campaign.seconds {
-            Some(pattern) => either(&|text| pattern.find_in(text))
+        let (seconds, began) = match &self.campaign.seconds {
+            Some(pattern) => output
+                .printed_time(pattern)
                 .ok_or_else(|| format!("it printed no time that matches `seconds = {:?}`", pattern.to_string()))?,
-            None => output.wall_seconds,
+            None => (output.wall_seconds, None),
         };
         let metric = |(name, pattern): &(String, Seconds)| {
             let number = either(&|text| pattern.number_in(text));
@@ -244,7 +244,7 @@ impl<'a> UnitRunner<'a> {
             Ok((name.clone(), number))
         };
         let metrics = self.campaign.metrics.iter().map(metric).collect::<Result<_, String>>()?;
-        Ok(Measured { seconds, wall_seconds: output.wall_seconds, metrics })
+        Ok((Measured { seconds, wall_seconds: output.wall_seconds, metrics }, began))
     }
 }
 

@@ -35,6 +35,10 @@ pub enum SessionError {
     Setup(String),
 }
 
+/// What nearside in the lab prints before its first run, so that a machine that fails later has failed in a run.
+pub const BEGUN: &str = "begun\n";
+/// What it prints after its last run, or one that could not be kept: no run is to blame for what follows.
+pub const ENDED: &str = "ended\n";
 /// A folder that every user can open and lock, and that all processes of the machine see.
 const MACHINE_LOCK: &str = "/sys/devices/system";
 /// Interval between attempts to lock it.

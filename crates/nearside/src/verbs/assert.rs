@@ -150,7 +150,8 @@ fn record_and_compare(arguments: &Arguments, command: &[OsString], terminal: Ter
     match record::record_program(&record::Arguments::new(options, command.to_vec())) {
         Ok(0) => compare(arguments, &trace, terminal),
         Ok(status) => {
-            note(&format!("the command ended with exit code {status}, so no limit was compared"));
+            let failed = if status == NOT_RECORDED { "the recording failed, or " } else { "" };
+            note(&format!("{failed}the command ended with exit code {status}, so no limit was compared"));
             Ok(status)
         }
         Err(error) => Ok(record::failed(error.as_ref(), NOT_RECORDED)),

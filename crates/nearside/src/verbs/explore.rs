@@ -1,6 +1,6 @@
 //! `nearside explore`: a campaign of runs over a grid of programs, machines and settings.
 
-use crate::explore::{Boots, Session, openmp_variables, slurm_script};
+use crate::explore::{BEGUN, Boots, ENDED, Session, openmp_variables, slurm_script};
 use crate::interrupt::interrupted;
 use crate::options::policy::note;
 use crate::options::usage_error::UsageError;
@@ -13,7 +13,6 @@ use std::collections::BTreeSet;
 use std::error::Error;
 use std::ffi::OsString;
 use std::fs;
-use std::iter::successors;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::str::FromStr;
@@ -73,13 +72,14 @@ pub struct Arguments {
     #[arg(long)]
     retry: bool,
 
-    /// Only part I of K parts, from 0/K on. Each part gets about as many cells of each label as the others
+    /// Only part I of K parts, from 0/K on. Each part gets about as many cells of each label, and of each pair of labels,
+    /// as the others
     #[arg(long, value_name = "I/K")]
     shard: Option<Shard>,
 
     /// Run the campaign as a job array of Slurm with this number of tasks, each a part: write its script into the folder of
     /// results, submit it with sbatch, and end. Give --collect once it has run; submitting it again runs what is left
-    #[arg(long, value_name = "TASKS", conflicts_with_all = ["shard", "collect", "list"])]
+    #[arg(long, value_name = "TASKS", conflicts_with_all = ["shard", "collect", "list", "json", "csv", "parquet", "html", "markdown"])]
     slurm: Option<std::num::NonZeroU16>,
 
     /// Boot up to N virtual machines at the same time [default: half of the CPUs]
@@ -123,29 +123,21 @@ pub struct Arguments {
     cells: Vec<String>,
 }
 
-/// Part `index` of `count`.
+/// Part `index` of `count`, as [`explore::parts`] divides cells.
 #[derive(Clone, Copy, Debug)]
 struct Shard {
     index: usize,
     count: usize,
 }
 
-impl Shard {
-    /// Whether a cell, by its number in the grid, is in this part: the sum of the number's digits to the base of the parts
-    /// decides. Dealt in turn, one part of two would get all cells of one of two labels of the last axis.
-    fn has(self, cell: usize) -> bool {
-        let rests = successors(Some(cell), |rest| Some(rest / self.count).filter(|rest| *rest > 0 && self.count > 1));
-        rests.fold(0, |sum, rest| sum + rest % self.count) % self.count == self.index
-    }
-}
-
 impl FromStr for Shard {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let numbers = text.split_once('/').and_then(|(index, count)| Some((index.parse().ok()?, count.parse().ok()?)));
+        let number = |text: &str| text.parse().ok().map(|number: u16| usize::from(number));
+        let numbers = text.split_once('/').and_then(|(index, count)| Some((number(index)?, number(count)?)));
         let shard = numbers.map(|(index, count)| Self { index, count }).filter(|shard| shard.index < shard.count);
-        shard.ok_or_else(|| format!("`{text}` is not I/K, such as 0/4 to 3/4"))
+        shard.ok_or_else(|| format!("`{text}` is not I/K, such as 0/4 to 3/4, of at most {} parts", u16::MAX))
     }
 }
 
@@ -206,11 +198,13 @@ impl Arguments {
         let is_named = |cell: &Cell| self.inside.is_none() || named.contains(cell.id.as_str());
         let cells = campaign.cells.iter().filter(|cell| is_named(cell));
         let cells = cells.filter(|cell| selectors.iter().all(|selector| selector.chooses(&cell.labels)));
-        let is_mine = |cell: usize| self.shard.is_none_or(|shard| shard.has(cell));
-        let cells: Vec<&Cell> =
-            cells.enumerate().filter(|(number, _)| is_mine(*number)).map(|(_, cell)| cell).collect();
-        if cells.is_empty() && self.shard.is_none() {
+        let mut cells: Vec<&Cell> = cells.collect();
+        if cells.is_empty() {
             return Err(UsageError::boxed("no cell has these labels".to_owned()));
+        }
+        if let Some(Shard { index, count }) = self.shard {
+            let mut parts = explore::parts(&cells, count).into_iter();
+            cells.retain(|_| parts.next() == Some(index));
         }
         Ok(cells)
     }
@@ -283,8 +277,10 @@ impl Arguments {
             let _lock = store.lock(None)?;
             self.begun(campaign, store, cells)?;
         }
+        let jobs = self.jobs.map(|jobs| jobs.to_string());
+        let only = self.only.iter().flat_map(|labels| ["--only", labels]);
         let options: Vec<OsString> =
-            self.only.iter().flat_map(|labels| ["--only", labels]).map(OsString::from).collect();
+            only.chain(jobs.iter().flat_map(|jobs| ["--jobs", jobs])).map(OsString::from).collect();
         let (file, folder) = (fs::canonicalize(&self.file)?, fs::canonicalize(into)?);
         let script = slurm_script(&std::env::current_exe()?, &file, &folder, &options, tasks)?;
         let path = folder.join("campaign.sbatch");
@@ -323,7 +319,10 @@ impl Arguments {
         let say = |text: &str| self.say(text);
         let host = self.host.clone().unwrap_or_else(host);
         let session = Session { campaign, store: &store, host: &host, interrupted: interrupted()?, say: &say };
-        let was_interrupted = session.run(cells, &mut results)?;
+        output::write(BEGUN, None)?;
+        let ran = session.run(cells, &mut results);
+        output::write(ENDED, None)?;
+        let was_interrupted = ran?;
         Ok(if was_interrupted { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 

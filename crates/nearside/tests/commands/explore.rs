@@ -168,6 +168,7 @@ fn shards_together_are_the_whole() {
     assert_eq!(place.results("parts"), place.results("whole"));
     place.explore(&["--into", "parts", "--collect"], 0);
     assert!(place.explore(&["--shard", "3/3"], 2).1.contains("is not I/K"));
+    assert!(place.explore(&["--slurm", "2", "--html", "page.html"], 2).1.contains("cannot be used with"));
     // Two hosts get each setting, so that a difference between them is none between settings.
     for part in ["0/2", "1/2"] {
         let (listed, _) = place.explore(&["--list", "--shard", part], 0);

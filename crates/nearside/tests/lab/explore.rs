@@ -1,6 +1,6 @@
 //! `nearside explore` in the lab.
 
-use crate::support::Lab;
+use crate::support::{Lab, is_root_to};
 use serde_json::Value;
 use std::fs;
 use test_tools::json_fields::assert_documented;
@@ -56,6 +56,36 @@ fn cells_of_one_machine_share_a_boot_and_leave_their_results() {
     let again = explore(&[]);
     again.failed(1, &[]);
     assert!(!again.error.contains(", run "), "{}", again.error);
+}
+
+/// A run during which the guest's kernel panics has failed; the cells behind it have another boot.
+#[test]
+fn a_run_that_ends_the_lab_has_failed_and_the_others_are_run() {
+    if !is_root_to("panic the guest's kernel") {
+        return;
+    }
+    let lab = Lab::new();
+    let campaign = r#"
+title = "panics"
+order = "listed"
+runs = { min = 1, max = 1 }
+[grid]
+app = { first = "true", panic = "sh -c 'echo c > /proc/sysrq-trigger'", last = "sh -c :" }
+machine = ["small-2x2"]
+[lab]
+memory_per_node = "512M"
+as_root = true
+"#;
+    fs::write(lab.path("work/c.toml"), campaign).unwrap();
+    let mut command = lab.nearside();
+    command.args(["explore", "c.toml", "--into", "results", "--json", "report.json"]);
+    lab.run(command, b"").failed(1, &["panic-small-2x2, run 1: the lab ended while it ran"]);
+    let report: Value = lab.json("work/report.json");
+    let cells = report["cells"].as_array().unwrap();
+    let runs = |at: usize| cells[at]["runs"].as_array().unwrap().len();
+    assert_eq!((runs(0), runs(1), runs(2)), (1, 0, 1), "{report:#}");
+    assert!(cells[1]["failed"].as_str().unwrap().contains("the lab ended"), "{report:#}");
+    lab.assert_nothing_left();
 }
 
 /// A program that computes for ever takes hours of the host until the lab's clock has passed the time limit of the file.

@@ -198,7 +198,8 @@ fn the_agent_finds_and_cures_falsely_shared_huge_pages() {
 /// With khugepaged a thousand times as busy as usual.
 const JOINING: [&str; 5] = ["--quiet", "--numa-balancing", "off", "--time-scale", "1000"];
 
-/// Split pages are joined when all their users are on one node for long enough, unless that is switched off.
+/// Split pages are joined when all their users are on one node for long enough, as far as the budget goes, unless that is
+/// switched off.
 #[test]
 fn pages_are_joined_when_one_node_uses_them() {
     let lab = Lab::new();
@@ -216,20 +217,16 @@ fn pages_are_joined_when_one_node_uses_them() {
         let told = json("off.json");
         assert_eq!((&told["split"], &told["joined"]), (&3.into(), &0.into()), "{told:#}");
     });
-}
-
-/// Splits and pages that move as a whole come first, and leave no room for all three joins, each of which copies a huge page.
-#[test]
-fn joins_stay_within_the_budget() {
-    let lab = Lab::new();
-    compile(&lab);
-    let ran = lab.script("small-4x2", &JOINING, include_str!("programs/hugepages_budget.sh")).succeeded();
-    let told: Value = serde_json::from_str(ran.section("budget.json")).unwrap();
-    let of = |what: &str| told[what].as_u64().unwrap_or_else(|| panic!("no {what} in {told:#}"));
-    let moved = of("misplaced_pages") * 4096 + (of("chosen_whole") + of("joined")) * (2 << 20);
-    assert_eq!(of("split"), 3, "{told:#}");
-    assert!(moved <= 6 << 20 && moved > 4 << 20, "what fits is moved, and no more: {moved} bytes in {told:#}");
-    assert!(of("joined") < 3 && of("over_budget") > 0, "{told:#}");
+    // Splits and pages that move as a whole come first, and leave no room for all three joins, each of which copies a huge
+    // page.
+    checks.part("budget", || {
+        let told = json("budget.json");
+        let of = |what: &str| told[what].as_u64().unwrap_or_else(|| panic!("no {what} in {told:#}"));
+        let moved = of("misplaced_pages") * 4096 + (of("chosen_whole") + of("joined")) * (2 << 20);
+        assert_eq!(of("split"), 3, "{told:#}");
+        assert!(moved <= 6 << 20 && moved > 4 << 20, "what fits is moved, and no more: {moved} bytes in {told:#}");
+        assert!(of("joined") < 3 && of("over_budget") > 0, "{told:#}");
+    });
 }
 
 /// Pages that the kernel has joined are split again once, unless that is switched off.

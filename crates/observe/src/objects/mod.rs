@@ -327,6 +327,13 @@ impl ObjectRings {
     }
 }
 
+impl Drop for ObjectRings {
+    /// Programs write no more: nothing reads it, and each ring that fills would hold up its thread.
+    fn drop(&mut self) {
+        self.processes.values().for_each(ProcessRings::end);
+    }
+}
+
 /// Whether another user has made this and not completed it within a second. Each such file costs every look an attempt to
 /// open it, and the folder has no bound.
 fn is_left_incomplete(path: &Path) -> bool {

@@ -38,7 +38,8 @@ impl ProcessRings {
     /// Opens the file. `None` while the process is still writing its header, and for other files. A process that is
     /// `known` has executed another program.
     pub fn open(path: &Path, settings: &Settings, known: impl FnOnce(Pid) -> bool) -> Option<Self> {
-        let flags = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+        // Another user's lease on the file would hold up the recorder.
+        let flags = (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits().cast_signed();
         let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path).ok()?;
         // A link may be to a file of another recording.
         let metadata = file.metadata().ok().filter(|metadata| metadata.is_file() && metadata.nlink() == 1)?;

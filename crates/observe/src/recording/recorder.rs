@@ -267,6 +267,7 @@ impl Recorder {
         }
         if let Some(regions) = &mut self.sources.regions {
             let no_stack = self.writer.stacks().id(&[]);
+            regions.forget_unmapped(&self.events);
             regions.look(self.processes.iter().copied(), no_stack, &mut self.events);
         }
         Ok(())

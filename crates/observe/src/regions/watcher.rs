@@ -40,6 +40,21 @@ impl RegionWatcher {
         self.seen.remove(&pid);
     }
 
+    /// Forgets names whose memory one of these events unmaps or replaces: the same name may be there again by the next look.
+    pub fn forget_unmapped(&mut self, events: &[Event]) {
+        for Event { pid, what, .. } in events {
+            let (start, bytes) = match *what {
+                What::Unmapped { start, bytes } | What::Mapped { start, bytes, .. } => (start, bytes),
+                What::Remapped { old, old_bytes, .. } => (old, old_bytes),
+                _ => continue,
+            };
+            if let Some(seen) = self.seen.get_mut(pid).filter(|seen| !seen.named.is_empty()) {
+                let end = start.saturating_add(bytes);
+                seen.named.retain(|named| named.range.end <= start || end <= named.range.start);
+            }
+        }
+    }
+
     /// Adds what changed to `events`, for processes that are due. `no_stack` is the ID of the empty call chain.
     pub fn look(&mut self, pids: impl Iterator<Item = Pid>, no_stack: StackId, events: &mut Vec<Event>) {
         for pid in pids {

@@ -1,5 +1,6 @@
 //! Selects the source of memory accesses: the best one available, or a given one.
 
+use super::perf_source::most_rate;
 use super::{HintFaultOptions, HintFaults, LabPmu, LabPmuError, LiveError, Pace, PerfOptions, PerfSource, Target};
 use crate::TickClock;
 use trace::{Count, Event, Loss, Sample, SourceNote, Stacks};
@@ -96,7 +97,9 @@ impl AccessOptions<'_> {
     }
 
     fn perf(&self) -> Result<Accesses, LiveError> {
-        let pace = self.period.map(Pace::Period).or(self.rate.map(Pace::Rate)).unwrap_or(Pace::Rate(PERF_RATE));
+        // The kernel lowers its limit where samples have taken too long.
+        let usual = || Pace::Rate(most_rate().map_or(PERF_RATE, |most| most.min(PERF_RATE)));
+        let pace = self.period.map(Pace::Period).or(self.rate.map(Pace::Rate)).unwrap_or_else(usual);
         let options = PerfOptions { target: self.target.clone(), pace, stacks: self.stacks, ..PerfOptions::default() };
         Ok(Accesses::Perf(Box::new(PerfSource::open(&options)?)))
     }

@@ -76,13 +76,17 @@ impl HostCounters {
         let count = |counter, from, to, value| Count { time_ns, counter, from, to, cpu: None, value };
         let told = bytes.into_iter().filter_map(|(node, bytes)| Some((node, bytes?)));
         counts.extend(told.map(|(node, bytes)| count(Counter::ControllerBytes, None, Some(node), bytes)));
+        // A node may have several caches.
+        let mut read: BTreeMap<NodeId, [u64; 2]> = BTreeMap::new();
         for cache in self.caches.iter().flat_map(BandwidthMonitors::read) {
             let Some(node) = self.machine.nodes.iter().find(|node| cache.cpus.is_subset(&node.cpus)) else { continue };
-            let accesses = |bytes: u64| bytes / BYTES;
-            let from = Some(node.id);
-            let remote = cache.total_bytes.saturating_sub(cache.local_bytes);
-            counts.push(count(Counter::MemoryAccesses, from, from, accesses(cache.local_bytes)));
-            counts.push(count(Counter::MemoryAccesses, from, None, accesses(remote)));
+            let [local, remote] = read.entry(node.id).or_default();
+            *local = local.saturating_add(cache.local_bytes);
+            *remote = remote.saturating_add(cache.total_bytes.saturating_sub(cache.local_bytes));
+        }
+        for (node, [local, remote]) in read {
+            counts.push(count(Counter::MemoryAccesses, Some(node), Some(node), local / BYTES));
+            counts.push(count(Counter::MemoryAccesses, Some(node), None, remote / BYTES));
         }
         let instructions: Option<u64> = self.cpus.iter_mut().map(counted).sum();
         let busy = || busy_ns(&fs::read_to_string("/proc/stat").ok()?, clock_ticks_per_second());

@@ -311,9 +311,13 @@ fn unsupported() -> Refusal {
     Refusal::Event(None, Errno::OPNOTSUPP.into())
 }
 
+/// The most samples per second that the kernel allows.
+pub(super) fn most_rate() -> Option<u64> {
+    fs::read_to_string(MOST_RATE).ok()?.trim().parse().ok()
+}
+
 fn check_rate(pace: Pace) -> Result<(), linux::Diagnosis> {
-    let most: Option<u64> = fs::read_to_string(MOST_RATE).ok().and_then(|text| text.trim().parse().ok());
-    match (pace, most) {
+    match (pace, most_rate()) {
         (Pace::Rate(rate), Some(most)) if rate > most => Err(with_remedy(
             format!("{rate} samples per second exceed the {most} that kernel.perf_event_max_sample_rate allows"),
             format!("sudo sysctl kernel.perf_event_max_sample_rate={rate}"),

@@ -31,7 +31,8 @@ pub(super) fn events_of(pid: Pid, mut take: impl FnMut(Tid, What)) -> Result<(),
     }
     for tid in threads.iter().filter(|tid| *tid != first) {
         if let Some(range) = thread_stack(&process, tid, &mappings) {
-            take(tid, stack_of(tid, range.start, range.end - range.start));
+            // Events of one thread keep their order: after the mappings, one of which is this memory.
+            take(first, stack_of(tid, range.start, range.end - range.start));
         }
     }
     Ok(())

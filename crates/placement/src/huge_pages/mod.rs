@@ -78,9 +78,9 @@ impl MisplacedHugePage {
         self.owners.iter().flat_map(move |(range, node)| pages(range).map(|page| (page, *node)))
     }
 
-    /// Bytes that its cure moves.
+    /// Bytes that its cure moves at most.
     pub fn moved_bytes(&self) -> u64 {
-        self.misplaced_pages * SMALL_PAGE
+        if self.whole().is_some() { HUGE_PAGE } else { self.misplaced_pages * SMALL_PAGE }
     }
 
     /// The expected profit within a time, ns; none if latencies are not known.

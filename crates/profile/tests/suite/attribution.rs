@@ -2,7 +2,7 @@
 
 use crate::support::{App, Library, Trace, allocated, event, freed, machine, mapped, objects, profile, sample};
 use machine::{CpuId, NodeId, Pid, Tid};
-use profile::{Data, File, Function, MemoryRange, NoSymbols, ObjectId, ObjectKind, Recording, Symbols};
+use profile::{Data, File, Filter, Function, MemoryRange, NoSymbols, ObjectId, ObjectKind, Recording, Symbols};
 use trace::{Sample, Stacks, What};
 
 const SITE: trace::StackId = Stacks::UNKNOWN;
@@ -300,6 +300,54 @@ fn a_pid_and_a_tid_that_are_used_again_are_others() {
     );
     assert_eq!(found.threads()[2].tid, Tid(8));
     assert_eq!(objects(&found)[3].kind, ObjectKind::Unknown);
+}
+
+/// The kernel reports the end of the first thread, and the program's threads under its TID from then on.
+#[test]
+fn a_program_that_another_thread_executes_ends_with_its_process() {
+    let events = vec![
+        event(10, 7, 7, What::ProcessStarted { parent: None }),
+        event(11, 7, 8, What::ThreadStarted),
+        event(12, 7, 9, What::ThreadStarted),
+        event(20, 7, 9, What::ThreadEnded),
+        event(20, 7, 7, What::ThreadEnded),
+        event(21, 7, 7, What::Named { name: "next".into(), exec: true }),
+        event(22, 7, 7, mapped(0x1000, 0x1000, "next", false)),
+        event(30, 7, 7, What::ThreadEnded),
+        event(40, 7, 7, What::ProcessStarted { parent: None }),
+    ];
+    let found = profile(events, vec![sample(25, 7, 7, 0x1000), sample(41, 7, 7, 0x1000)]);
+    let processes: Vec<_> = found.processes().iter().map(|process| process.until_ns).collect();
+    assert_eq!(processes, [Some(30), None]);
+    let ended: Vec<_> = found.threads().iter().map(|thread| (thread.tid.0, thread.until_ns)).collect();
+    assert_eq!(ended, [(8, Some(21)), (9, Some(20)), (7, Some(20)), (7, Some(30)), (7, None)]);
+    assert_eq!(objects(&found)[1].kind, ObjectKind::Unknown, "the mapping was the ended process's");
+}
+
+/// The library reports what a program maps without the file's identity, and the kernel reports it again, with that, when
+/// its rights change.
+#[test]
+fn a_mapped_file_whose_rights_change_stays_the_object() {
+    let file = trace::FileIdentity::of_mapping("/data/table", None, 77);
+    let again =
+        What::Mapped { start: 0x10000, bytes: 0x4000, offset: 0, name: "/data/table".into(), file, executable: false };
+    let events = vec![
+        event(1, 7, 7, mapped(0x10000, 0x4000, "/data/table", false)),
+        event(2, 7, 7, allocated(0x10000, 0x4000, SITE)),
+        event(4, 7, 7, again),
+    ];
+    let found = profile(events, [3, 5].map(|time| sample(time, 7, 7, 0x11000)).to_vec());
+    let [before, after] = [0, 1].map(|at| objects(&found)[at]);
+    assert!(std::ptr::eq(before, after), "{before:?} {after:?}");
+    assert_eq!((before.kind, before.until_ns), (ObjectKind::MappedFile, None));
+}
+
+/// A damaged trace has any times.
+#[test]
+fn accesses_at_the_end_of_time_are_a_phase() {
+    let found = profile(Vec::new(), vec![sample(u64::MAX, 7, 7, 0x1000), sample(u64::MAX, 7, 7, 0x2000)]);
+    let phases = found.view(&Filter::default()).flow().phases();
+    assert_eq!(phases.iter().map(|phase| phase.samples).collect::<Vec<_>>(), [2]);
 }
 
 #[test]

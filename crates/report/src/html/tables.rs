@@ -2,6 +2,7 @@
 
 use crate::escape::escape_name;
 use crate::profile::advice::{kind_words, place};
+use crate::profile::nodes::busy_threads;
 use crate::profile::overview_text::of_all;
 use crate::profile::rankings_text::{COUNTS, cost, remote_cost, writes};
 use crate::profile::text::latency;
@@ -46,7 +47,7 @@ pub(super) fn of(report: &ProfileReport) -> Vec<TablePart> {
         let called = if row.called_from.is_empty() { String::new() } else { row.called_from.join(" < ") };
         let what = format!("{} of site {}, {}{by}", row.objects_text(), row.site, kind_words(row.kind));
         let called = if called.is_empty() { called } else { format!("; called from {called}") };
-        let threads = row.facts.threads.len();
+        let threads = busy_threads(&row.facts.threads);
         let first = [
             Cell::words(escape_name(&place(&row.label, row.source.as_deref())), escape_name(&(what + &called))),
             Cell::number(if row.bytes > 0 { size::rounded(row.bytes) } else { "-".to_owned() }, Some(row.bytes as f64)),

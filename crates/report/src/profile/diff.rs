@@ -96,8 +96,8 @@ pub struct ThreadSide {
     /// The accesses.
     #[serde(flatten)]
     pub counts: Counts,
-    /// Samples that reached memory, by its node.
-    pub memory_on: BTreeMap<NodeId, u64>,
+    /// Accesses that reached memory, by its node.
+    pub memory_on: BTreeMap<NodeId, f64>,
 }
 
 /// The change of accesses between two nodes.
@@ -217,7 +217,7 @@ fn sites(a: &View, b: &View, most: usize) -> (usize, Vec<SiteChange>) {
 struct Named {
     tally: Tally,
     threads: Vec<ThreadId>,
-    memory_on: BTreeMap<NodeId, u64>,
+    memory_on: BTreeMap<NodeId, f64>,
 }
 
 /// Threads by application and name.
@@ -232,7 +232,7 @@ fn named(view: &View, cells: &Cells) -> BTreeMap<(String, String), Named> {
             named.threads.push(*thread);
         }
         if let Some(node) = to {
-            *named.memory_on.entry(*node).or_default() += tally.samples;
+            *named.memory_on.entry(*node).or_default() += tally.accesses;
         }
     }
     found

@@ -12,7 +12,7 @@ pub(crate) mod facts_text;
 mod kernel_work;
 pub(crate) mod metrics;
 mod next_steps;
-mod nodes;
+pub(crate) mod nodes;
 mod overview;
 pub(crate) mod overview_text;
 mod pages;

@@ -62,15 +62,15 @@ pub fn controllers(
 
 /// Accesses by node of the CPU and node of the memory, as a table.
 pub(crate) fn matrix_table(pairs: &[NodePair]) -> Table {
-    let of = |end: fn(&NodePair) -> NodeId| busiest(pairs.iter().map(|pair| (end(pair), pair.counts.samples)));
+    let of = |end: fn(&NodePair) -> NodeId| busiest(pairs.iter().map(|pair| (end(pair), pair.counts.accesses)));
     let (from, to) = (of(|pair| pair.from), of(|pair| pair.to));
-    let all: u64 = pairs.iter().map(|pair| pair.counts.samples).sum();
+    let all: f64 = pairs.iter().map(|pair| pair.counts.accesses).sum();
     let heading = std::iter::once("  from \\ to".to_owned()).chain(to.iter().map(|node| format!("node {node}")));
     let mut table = Table::new(heading);
     for row in &from {
         let cell = |column: &NodeId| {
             let pair = pairs.iter().find(|pair| pair.from == *row && pair.to == *column);
-            pair.map_or_else(|| "-".to_owned(), |pair| share(Some(pair.counts.samples as f64 / all.max(1) as f64)))
+            pair.map_or_else(|| "-".to_owned(), |pair| share(Some(pair.counts.accesses / all)))
         };
         table.row(std::iter::once(format!("  node {row}")).chain(to.iter().map(cell)));
     }
@@ -79,14 +79,15 @@ pub(crate) fn matrix_table(pairs: &[NodePair]) -> Table {
 
 /// The nodes of threads and of the memory that they access, as a table.
 pub(crate) fn thread_table(threads: &[ThreadRow]) -> Table {
-    let nodes = busiest(threads.iter().flat_map(|thread| thread.memory_on.iter().map(|(node, count)| (*node, *count))));
+    let nodes =
+        busiest(threads.iter().flat_map(|thread| thread.memory_on.iter().map(|(node, accesses)| (*node, *accesses))));
     let heading = ["  thread".to_owned(), "runs on".to_owned()];
     let mut table = Table::new(heading.into_iter().chain(nodes.iter().map(|node| format!("memory {node}"))));
     for thread in threads {
-        let all: u64 = thread.memory_on.values().sum();
+        let all: f64 = thread.memory_on.values().sum();
         let name = thread.summary.name.as_deref().unwrap_or("");
         let cell = |node: &NodeId| match thread.memory_on.get(node) {
-            Some(count) => share(Some(*count as f64 / all as f64)),
+            Some(accesses) => share(Some(accesses / all)),
             None => "-".to_owned(),
         };
         let first = [format!("{:>8}", thread.summary.tid), runs_on(&thread.ran_on)];
@@ -96,18 +97,18 @@ pub(crate) fn thread_table(threads: &[ThreadRow]) -> Table {
 }
 
 /// The node that a thread ran on, with its share if there are several.
-fn runs_on(nodes: &BTreeMap<NodeId, u64>) -> String {
-    let all: u64 = nodes.values().sum();
-    match nodes.iter().max_by_key(|(node, count)| (**count, std::cmp::Reverse(**node))) {
-        Some((node, count)) if *count == all => node.to_string(),
-        Some((node, count)) => format!("{node} ({:.0} %)", 100.0 * *count as f64 / all as f64),
+fn runs_on(nodes: &BTreeMap<NodeId, f64>) -> String {
+    let all: f64 = nodes.values().sum();
+    match nodes.iter().max_by(|(a, first), (b, second)| first.total_cmp(second).then(b.cmp(a))) {
+        Some((node, _)) if nodes.len() == 1 => node.to_string(),
+        Some((node, accesses)) => format!("{node} ({:.0} %)", 100.0 * accesses / all),
         None => "-".to_owned(),
     }
 }
 
 /// The memory of the busiest nodes, as a table.
 pub(crate) fn controller_table(controllers: &[Controller], start_ns: u64, layout: Layout) -> String {
-    let nodes = busiest(controllers.iter().map(|controller| (controller.node, controller.counts.samples)));
+    let nodes = busiest(controllers.iter().map(|controller| (controller.node, controller.counts.accesses)));
     let heading = ["  memory of", "samples", "of all", "local", "latency", "carries", "load"];
     let mut table = Table::new(heading).optional(&[1, 2]);
     let mut saturated = String::new();
@@ -136,14 +137,14 @@ pub(crate) fn controller_table(controllers: &[Controller], start_ns: u64, layout
     format!("{}{saturated}", layout.text(&table))
 }
 
-/// The nodes with the most samples, in the order of their numbers.
-fn busiest(samples: impl Iterator<Item = (NodeId, u64)>) -> Vec<NodeId> {
-    let mut sums: BTreeMap<NodeId, u64> = BTreeMap::new();
-    for (node, count) in samples {
-        *sums.entry(node).or_default() += count;
+/// The nodes with the most accesses, in the order of their numbers.
+fn busiest(accesses: impl Iterator<Item = (NodeId, f64)>) -> Vec<NodeId> {
+    let mut sums: BTreeMap<NodeId, f64> = BTreeMap::new();
+    for (node, more) in accesses {
+        *sums.entry(node).or_default() += more;
     }
-    let mut nodes: Vec<(NodeId, u64)> = sums.into_iter().collect();
-    nodes.sort_by_key(|(node, count)| (std::cmp::Reverse(*count), *node));
+    let mut nodes: Vec<(NodeId, f64)> = sums.into_iter().collect();
+    nodes.sort_by(|(a, first), (b, second)| second.total_cmp(first).then(a.cmp(b)));
     nodes.truncate(MOST_NODES);
     let mut nodes: Vec<NodeId> = nodes.into_iter().map(|(node, _)| node).collect();
     nodes.sort();

@@ -122,10 +122,10 @@ pub struct ThreadRow {
     /// The accesses.
     #[serde(flatten)]
     pub counts: Counts,
-    /// Its samples, by the node that it ran on.
-    pub ran_on: BTreeMap<NodeId, u64>,
-    /// Its samples that reached memory, by the memory's node.
-    pub memory_on: BTreeMap<NodeId, u64>,
+    /// Its accesses, by the node that it ran on.
+    pub ran_on: BTreeMap<NodeId, f64>,
+    /// Its accesses that reached memory, by the memory's node.
+    pub memory_on: BTreeMap<NodeId, f64>,
 }
 
 /// A process.
@@ -154,8 +154,7 @@ impl By {
     pub(crate) fn first<T: Ord>(self, mut ranking: Ranking<T>, most: usize, all: &Tally) -> (usize, Ranking<T>) {
         let key = |tally: &Tally| match self {
             Self::Cost => tally.cost(all),
-            Self::RemoteCost if all.timed_accesses > 0.0 => tally.remote_time_ns,
-            Self::RemoteCost => tally.remote_accesses,
+            Self::RemoteCost => tally.remote_cost(all),
             Self::Samples => tally.samples as f64,
             Self::Stores => tally.store_samples as f64,
             Self::Latency => tally.latency_mean_ns().unwrap_or(0.0),
@@ -288,7 +287,7 @@ impl Ranks<'_> {
             for ((_, from, to), tally) in cells.range((thread, None, None)..).take_while(|(key, _)| key.0 == thread) {
                 for (nodes, node) in [(&mut ran_on, from), (&mut memory_on, to)] {
                     if let Some(node) = node {
-                        *nodes.entry(*node).or_default() += tally.samples;
+                        *nodes.entry(*node).or_default() += tally.accesses;
                     }
                 }
             }

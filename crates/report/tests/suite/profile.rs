@@ -246,6 +246,47 @@ fn without_latencies_a_difference_is_one_of_shares() {
     assert!(row.ends_with("same") && !text.contains("mean latency"), "{text}");
 }
 
+/// Where samples stand for different numbers of accesses, nodes have shares of accesses.
+#[test]
+fn nodes_have_shares_of_accesses() {
+    let mut trace = face_recognition();
+    // Node 0's CPUs: a tenth of the accesses that their samples would stand for.
+    trace.samples.iter_mut().filter(|sample| sample.cpu.0 < 2).for_each(|sample| sample.weight /= 10.0);
+    let profile = trace.profile();
+    let view = profile.view(&Filter::default());
+    let text = report(&profile, Vec::new(), &[]);
+    let matrix = text.lines().skip_while(|line| !line.contains("from \\ to"));
+    let row: Vec<&str> = matrix.take(2).last().unwrap().split_whitespace().collect();
+    let pairs = view.flow().facts().nodes;
+    let all: f64 = pairs.iter().map(|pair| pair.counts.accesses).sum();
+    let own = pairs.iter().find(|pair| pair.from.0 == 0 && pair.to.0 == 0).unwrap();
+    assert_eq!(row[2..4].join(" "), report::percent(own.counts.accesses / all), "{text}");
+}
+
+/// Latencies that are not known count as the mean in costs and in their order.
+#[test]
+fn rankings_are_in_the_order_of_their_column() {
+    let mut trace = face_recognition();
+    let matrix = 0x7f00_0000_0000..0x7f00_0000_0000 + (15 << 20);
+    trace
+        .samples
+        .iter_mut()
+        .filter(|sample| matrix.contains(&sample.address))
+        .for_each(|sample| sample.latency_ns = None);
+    let profile = trace.profile();
+    let view = profile.view(&Filter::default());
+    for by in [By::Cost, By::RemoteCost] {
+        let wanted = Wanted { top: 9, by, filter: Vec::new() };
+        let rows = ProfileReport::new(&view, facts(&profile), wanted).objects.first;
+        let cost = |counts: &profile::Counts| match by {
+            By::Cost => counts.memory_time_share.unwrap(),
+            _ => counts.remote_time_share.unwrap(),
+        };
+        let costs: Vec<f64> = rows.iter().map(|row| cost(&row.counts)).collect();
+        assert!(costs[0] > 0.5 && costs.is_sorted_by(|a, b| a >= b), "{by:?}: {costs:?}");
+    }
+}
+
 /// Shares are those in the column of that name of `nearside report`.
 #[test]
 fn the_share_of_all_is_of_accesses_in_a_difference_as_well() {

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 const MISC_CPU_MODE: u16 = 7;
 const MISC_KERNEL: u16 = 1;
+const MISC_USER: u16 = 2;
 const MISC_GUEST_KERNEL: u16 = 4;
 const MISC_GUEST_USER: u16 = 5;
 /// Entries of call chains above this are context markers: kernel, user, guest.
@@ -192,7 +193,7 @@ impl Decoder {
             node,
             latency_ns,
             kernel: misc & MISC_CPU_MODE == MISC_KERNEL,
-            stack: self.chain(fields.instruction, fields.chain),
+            stack: self.chain(fields.instruction, misc & MISC_CPU_MODE == MISC_USER, fields.chain),
             weight: fields.period.unwrap_or(period).max(1) as f32,
             source: sampler.into(),
         };
@@ -200,26 +201,33 @@ impl Decoder {
         Some(())
     }
 
-    /// The node of the memory: from its physical address, or else from the processor's report.
+    /// The node that the line came from. Of memory, by its physical address, or else by the processor's report; of
+    /// another cache, by the report, as the line's memory may be elsewhere.
     pub(super) fn node(&self, cpu: CpuId, physical: Option<u64>, observed: Observed) -> Option<NodeId> {
         let features = &self.session.features;
-        let by_address = physical.and_then(|address| features.node_of_memory(address));
-        by_address.or_else(|| match (observed.served, observed.local) {
-            (Some(Served::Dram), Some(true)) => features.node_of_cpu(cpu),
-            (Some(Served::Dram), Some(false)) => features.node_of_cpu(cpu).and_then(|node| features.other_node(node)),
-            _ => None,
-        })
+        let home = physical.and_then(|address| features.node_of_memory(address));
+        let own = features.node_of_cpu(cpu);
+        let other = || own.and_then(|node| features.other_node(node));
+        match (observed.served, observed.local) {
+            (Some(Served::Peer), Some(true)) => own,
+            // With more than two nodes, it is most often the home's.
+            (Some(Served::Peer), Some(false)) => home.filter(|home| Some(*home) != own).or_else(other),
+            (Some(Served::Dram), Some(true)) => home.or(own),
+            (Some(Served::Dram), Some(false)) => home.or_else(other),
+            _ => home,
+        }
     }
 
-    /// The ID of a call chain, without context markers and without the instruction itself.
-    fn chain(&mut self, instruction: u64, chain: Bytes<'_>) -> Option<StackId> {
+    /// The ID of a call chain, without context markers and without the instruction itself. A program's chain begins where
+    /// the sample was taken, which is some instructions after one that the processor names precisely.
+    fn chain(&mut self, instruction: u64, is_programs: bool, chain: Bytes<'_>) -> Option<StackId> {
         if chain.0.is_empty() {
             return None;
         }
         self.chain.clear();
         self.chain.extend(chain.u64s().filter(|address| *address < CONTEXT_MARKERS));
         let callers = match self.chain.split_first() {
-            Some((first, callers)) if *first == instruction => callers,
+            Some((first, callers)) if is_programs || *first == instruction => callers,
             _ => &self.chain,
         };
         Some(self.stacks.id(callers))

@@ -156,6 +156,27 @@ fn what_served_a_sample_and_how_long_it_took() {
     assert_eq!((read.lost[0].count, read.lost[0].what.contains("without a data address")), (1, true));
 }
 
+/// The node is where the line came from, and not where its memory is. The CPU is of node 0.
+#[test]
+fn lines_of_other_caches_are_of_their_nodes() {
+    const ONE_HOP: u64 = 0x6890_8042; // |OP LOAD|LVL Remote Cache (1 hop) hit|SNP HitM|
+    const CORE_NEAR_BY: u64 = 0x36_0000_8042 | 1 << 43; // of the same node
+    const LOCAL_MEMORY: u64 = 4096;
+    const OTHER_MEMORY: u64 = 1 << 30;
+    let cases = [
+        (ONE_HOP, LOCAL_MEMORY, 1),
+        (ONE_HOP, OTHER_MEMORY, 1),
+        (CORE_NEAR_BY, LOCAL_MEMORY, 0),
+        (CORE_NEAR_BY, OTHER_MEMORY, 0),
+    ];
+    for (data_source, physical, node) in cases {
+        let sample = crate::perf_file::sample(&MemorySample { physical, ..load(20, data_source) });
+        let read = read_bytes(&file("cpu/mem-loads,ldlat=30/P", SAMPLE_TYPE, &[sample])).unwrap();
+        let served = (read.samples[0].served, read.samples[0].node);
+        assert_eq!(served, (Some(Served::Peer), Some(NodeId(node))), "{data_source:#x} {physical:#x}");
+    }
+}
+
 /// Feature F33 and claim C5.
 #[test]
 fn samples_at_addresses_that_are_no_memory_are_lost() {

@@ -1,17 +1,18 @@
 //! `nearside hugepages cure`: splits or moves misplaced huge pages of a program while it runs.
 
 use super::prevent::Prevention;
+use crate::interrupt::interrupted;
 use crate::open_trace::Reading;
 use crate::options::process_name::process;
 use crate::options::usage_error::UsageError;
 use crate::output;
 use crate::output::json;
 use crate::verbs::record::{self, RecordOptions, program::Program};
-use agent::{Advisers, CureSteps, Cured, JudgedBlock, cure, join, judged_blocks};
+use agent::{Advisers, CureSteps, Cured, JudgedBlock, cure, huge_blocks, join, judged_blocks};
 use clap::{Args, ValueEnum};
-use linux::Pid;
+use linux::{Pid, Process};
 use machine::{NodeId, size};
-use observe::{Followed, Target};
+use observe::{Followed, Recorded, Target};
 use placement::{BlockHistory, BlockStep, Cure, CureLimits, MisplacedHugePage, SeenBlock, cures, joins_within};
 use profile::Filter;
 use report::{CureReport, HugePagesReport};
@@ -21,6 +22,8 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// Exit code of failures that are not the program's own.
@@ -189,13 +192,14 @@ impl Arguments {
             }
         };
         recorder.add_process(program.pid());
+        let interrupted = interrupted()?;
         let followed = recorder.follow(&mut program, options.duration).map_err(Box::<dyn Error>::from);
         let done = followed.and_then(|trace| {
             let mut earlier = self.earlier();
             let mut all = self.cure(&trace.folder, began, (Some(&mut advisers), &mut earlier), program.is_over())?;
             while all.rounds < self.rounds && !program.is_over() {
                 let folder = scratch.path().join(all.rounds.to_string());
-                let outcome = self.record_running(program.pid().0, &folder);
+                let outcome = self.record_running(program.pid().0, &folder, &interrupted);
                 if program.is_over() {
                     break;
                 }
@@ -222,22 +226,36 @@ impl Arguments {
     fn cure_process(&self, pid: u32) -> Result<u8, Box<dyn Error>> {
         let scratch = tempfile::tempdir()?;
         let (mut all, began, mut earlier) = (CureReport::default(), Instant::now(), self.earlier());
+        let interrupted = interrupted()?;
         while all.rounds < self.rounds {
             let folder = self.recording.output.clone().filter(|_| all.rounds == 0);
             let folder = folder.unwrap_or_else(|| scratch.path().join(all.rounds.to_string()));
-            self.record_running(pid, &folder)?;
-            all.add(self.cure(&folder, began, (None, &mut earlier), false)?);
+            let recorded = match self.record_running(pid, &folder, &interrupted) {
+                // Of a process that has ended meanwhile, what was done so far is shown.
+                Err(_) if all.rounds > 0 && Process::open(Pid(pid)).is_err() => break,
+                recorded => recorded?,
+            };
+            let has_ended = recorded.about.program_ended;
+            all.add(self.cure(&folder, began, (None, &mut earlier), has_ended)?);
+            if has_ended || interrupted.load(Relaxed) {
+                break;
+            }
         }
         self.tell(&all)?;
         Ok(0)
     }
 
     /// Records a process for the time of a round.
-    fn record_running(&self, pid: u32, folder: &Path) -> Result<(), Box<dyn Error>> {
+    fn record_running(
+        &self,
+        pid: u32,
+        folder: &Path,
+        interrupted: &Arc<AtomicBool>,
+    ) -> Result<Recorded, Box<dyn Error>> {
         let duration = Some(self.duration());
         let options =
             RecordOptions { output: Some(folder.to_owned()), duration, quiet: true, ..self.recording.clone() };
-        record::record_processes(&record::Arguments::of_process(options, pid)).map(drop)
+        record::record_running(&record::Arguments::of_process(options, pid), interrupted.clone())
     }
 
     /// The result of all rounds.
@@ -293,7 +311,8 @@ impl Arguments {
         let view = recorded.profile.view(&Filter::default());
         let found = HugePagesReport::new(&view, recorded.facts, 0);
         let seconds = recorded.profile.span_ns().map_or(0.0, |(first, last)| (last - first).max(1) as f64 / 1e9);
-        let judged = judged_blocks(&recorded.profile, &found.blocks, seconds);
+        let mut judged = judged_blocks(&recorded.profile, &found.blocks, seconds);
+        tell_joined(&mut judged, &earlier.history);
         let seen: Vec<_> = judged.iter().map(|block| block.seen).collect();
         let mut again = self.join_steps(&seen, &mut earlier.history);
         let history = &earlier.history;
@@ -305,7 +324,8 @@ impl Arguments {
         let pages: Vec<MisplacedHugePage> =
             judged.iter().filter(is_free).filter_map(|block| block.cure.clone()).collect();
         // Without marks, no mapping is added.
-        let runs = if self.keep_small == Switch::On { CureLimits::RUNS } else { u64::MAX };
+        let has_marks = self.keep_small == Switch::On && advisers.is_some();
+        let runs = if has_marks { CureLimits::RUNS } else { u64::MAX };
         // What has run for some time is expected to run as long again.
         let horizon_s = began.elapsed().as_secs_f64();
         let limits = CureLimits { horizon_s, budget_bytes: earlier.left, runs };
@@ -316,14 +336,15 @@ impl Arguments {
             cured.entry(page.pid).or_default().push(page);
         }
         let bytes: u64 = cured.values().flatten().map(|page| page.moved_bytes()).sum();
-        earlier.left = earlier.left.map(|left| left.saturating_sub(bytes));
+        let mut left = earlier.left.map(|left| left.saturating_sub(bytes));
         let wanted = again.len();
-        again.truncate(joins_within(&mut earlier.left, wanted));
+        again.truncate(joins_within(&mut left, wanted));
         let mut done = Cured::default();
         if !self.dry_run && !is_over {
             done = self.act(&cured, (advisers.as_deref_mut(), earlier), &judged);
             done.add(join_again(&again, (advisers, earlier)));
         }
+        earlier.left = earlier.left.map(|left| left.saturating_sub(done.moved_bytes()));
         let split = cured.values().flatten().filter(|page| page.whole().is_none());
         let count = |what: Cure| chosen.iter().filter(|cure| **cure == what).count() as u64;
         let report = CureReport {
@@ -365,6 +386,21 @@ impl Arguments {
         let mut again: Vec<_> = steps.into_iter().filter(|_| self.join == Switch::On).filter_map(step).collect();
         again.sort_unstable();
         again
+    }
+}
+
+/// Of blocks that earlier rounds split, those that are huge pages again: small pages may still lie as if they were one.
+fn tell_joined(judged: &mut [JudgedBlock], history: &BlockHistory) {
+    let mut split: BTreeMap<Pid, Vec<&mut JudgedBlock>> = BTreeMap::new();
+    for block in judged.iter_mut().filter(|block| history.is_split(block.seen.pid, block.seen.address)) {
+        split.entry(block.seen.pid).or_default().push(block);
+    }
+    for (pid, blocks) in split {
+        // A process that has ended has none.
+        let huge = huge_blocks(pid, blocks.iter().map(|block| block.seen.address)).unwrap_or_default();
+        for block in blocks {
+            block.seen.is_huge = huge.contains(&block.seen.address);
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! `nearside hugepages find`: records a program and shows its falsely shared huge pages.
 
+use crate::interrupt::interrupted;
 use crate::open_trace::Reading;
 use crate::options::policy::note;
 use crate::options::process_name::process;
@@ -16,7 +17,8 @@ use std::error::Error;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 /// Exit code if something is found.
 const FOUND: u8 = 3;
@@ -134,20 +136,26 @@ impl Arguments {
         let mut duration = options.duration.unwrap_or(FIRST);
         // A kept trace is recorded once, and so is a given time.
         let once = self.recording.duration.is_some() || self.recording.output.is_some();
+        let interrupted = interrupted()?;
+        let mut last = None;
         loop {
             let folder = options.output.clone().filter(|_| once);
             let folder = folder.unwrap_or_else(|| scratch.join(duration.as_secs().to_string()));
             let options = RecordOptions { output: Some(folder.clone()), duration: Some(duration), ..options.clone() };
-            let began = Instant::now();
-            record::record_processes(&record::Arguments::of_process(options, pid))?;
-            // The user has interrupted it, or the process has ended: there is no more to record.
-            let is_cut = began.elapsed() < duration;
+            let recording = record::Arguments::of_process(options, pid);
+            let recorded = match (record::record_running(&recording, interrupted.clone()), last) {
+                // The process has ended since the recording before, which is what is known of it.
+                (Err(_), Some(report)) => return Ok(report),
+                (recorded, _) => recorded?,
+            };
+            // There is no more to record.
+            let is_cut = recorded.about.program_ended || interrupted.load(Relaxed);
             let report = self.report(&folder, None)?;
             let is_enough = report.huge_pages.all == 0 || report.decided_share() >= ENOUGH;
             if once || is_enough || is_cut || duration >= LONGEST {
                 return Ok(report);
             }
-            duration = LONGEST.min(duration * 2);
+            (duration, last) = (LONGEST.min(duration * 2), Some(report));
         }
     }
 

@@ -15,12 +15,14 @@ use crate::options::usage_error::UsageError;
 use crate::output;
 use clap::Args;
 use linux::Pid;
-use observe::{Followed, Recorder, Target};
+use observe::{Followed, Recorded, Recorder, Target};
 use program::{NotStarted, Program};
 use std::error::Error;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 use trace::About;
 
@@ -127,13 +129,19 @@ pub fn record_program(arguments: &Arguments) -> Result<u8, Box<dyn Error>> {
 }
 
 /// Records running processes.
-pub fn record_processes(arguments: &Arguments) -> Result<u8, Box<dyn Error>> {
-    let mut processes = observable::open(&arguments.pid, interrupted()?)?;
+fn record_processes(arguments: &Arguments) -> Result<u8, Box<dyn Error>> {
+    record_running(arguments, interrupted()?)?;
+    Ok(0)
+}
+
+/// Records running processes until the flag is set.
+pub fn record_running(arguments: &Arguments, interrupted: Arc<AtomicBool>) -> Result<Recorded, Box<dyn Error>> {
+    let mut processes = observable::open(&arguments.pid, interrupted)?;
     let (mut recorder, _) = begin(arguments, &Target::Pids(processes.pids()))?;
     processes.pids().into_iter().for_each(|pid: Pid| recorder.add_process(pid));
     let trace = recorder.follow(&mut processes, arguments.options.duration)?;
     summary::tell(&arguments.options, arguments.json.as_deref(), &trace, None)?;
-    Ok(0)
+    Ok(trace)
 }
 
 /// Opens all sources and begins the trace.

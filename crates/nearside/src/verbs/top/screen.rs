@@ -36,6 +36,8 @@ pub enum Wish {
 
 /// Columns of the screen between two columns of a table.
 const SPACING: u16 = 2;
+/// Most nodes on the screen: above 16, the last line says how many more there are.
+const MOST_NODES: usize = 16;
 /// The first column gets this width, if its text needs it, before further columns are shown.
 const WIDEST_FIRST: u16 = 24;
 
@@ -141,7 +143,7 @@ impl Screen {
         let lines = |count: usize, most: u16| Constraint::Length(u16::try_from(count).unwrap_or(most).min(most));
         let parts = [
             Constraint::Length(1),
-            lines(report.nodes.len() + 1, 17),
+            lines(report.nodes.len() + 1, MOST_NODES as u16 + 1),
             Constraint::Length(1),
             Constraint::Min(2),
             lines(footnotes.len(), u16::MAX),
@@ -150,7 +152,11 @@ impl Screen {
         let [summary, memory, _, rows, below, keys] = Layout::vertical(parts).areas(size);
         frame.render_widget(Paragraph::new(report.summary()), summary);
         let heading = TopNode::HEADING.map(str::to_owned);
-        let cells: Vec<[String; 7]> = report.nodes.iter().take(16).map(node_cells).collect();
+        let mut cells: Vec<[String; 7]> = report.nodes.iter().map(node_cells).collect();
+        if cells.len() > MOST_NODES {
+            let left = cells.split_off(MOST_NODES - 1).len();
+            cells.push(std::array::from_fn(|at| if at == 0 { format!("and {left} more") } else { String::new() }));
+        }
         frame.render_widget(table(&heading, &cells, None, memory.width), memory);
         self.draw_rows(frame, report, rows);
         frame.render_widget(dimmed(&footnotes), below);
