@@ -16,6 +16,9 @@
 
 #ifdef __cplusplus
 extern "C" {
+#elif !defined _DEFAULT_SOURCE
+/* <unistd.h> hides it from programs in strict C (-std=c99). */
+extern long syscall(long number, ...);
 #endif
 
 #define LIBNUMA_API_VERSION 2

@@ -7,8 +7,10 @@
  *   error whose text says what was tried, what the kernel answered, why, and what helps.
  * - A call that fails has changed nothing, unless its comment says otherwise.
  * - Handles (ns_set and others) belong to the caller, who frees them. NULL is allowed where a comment says so, and in
- *   every _free. A result pointer may be NULL if the caller does not want the result.
- * - No global state but the heap's, no output, no exit. Handles that are only read (const) may be shared by threads.
+ *   every _free. A result pointer may be NULL if the caller does not want the result, but for handles that the call
+ *   makes.
+ * - No global state but the heap's, no output, no exit, unless there is no memory for some bytes: that ends the program.
+ *   Handles that are only read (const) may be shared by threads.
  * - Not for signal handlers. After fork in a program with threads, only ns_replica_read and the ns_set calls are safe.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0 */

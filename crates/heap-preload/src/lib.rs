@@ -182,3 +182,30 @@ pub unsafe extern "C" fn malloc_usable_size(object: *mut c_void) -> usize {
     // SAFETY: the caller's own call.
     unsafe { heap::usable_size(object.cast()) }
 }
+
+/// glibc's other names of these functions, which some libraries call, so that what they return can be freed here.
+macro_rules! aliases {
+    ($($name:ident => $of:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
+        $(
+            /// # Safety
+            ///
+            /// See [`malloc`].
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
+                // SAFETY: the caller's own call.
+                unsafe { $of($($argument),*) }
+            }
+        )*
+    };
+}
+
+aliases! {
+    __libc_malloc => malloc(bytes: usize) -> *mut c_void;
+    __libc_calloc => calloc(number: usize, each: usize) -> *mut c_void;
+    __libc_realloc => realloc(object: *mut c_void, bytes: usize) -> *mut c_void;
+    __libc_memalign => memalign(alignment: usize, bytes: usize) -> *mut c_void;
+    __libc_valloc => valloc(bytes: usize) -> *mut c_void;
+    __libc_pvalloc => pvalloc(bytes: usize) -> *mut c_void;
+    __libc_free => free(object: *mut c_void) -> ();
+    cfree => free(object: *mut c_void) -> ();
+}

@@ -60,7 +60,7 @@ fn allocate_slowly(bytes: usize, alignment: usize, place: Place) -> (*mut u8, bo
     if bytes > LARGEST && bytes <= huge::LARGER_THAN && alignment <= crate::segment::SLICE_BYTES {
         return heap().and_then(|heap| heap.allocate_large(bytes)).unwrap_or(NONE);
     }
-    huge::allocate(bytes, alignment, place.index()).map_or(NONE, |object| (object, true))
+    huge::allocate(bytes, alignment, place).unwrap_or(NONE)
 }
 
 /// Frees an object. Ends the process with a sentence if it is none of this heap, or was freed before.
@@ -156,15 +156,19 @@ pub unsafe fn usable_size(object: *mut u8) -> usize {
     }
 }
 
-/// The node on which an object's memory should be; `None` for interleaved objects, and if memory is not placed.
+/// The node on which an object's memory should be; `None` for interleaved objects, for large local ones, which are where
+/// they were touched first, and if memory is not placed.
 ///
 /// # Safety
 ///
 /// The object is of this heap.
 pub unsafe fn home_node(object: *mut u8) -> Option<usize> {
     // SAFETY: the caller's promise.
-    let place = unsafe { (*head_of_object(object)).place };
-    (crate::place::is_placing() && place < crate::MAX_NODES).then_some(place)
+    let (place, is_first_touch) = unsafe {
+        let head = head_of_object(object);
+        ((*head).place, (*head).is_first_touch)
+    };
+    (!is_first_touch && place < crate::MAX_NODES).then_some(place)
 }
 
 /// Resizes an object, which may move, with its contents. Null if there is no memory: then the object stays as it is.
@@ -176,15 +180,14 @@ pub unsafe fn reallocate(object: *mut u8, bytes: usize, alignment: usize, place:
     // SAFETY: the caller's promise; both objects have the bytes that are copied.
     unsafe {
         let usable = usable_size(object);
-        // An object that shrinks by less than half stays where it is.
-        if bytes <= usable && bytes >= usable / 2 {
+        let head = head_of_object(object);
+        let is_huge = (*head).kind == Kind::Huge && bytes > huge::LARGER_THAN;
+        // An object that shrinks by less than half, or an eighth if the kernel can have the rest, stays as it is.
+        let least = if is_huge { usable - usable / 8 } else { usable / 2 };
+        if bytes <= usable && bytes >= least {
             return object;
         }
-        let head = head_of_object(object);
-        if (*head).kind == Kind::Huge
-            && bytes > huge::LARGER_THAN
-            && let Some(resized) = huge::resize(head, bytes)
-        {
+        if is_huge && let Some(resized) = huge::resize(head, bytes) {
             return resized;
         }
         let new = allocate(bytes, alignment, place);

@@ -12,6 +12,9 @@ use core::sync::atomic::{AtomicPtr, Ordering::AcqRel, Ordering::Acquire, Orderin
 
 /// Blocks up to this size, in bytes, have spans of one slice; larger ones, of eight.
 const SMALL: usize = 8 << 10;
+/// Segments that are searched for adjacent free slices: those where slices were freed last come first. A segment that has
+/// some, but too few for an object of 1 MiB, would otherwise be looked at for each.
+const MOST_SEARCHED: usize = 64;
 /// Class of a span with one block, which is freed with it.
 const SINGLE: usize = CLASSES;
 
@@ -254,7 +257,9 @@ impl Heap {
 
     fn add_span(&mut self, slices: usize, class: usize, bytes: usize) -> Option<(*mut Span, bool)> {
         let mut segment = self.segments;
-        while !segment.is_null() {
+        let mut searched = 0;
+        while !segment.is_null() && searched < MOST_SEARCHED {
+            searched += 1;
             // SAFETY: segments of the list are of this heap.
             unsafe {
                 if let Some(added) = Segment::add_span(segment, slices, class, bytes) {
@@ -276,17 +281,33 @@ impl Heap {
         if !self.spare.is_null() {
             return Some(core::mem::replace(&mut self.spare, null_mut()));
         }
-        // An idle heap may have empty segments by now, as other threads freed its blocks.
-        if let Some(idle) = IDLE[self.place].pop() {
-            // SAFETY: only this thread uses it now.
-            unsafe {
-                (*idle).tidy();
-                IDLE[self.place].push(&*idle);
-            }
-        }
+        self.tidy_idle_heaps();
         // The heap's own pointer: one of this reference would end with it.
         let own = core::ptr::with_exposed_provenance_mut((&raw const *self).addr());
         Segment::take(self.place, own)
+    }
+
+    /// Idle heaps may have empty segments by now, as other threads freed their blocks.
+    fn tidy_idle_heaps(&self) {
+        let mut idle = null_mut::<Self>();
+        while let Some(heap) = IDLE[self.place].pop() {
+            // SAFETY: only this thread uses it now.
+            unsafe {
+                (*heap).next_of_thread = idle;
+                if !(*heap).remote.0.load(Relaxed).is_null() {
+                    (*heap).tidy();
+                }
+            }
+            idle = heap;
+        }
+        while !idle.is_null() {
+            // SAFETY: as above, until it is pushed.
+            unsafe {
+                let next = core::mem::replace(&mut (*idle).next_of_thread, null_mut());
+                IDLE[self.place].push(&*idle);
+                idle = next;
+            }
+        }
     }
 
     fn remove_span(&mut self, span: *mut Span) {
@@ -295,9 +316,11 @@ impl Heap {
         unsafe {
             Segment::remove_span(segment, span);
             if !(*segment).is_empty() {
-                if !(*segment).is_listed {
-                    self.list_segment(segment);
+                // To the front, where the next search begins.
+                if (*segment).is_listed {
+                    self.unlist_segment(segment);
                 }
+                self.list_segment(segment);
                 return;
             }
             if (*segment).is_listed {

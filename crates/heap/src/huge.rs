@@ -1,6 +1,7 @@
 //! Objects with a mapping of their own. No heap owns them: any thread unmaps them.
 
-use crate::place;
+use crate::kept;
+use crate::place::{self, Place};
 use crate::segment::{Head, Kind, SEGMENT_BYTES, set_begin};
 use crate::system;
 use rustix::io::Errno;
@@ -10,8 +11,9 @@ const PAGE: usize = 4096;
 /// Objects larger than this, in bytes, get a mapping of their own.
 pub const LARGER_THAN: usize = 1 << 20;
 
-/// A zeroed object of its own mapping, on a place.
-pub fn allocate(bytes: usize, alignment: usize, place: usize) -> Option<*mut u8> {
+/// An object of its own mapping on a place, and whether it is zeroed. A local one is on the nodes of the threads that touch
+/// it first: programs fill large arrays with many threads.
+pub fn allocate(bytes: usize, alignment: usize, place: Place) -> Option<(*mut u8, bool)> {
     if bytes > isize::MAX as usize || alignment > isize::MAX as usize {
         return None;
     }
@@ -19,6 +21,16 @@ pub fn allocate(bytes: usize, alignment: usize, place: usize) -> Option<*mut u8>
     // exactly a segment below, where `head_of` looks for it.
     let start = alignment.clamp(PAGE, SEGMENT_BYTES);
     let all = start.checked_add(bytes.max(1).checked_next_multiple_of(PAGE)?)?;
+    let (index, is_first_touch) = (place.index(), place.is_first_touch());
+    if is_first_touch
+        && start == PAGE
+        && let Some((head, all)) = kept::take(all, index)
+    {
+        // SAFETY: a mapping of this size that nothing uses.
+        return unsafe {
+            Some((begin(head, Head { kind: Kind::Huge, place: index, bytes: all, start, is_first_touch }), false))
+        };
+    }
     let head = if alignment <= SEGMENT_BYTES {
         system::map_aligned(all, SEGMENT_BYTES)?
     } else {
@@ -30,12 +42,26 @@ pub fn allocate(bytes: usize, alignment: usize, place: usize) -> Option<*mut u8>
             mapping.add(before)
         }
     };
-    place::place(head, all, place);
+    if !is_first_touch {
+        place::place(head, all, index);
+    }
+    let header = Head { kind: Kind::Huge, place: index, bytes: all, start, is_first_touch };
     // SAFETY: a new mapping with room for the header before the object.
+    unsafe { Some((begin(head.cast(), header), true)) }
+}
+
+/// Writes the header of a mapping. Returns its object.
+///
+/// # Safety
+///
+/// The mapping has the header's size, and nothing uses it.
+unsafe fn begin(head: *mut Head, header: Head) -> *mut u8 {
+    let (bytes, start) = (header.bytes, header.start);
+    // SAFETY: the caller's promise.
     unsafe {
-        head.cast::<Head>().write(Head { kind: Kind::Huge, place, bytes: all, start });
-        set_begin(head.cast(), all, true);
-        Some(head.add(start))
+        head.write(header);
+        set_begin(head, bytes, true);
+        head.cast::<u8>().add(start)
     }
 }
 
@@ -55,9 +81,11 @@ pub unsafe fn usable_size(head: *mut Head) -> usize {
 pub unsafe fn free(head: *mut Head) {
     // SAFETY: the caller's promise. The bit goes first: another thread may map the same addresses at once.
     unsafe {
-        let bytes = (*head).bytes;
+        let Head { bytes, place, start, is_first_touch, .. } = *head;
         set_begin(head, bytes, false);
-        system::unmap(head.cast(), bytes);
+        if !(is_first_touch && start == PAGE && kept::keep(head, bytes, place)) {
+            system::unmap(head.cast(), bytes);
+        }
     }
 }
 

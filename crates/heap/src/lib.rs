@@ -17,6 +17,7 @@ mod fault;
 mod global;
 mod heap;
 mod huge;
+mod kept;
 #[cfg(feature = "model")]
 pub mod model;
 mod place;

@@ -13,7 +13,8 @@ const INTERLEAVED: usize = MAX_NODES;
 /// Where an object's memory should be. The kernel takes the nearest node with room if that one is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// On the node where the calling thread runs, unless [`place_all`] said otherwise.
+    /// On the node where the calling thread runs, or where it is touched first if it is larger than 1 MiB, unless
+    /// [`place_all`] said otherwise.
     Local,
     /// On this node; on [`Place::Local`] if there is no such node.
     On(usize),
@@ -29,6 +30,11 @@ impl Place {
             Self::Local | Self::On(_) => local(),
             Self::Interleaved => INTERLEAVED,
         }
+    }
+
+    /// Whether large objects are left to first touch.
+    pub(crate) fn is_first_touch(self) -> bool {
+        self == Self::Local && EVERYWHERE.load(Relaxed) == 0
     }
 }
 
@@ -56,18 +62,22 @@ static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
 /// `MPOL_F_STATIC_NODES`.
 const SPREAD_START: usize = system::INTERLEAVE | 1 << 15;
 
-/// Whether memory is placed: whether there are two nodes to choose from, and the program has no policy of its own, as
-/// `numactl` sets it, which goes first. Both are asked once.
+/// Whether memory may be placed: whether there are two nodes to choose from. Asked once.
 pub fn is_placing() -> bool {
     match STATE.load(Relaxed) {
         UNKNOWN => {
             let several = system::allowed_nodes().is_some_and(|nodes| count(&nodes) > 1);
-            let placing = several && matches!(system::thread_policy(), Some(DEFAULT | SPREAD_START));
-            STATE.store(if placing { ON } else { OFF }, Relaxed);
-            placing
+            STATE.store(if several { ON } else { OFF }, Relaxed);
+            several
         }
         state => state == ON,
     }
+}
+
+/// Whether the calling thread has a policy of its own, as `numactl` sets it, which goes first. Asked at each mapping: threads
+/// change it, and each has its own.
+fn has_own_policy() -> bool {
+    !matches!(system::thread_policy(), Some(DEFAULT | SPREAD_START))
 }
 
 fn count(nodes: &Nodes) -> u32 {
@@ -98,20 +108,19 @@ pub fn current_node() -> usize {
     }
 }
 
-/// Asks the kernel to place the pages of a new mapping.
-pub fn place(start: *mut u8, bytes: usize, place: usize) {
-    if !is_placing() {
-        return;
+/// Asks the kernel to place the pages of a new mapping. Returns whether it will: not for threads with a policy of their own,
+/// and on nodes without memory, which leaves them to first touch.
+pub fn place(start: *mut u8, bytes: usize, place: usize) -> bool {
+    if !is_placing() || has_own_policy() {
+        return false;
     }
     if place == INTERLEAVED {
-        if let Some(nodes) = system::allowed_nodes() {
-            system::set_policy(start, bytes, INTERLEAVE, &nodes);
-        }
-        return;
+        let nodes = system::allowed_nodes();
+        return nodes.is_some_and(|nodes| system::set_policy(start, bytes, INTERLEAVE, &nodes));
     }
     let mut nodes = Nodes::default();
     nodes[place / 64] = 1 << (place % 64);
-    system::set_policy(start, bytes, PREFERRED, &nodes);
+    system::set_policy(start, bytes, PREFERRED, &nodes)
 }
 
 /// Whether a present page is on another node than its place says: borrowed, as the node was full.

@@ -33,6 +33,8 @@ pub struct Head {
     /// Size of the mapping in bytes, and where its object begins, if it is of one object.
     pub bytes: usize,
     pub start: usize,
+    /// Whether its pages are on the nodes of the threads that touched them first, and not on its place.
+    pub is_first_touch: bool,
 }
 
 /// The header of a segment with spans. Only the thread that runs the owner uses it, except for `owner`.
@@ -47,6 +49,8 @@ pub struct Segment {
     dirty: u64,
     /// Whether its pages came from another node, as its own was full.
     pub is_borrowed: bool,
+    /// Whether its pages were left in it when it was given back.
+    is_kept: bool,
     /// Whether it is in its heap's list of segments with a free slice, and the links of that list.
     pub is_listed: bool,
     pub next: *mut Segment,
@@ -72,6 +76,10 @@ unsafe impl Linked for Segment {
 static BEGINS: [AtomicU64; 1 << (47 - 22 - 6)] = [const { AtomicU64::new(0) }; 1 << (47 - 22 - 6)];
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
 static BORROWED: AtomicUsize = AtomicUsize::new(0);
+/// Free segments whose pages were left in them, and most of these: 64 MiB. To give pages back and take them again costs some
+/// hundred times as much as to use them again.
+static KEPT: AtomicUsize = AtomicUsize::new(0);
+const MOST_KEPT: usize = 16;
 /// Free segments of each place.
 static FREE: [Stack<Segment>; PLACES] = [const { Stack::new() }; PLACES];
 
@@ -118,9 +126,11 @@ impl Segment {
         // SAFETY: only this thread uses it; its second slice is its own.
         unsafe {
             (*segment).owner = owner;
+            KEPT.fetch_sub((*segment).is_kept.into(), Relaxed);
+            (*segment).is_kept = false;
             let first = segment.cast::<u8>().add(SLICE_BYTES);
             first.write_volatile(0); // Touches the page, which shows from where the kernel takes memory now.
-            (*segment).is_borrowed = place::is_elsewhere(first, place);
+            (*segment).is_borrowed = !(*segment).head.is_first_touch && place::is_elsewhere(first, place);
             BORROWED.fetch_add((*segment).is_borrowed.into(), Relaxed);
         }
         Some(segment)
@@ -128,8 +138,8 @@ impl Segment {
 
     fn map(place: usize) -> Option<*mut Self> {
         let segment = system::map_aligned(SEGMENT_BYTES, SEGMENT_BYTES)?.cast::<Self>();
-        place::place(segment.cast(), SEGMENT_BYTES, place);
-        let head = Head { kind: Kind::Spans, place, bytes: SEGMENT_BYTES, start: 0 };
+        let is_first_touch = !place::place(segment.cast(), SEGMENT_BYTES, place);
+        let head = Head { kind: Kind::Spans, place, bytes: SEGMENT_BYTES, start: 0, is_first_touch };
         // SAFETY: a new mapping of this size.
         unsafe {
             segment.write(Self {
@@ -138,6 +148,7 @@ impl Segment {
                 used: HEAD_SLICE,
                 dirty: HEAD_SLICE,
                 is_borrowed: false,
+                is_kept: false,
                 is_listed: false,
                 next: null_mut(),
                 previous: null_mut(),
@@ -150,7 +161,7 @@ impl Segment {
         Some(segment)
     }
 
-    /// Gives a segment without spans to the heaps of its place, and its pages to the kernel.
+    /// Gives a segment without spans to the heaps of its place, and its pages to the kernel unless few are kept.
     ///
     /// # Safety
     ///
@@ -159,8 +170,12 @@ impl Segment {
         // SAFETY: no slice but the header's is in use.
         unsafe {
             let slices = segment.cast::<u8>().add(SLICE_BYTES);
-            if system::discard(slices, SEGMENT_BYTES - SLICE_BYTES) {
-                (*segment).dirty = HEAD_SLICE;
+            (*segment).is_kept = !(*segment).is_borrowed && KEPT.fetch_add(1, Relaxed) < MOST_KEPT;
+            if !(*segment).is_kept {
+                KEPT.fetch_sub((!(*segment).is_borrowed).into(), Relaxed);
+                if system::discard(slices, SEGMENT_BYTES - SLICE_BYTES) {
+                    (*segment).dirty = HEAD_SLICE;
+                }
             }
             BORROWED.fetch_sub((*segment).is_borrowed.into(), Relaxed);
             FREE[(*segment).head.place].push(&*segment);

@@ -9,7 +9,13 @@ use libc::{c_int, c_long, iovec, off64_t, ssize_t};
 /// Accounts for a file worker thread's transfer, or its failure.
 fn moved(bytes: ssize_t) -> ssize_t {
     if let (Some(lab), Role::Worker) = (LAB.get(), thread_role::own()) {
+        // SAFETY: the location is this thread's own.
+        let errno = unsafe { libc::__errno_location() };
+        // SAFETY: as above.
+        let why = unsafe { *errno };
         lab.pace.transfer(host::thread_id(), u64::try_from(bytes).unwrap_or(0), &lab.model);
+        // The caller reads why its call failed. SAFETY: as above.
+        unsafe { *errno = why };
     }
     bytes
 }

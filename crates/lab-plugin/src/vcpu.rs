@@ -31,6 +31,8 @@ pub(crate) struct Vcpu {
     wanted: AtomicU64,
     recent_loads: AtomicU64,
     recent_stores: AtomicU64,
+    /// Those of them that were published.
+    published: [AtomicU64; 2],
     /// One in this many misses is sampled, on average; 0 for none.
     sample_period: AtomicU64,
     /// Misses up to the next sample, included; 0 before the first miss.
@@ -80,6 +82,7 @@ impl Vcpu {
             wanted: AtomicU64::new(NOTHING),
             recent_loads: AtomicU64::new(0),
             recent_stores: AtomicU64::new(0),
+            published: [const { AtomicU64::new(0) }; 2],
             sample_period: AtomicU64::new(0),
             until_sample: AtomicU64::new(0),
             random: AtomicU64::new(index as u64),
@@ -103,7 +106,10 @@ impl Vcpu {
             &self.recent_loads,
             &self.recent_stores,
             &self.until_sample,
-        ] {
+        ]
+        .into_iter()
+        .chain(&self.published)
+        {
             counter.store(0, Relaxed);
         }
         self.forget_recent();
@@ -232,10 +238,16 @@ impl Vcpu {
         }
     }
 
-    /// Loads and stores that hit the most recently used line since the last call. By the CPU's own thread only, or
-    /// while it does not run; otherwise a few are lost.
+    /// Loads and stores that hit the most recently used line since the last call. The counters stay as they are: only the
+    /// CPU's own thread writes them, and any thread may call this.
     pub(crate) fn take_recent_hits(&self) -> (u64, u64) {
-        (self.recent_loads.swap(0, Relaxed), self.recent_stores.swap(0, Relaxed))
+        let [loads, stores] = &self.published;
+        let take = |counter: &AtomicU64, published: &AtomicU64| {
+            let now = counter.load(Relaxed);
+            // Another thread may have looked later and published more.
+            now.saturating_sub(published.fetch_max(now, Relaxed))
+        };
+        (take(&self.recent_loads, loads), take(&self.recent_stores, stores))
     }
 
     pub(crate) fn set_sample_period(&self, misses: u64) {
@@ -329,5 +341,6 @@ mod tests {
         vcpu.set_recent(5 + CLASSES as u64, false);
         assert!(!vcpu.hits_recent(5, false));
         assert_eq!(vcpu.take_recent_hits(), (2, 1));
+        assert_eq!(vcpu.take_recent_hits(), (0, 0));
     }
 }

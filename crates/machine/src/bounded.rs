@@ -10,7 +10,7 @@ use std::io::{self, BufRead, ErrorKind, Read};
 use std::path::Path;
 
 /// Maximum length of a file that is read as a whole, in bytes. The longest that are real are the /proc/PID/smaps of
-/// processes with a million mappings, and hwloc XML of 8,192 CPUs, which takes about 10 MB.
+/// processes with 170,000 mappings, and hwloc XML of 8,192 CPUs, which takes about 10 MB.
 pub const MOST_BYTES: u64 = 128 << 20;
 
 /// A file has more bytes than are read of its kind. The source of an [`io::Error`], whose context names the file.

@@ -217,6 +217,13 @@ pub fn plan(host: &Host, options: &Options) -> Result<Plan, MeasureError> {
     let size_bytes = options.size_bytes.unwrap_or(usual).next_multiple_of(HUGE_PAGE);
     let count = u64::from(chase) + u64::from(stream);
     let (mut missing, mut notes) = (host.hidden.clone(), Vec::new());
+    if options.size_bytes.is_none() && size_bytes < caches.saturating_mul(TIMES_CACHES) {
+        let (caches, bytes) = (size::format(caches), size::format(size_bytes));
+        notes.push(format!(
+            "arrays are {bytes}, less than {TIMES_CACHES} times a node's caches ({caches}): these may hold part of them, \
+             and bandwidth look higher than memory's; --size sets more"
+        ));
+    }
     // A control group's limit applies to all nodes together.
     let with_memory = host.nodes.iter().filter(|node| node.free_bytes > 0).count().max(1) as u64;
     let limit = host.memory_limit.map_or(u64::MAX, |limit| limit / with_memory);

@@ -26,6 +26,8 @@ pub(crate) struct Cpu {
     pub tlb: Option<Tlb>,
     pub path_use: PathUse,
     pub counts: Counts,
+    /// L1 hits that the caller of the model has found, added by any thread.
+    pub found_hits: Counts,
     pub streams: Streams,
     pub lines: LineCounts,
     /// The ways of its L3 cache that it fills.

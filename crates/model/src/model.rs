@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// The memory system of a machine.
 ///
 /// CPUs and nodes are numbered densely from 0, in ascending order of their IDs. Any thread may use the model at any
-/// time, but each CPU's [`Model::access`] and [`Model::add_l1_hits`] only one thread at a time.
+/// time, but each CPU's [`Model::access`] only one thread at a time.
 pub struct Model {
     cpus: Box<[Cpu]>,
     caches: Box<[Cache]>,
@@ -113,6 +113,7 @@ impl Model {
                 tlb: Tlb::new(machine),
                 path_use: PathUse::default(),
                 counts: Counts::default(),
+                found_hits: Counts::default(),
                 streams: Streams::default(),
                 lines: LineCounts::new(columns(nodes.len())),
                 level3_ways: AtomicU64::new(ALL_WAYS),
@@ -245,15 +246,15 @@ impl Model {
     }
 
     /// Counts L1 hits that the caller has detected itself: repeated use of the most recent line of a set, which changes
-    /// no state.
+    /// no state. Any thread may add them.
     ///
     /// # Panics
     ///
     /// When there is no such CPU.
     pub fn add_l1_hits(&self, cpu: usize, loads: u64, stores: u64) {
-        let counts = &self.cpus[cpu].counts;
-        add(&counts.loads, loads);
-        add(&counts.stores, stores);
+        let hits = &self.cpus[cpu].found_hits;
+        hits.loads.fetch_add(loads, Relaxed);
+        hits.stores.fetch_add(stores, Relaxed);
     }
 
     /// Reads a page table entry. A CPU has one walker, so walks are serialized. Returns the latency, ps.

@@ -20,7 +20,10 @@ pub(crate) struct Totals {
 impl Totals {
     pub(crate) fn new(time_ps: u64, cpus: &[Cpu], nodes: usize) -> Self {
         let lines = lines_so_far(cpus, nodes);
-        let cpus: Vec<_> = cpus.iter().map(|cpu| (cpu.counts.values(), cpu.lines.sums(columns(nodes)))).collect();
+        let cpus: Vec<_> = cpus
+            .iter()
+            .map(|cpu| (cpu.counts.values().plus(cpu.found_hits.values()), cpu.lines.sums(columns(nodes))))
+            .collect();
         let counts = cpus.iter().fold(CountValues::default(), |sum, (counts, _)| sum.plus(*counts));
         Self { time_ps, counts, lines, cpus }
     }

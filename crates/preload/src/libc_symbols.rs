@@ -46,6 +46,8 @@ pub struct Operators {
     pub malloc: unsafe extern "C" fn(usize) -> *mut c_void,
     pub aligned_alloc: unsafe extern "C" fn(usize, usize) -> *mut c_void,
     pub free: unsafe extern "C" fn(*mut c_void),
+    /// The program's own, if it has one in the place of this library's.
+    pub own_realloc: Option<unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void>,
 }
 
 impl Operators {
@@ -62,6 +64,8 @@ impl Operators {
             malloc: unsafe { first(c"malloc")? },
             // SAFETY: as above.
             aligned_alloc: unsafe { first(c"aligned_alloc")? },
+            // SAFETY: as above.
+            own_realloc: if is_ours(exported(c"realloc")) { None } else { unsafe { first(c"realloc") } },
             // SAFETY: as above.
             free: unsafe { first(c"free")? },
         };
@@ -120,6 +124,17 @@ unsafe fn next<F>(name: &CStr) -> Option<F> {
     let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
     // SAFETY: the caller guarantees a pointer of this type, and it is not null.
     (!found.is_null()).then(|| unsafe { transmute_copy(&found) })
+}
+
+/// Whether an address is in this library. Its names do not tell: in it, too, they mean the program's definitions.
+fn is_ours(address: *const c_void) -> bool {
+    let base = |address: *const c_void| {
+        // SAFETY: all bytes zero are a `Dl_info`, which the call fills.
+        let mut found: libc::Dl_info = unsafe { core::mem::zeroed() };
+        // SAFETY: any address may be asked for.
+        (unsafe { libc::dladdr(address, &raw mut found) } != 0).then_some(found.dli_fbase)
+    };
+    base(address) == base(is_ours as *const c_void)
 }
 
 /// The address of this symbol in any loaded library.

@@ -58,6 +58,17 @@ pub enum BindEvent {
         /// Pages that were not moved: shared with other processes, or pinned.
         stayed: Count,
     },
+    /// Pages could not follow a thread.
+    PagesRefused {
+        /// The thread.
+        tid: u32,
+        /// The node that it left.
+        from: NodeId,
+        /// The node that it went to.
+        to: NodeId,
+        /// The reason.
+        why: String,
+    },
     /// The process has ended.
     Ended,
     /// The command was interrupted: the process keeps its CPUs.
@@ -94,6 +105,9 @@ impl fmt::Display for BindEvent {
                     write!(f, ", {} stayed", size::rounded(stayed.bytes))?;
                 }
                 writeln!(f)
+            }
+            Self::PagesRefused { tid, from, to, why } => {
+                writeln!(f, "thread {tid} went from node {from} to {to}, and its pages stayed: {why}")
             }
             Self::Ended => writeln!(f, "the process has ended"),
             Self::Interrupted => {

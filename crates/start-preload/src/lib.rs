@@ -75,7 +75,17 @@ extern "C" fn begin() {
 
 /// Ends this library's policy, unless the program has chosen another one since. What is there stays where it is.
 extern "C" fn end() {
-    if IS_SPREAD.load(Relaxed) && IS_SPREAD.swap(false, Relaxed) && policy() == Some(SPREAD) {
+    if !IS_SPREAD.load(Relaxed) {
+        return;
+    }
+    // The C library makes threads as well (timer_create), which come here before the first thread of the program: that one
+    // keeps the policy until it comes here itself.
+    // SAFETY: both calls read numbers only.
+    let is_first = unsafe { libc::syscall(libc::SYS_gettid) == libc::c_long::from(libc::getpid()) };
+    if is_first {
+        IS_SPREAD.store(false, Relaxed);
+    }
+    if policy() == Some(SPREAD) {
         set_policy(DEFAULT, &[0; MAX_NODES / BITS]);
     }
 }

@@ -2,26 +2,54 @@
 
 use super::{NODE_WORDS, Nodes};
 use core::ffi::c_void;
-use core::ptr::null_mut;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags, madvise, mmap_anonymous, mremap, mremap_fixed, munmap};
 
+const PAGE: usize = 4096;
 const F_NODE: usize = 1;
 const F_ADDR: usize = 2;
 const F_MEMS_ALLOWED: usize = 4;
 
+/// Where the last mapping with a larger alignment than a page's begins.
+static LAST: AtomicUsize = AtomicUsize::new(0);
+
 /// Maps zeroed memory that is aligned to `alignment`, a power of two of at least a page.
 pub fn map_aligned(bytes: usize, alignment: usize) -> Option<*mut u8> {
+    let map = |hint: usize, bytes: usize| {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        let hint = core::ptr::without_provenance_mut(hint);
+        // SAFETY: a new mapping where the kernel chooses.
+        unsafe { mmap_anonymous(hint, bytes, ProtFlags::READ | ProtFlags::WRITE, flags) }
+            .ok()
+            .map(<*mut c_void>::cast::<u8>)
+    };
+    if alignment <= PAGE {
+        return map(0, bytes);
+    }
+    // Directly below the last one, with which the kernel joins it to one mapping, of which a process may have 65,530. What
+    // cannot be there is somewhere else.
+    let below = LAST.load(Relaxed).saturating_sub(bytes) & !(alignment - 1);
+    if below > 0
+        && let Some(start) = map(below, bytes)
+    {
+        if start.addr().is_multiple_of(alignment) {
+            LAST.store(start.addr(), Relaxed);
+            return Some(start);
+        }
+        // SAFETY: it is new, and nothing uses it yet.
+        unsafe { unmap(start, bytes) };
+    }
     let all = bytes.checked_add(alignment)?;
-    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-    // SAFETY: a new mapping where the kernel chooses.
-    let start = unsafe { mmap_anonymous(null_mut(), all, ProtFlags::READ | ProtFlags::WRITE, flags) }.ok()?;
+    let start = map(0, all)?;
     let before = start.align_offset(alignment);
     // SAFETY: both ends are of this mapping, which nothing uses yet.
     unsafe {
-        unmap(start.cast(), before);
-        unmap(start.cast::<u8>().add(before + bytes), all - before - bytes);
-        Some(start.cast::<u8>().add(before))
+        unmap(start, before);
+        unmap(start.add(before + bytes), all - before - bytes);
+        let start = start.add(before);
+        LAST.store(start.addr(), Relaxed);
+        Some(start)
     }
 }
 
@@ -66,12 +94,12 @@ pub unsafe fn discard(start: *mut u8, bytes: usize) -> bool {
     unsafe { madvise(start.cast(), bytes, Advice::LinuxDontNeed) }.is_ok()
 }
 
-/// Sets the policy of a range. Refusals (seccomp, a cpuset, a node without memory) leave it on first touch, which the
-/// caller can go on with.
-pub fn set_policy(start: *mut u8, bytes: usize, mode: usize, nodes: &Nodes) {
+/// Sets the policy of a range. Returns false if that is refused (seccomp, a cpuset, a node without memory), which leaves it
+/// on first touch.
+pub fn set_policy(start: *mut u8, bytes: usize, mode: usize, nodes: &Nodes) -> bool {
     let arguments = [start.addr(), bytes, mode, nodes.as_ptr().addr(), crate::MAX_NODES + 1, 0];
     // SAFETY: mbind changes no contents; the kernel reads `MAX_NODES` bits of the set.
-    unsafe { call(libc::SYS_mbind, arguments) };
+    unsafe { call(libc::SYS_mbind, arguments) == 0 }
 }
 
 /// The node of this address's page, which is present.

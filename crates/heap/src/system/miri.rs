@@ -27,7 +27,9 @@ pub unsafe fn discard(start: *mut u8, bytes: usize) -> bool {
     true
 }
 
-pub fn set_policy(_start: *mut u8, _bytes: usize, _mode: usize, _nodes: &Nodes) {}
+pub fn set_policy(_start: *mut u8, _bytes: usize, _mode: usize, _nodes: &Nodes) -> bool {
+    true
+}
 
 pub fn node_of_page(_address: *mut u8) -> Option<usize> {
     Some(0)

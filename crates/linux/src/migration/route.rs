@@ -48,6 +48,12 @@ impl Route {
         &self.targets
     }
 
+    /// Whether pages of a source stay because it is a target as well. As the kernel's `migrate_pages`: between as many
+    /// sources as targets they rotate, otherwise they stay.
+    fn stays(&self, from: &NodeSet, node: NodeId) -> bool {
+        from.len() != self.targets.len() && self.targets.contains(node)
+    }
+
     /// The decision for a page on this node; `page` is its address divided by its size.
     pub fn of(&self, node: NodeId, page: u64) -> Destination {
         let dealt = |index: u64| self.to[(index % self.to.len() as u64) as usize];
@@ -55,6 +61,7 @@ impl Route {
             None if self.stay_on_targets && self.targets.contains(node) => return Destination::There,
             None => dealt(page),
             Some(from) => match from.iter().position(|source| source == node) {
+                Some(_) if self.stays(from, node) => return Destination::There,
                 Some(index) => dealt(index as u64),
                 None => return Destination::Elsewhere,
             },
@@ -88,7 +95,12 @@ mod tests {
     fn nodes_are_paired_in_order() {
         let three = route(Some("0,2,4"), "1,4");
         let destinations = [0, 2, 4].map(|node| three.of(NodeId(node), 7));
-        assert_eq!(destinations, [Destination::To(NodeId(1)), Destination::To(NodeId(4)), Destination::To(NodeId(1))]);
+        assert_eq!(destinations, [Destination::To(NodeId(1)), Destination::To(NodeId(4)), Destination::There]);
+        let all = route(Some("0-3"), "1,3");
+        let destinations = [0, 1, 2, 3].map(|node| all.of(NodeId(node), 7));
+        let (one, there) = (Destination::To(NodeId(1)), Destination::There);
+        assert_eq!(destinations, [one, there, one, there], "as migratepages does");
+        assert_eq!(route(Some("0-1"), "1-2").of(NodeId(1), 0), Destination::To(NodeId(2)));
         assert_eq!(route(Some("0,4"), "1,4").of(NodeId(4), 0), Destination::There);
     }
 

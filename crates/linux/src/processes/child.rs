@@ -3,6 +3,7 @@
 use crate::memory::mask::mask;
 use crate::memory::memory_policy::{mode_with_flags, set_memory_policy_words};
 use crate::processes::affinity::set_affinity_words;
+use crate::processes::signals::pipe_was_ignored;
 use machine::{CpuSet, MemoryPolicy};
 use std::fs::File;
 use std::io;
@@ -39,6 +40,9 @@ pub trait ChildSetup {
 
     /// The child runs as another user. Needs `CAP_SETUID` and `CAP_SETGID`.
     fn run_as(&mut self, who: Credentials) -> &mut Self;
+
+    /// The child ignores SIGPIPE if this process was started so: Rust's standard library would reset it.
+    fn keep_ignored_pipe(&mut self) -> &mut Self;
 }
 
 /// Waits for a child. Returns its exit status and the peak of its resident memory in bytes, or of a child of its own if
@@ -116,6 +120,19 @@ impl ChildSetup for Command {
                 checked(libc::setgroups(who.groups.len(), who.groups.as_ptr()))?;
                 checked(libc::setgid(who.gid))?;
                 checked(libc::setuid(who.uid))
+            })
+        }
+    }
+
+    fn keep_ignored_pipe(&mut self) -> &mut Self {
+        if !pipe_was_ignored() {
+            return self;
+        }
+        // SAFETY: signal is async-signal-safe.
+        unsafe {
+            self.pre_exec(|| match libc::signal(libc::SIGPIPE, libc::SIG_IGN) {
+                libc::SIG_ERR => Err(io::Error::last_os_error()),
+                _ => Ok(()),
             })
         }
     }

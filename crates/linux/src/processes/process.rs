@@ -179,15 +179,31 @@ impl Process {
         bounded::ready(self.open_below_as(file, OFlags::RDONLY | OFlags::NONBLOCK)?)
     }
 
+    /// Whether it is of this system's /proc.
+    fn is_live(&self) -> bool {
+        rustix::fs::fstatfs(&self.folder).is_ok_and(|system| system.f_type == PROC_SUPER_MAGIC)
+    }
+
     pub(crate) fn open_below_as(&self, file: &str, how: OFlags) -> io::Result<File> {
         Ok(rustix::fs::openat(&self.folder, file, how | OFlags::CLOEXEC, Mode::empty())?.into())
     }
 
     pub(crate) fn text_below(&self, file: &str) -> io::Result<String> {
-        let bytes = bounded::bytes_of(self.open_below(file)?, bounded::MOST_BYTES)?;
+        let bytes = match bounded::bytes_of(self.open_below(file)?, bounded::MOST_BYTES) {
+            Err(error) if error.kind() == io::ErrorKind::FileTooLarge && self.is_live() => {
+                bounded::bytes_of(self.open_below(file)?, MOST_LIVE_BYTES)?
+            }
+            read => read?,
+        };
         Ok(String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
     }
 }
+
+/// Most bytes of a file of a running process: its smaps with a million mappings, the most that distributions allow. A
+/// saved system may have anything in its place.
+const MOST_LIVE_BYTES: u64 = 2 << 30;
+/// The type of file system of `/proc`, from the kernel's `magic.h`.
+const PROC_SUPER_MAGIC: i64 = 0x9fa0;
 
 /// Whether this error from /proc means that a process or thread has exited.
 pub(crate) fn is_gone(error: &io::Error) -> bool {

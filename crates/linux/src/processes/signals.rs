@@ -1,6 +1,31 @@
 //! Signals: what was inherited from the parent process, and what threads do not get.
 
 use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// Whether SIGPIPE was ignored when this process was started. Rust's runtime ignores it in any case, before `main`.
+static PIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
+
+// SAFETY: the section has functions of this type, which the dynamic linker calls, on one thread, before Rust's runtime.
+// This one needs nothing of that: it makes one system call through the C library.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_START: extern "C" fn() = note_pipe_signal;
+
+extern "C" fn note_pipe_signal() {
+    // SAFETY: all bytes zero are a `sigaction`, and without a new action the call only writes the old one.
+    let action = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(libc::SIGPIPE, std::ptr::null(), &raw mut action);
+        action
+    };
+    PIPE_WAS_IGNORED.store(action.sa_sigaction == libc::SIG_IGN, Relaxed);
+}
+
+/// Whether this process was started with SIGPIPE ignored, as services of systemd are. Its programs should be, too.
+pub(crate) fn pipe_was_ignored() -> bool {
+    PIPE_WAS_IGNORED.load(Relaxed)
+}
 
 /// Whether this process was started with a signal ignored, as by `nohup` and by shells without job control. Such a
 /// signal should stay ignored. Needs no privileges.

@@ -69,6 +69,17 @@ impl Places {
         }
     }
 
+    /// Nodes whose memory is to go elsewhere: any that are online, as it may have been placed under another cpuset.
+    pub fn sources(&mut self, nodes: &Nodes) -> Result<NodeSet, Box<dyn Error>> {
+        let online = self.situation.nodes.online.clone();
+        let set = self.resolve(nodes, &online)?;
+        let missing: NodeSet = set.iter().filter(|node| !online.contains(*node)).collect();
+        if missing.is_empty() {
+            return Ok(set);
+        }
+        Err(refused(nodes, &Cause::NoSuchNode { missing, online }.into()))
+    }
+
     /// The CPUs of the first node that has any that this process may run on.
     pub fn cpus_of_first_node(&self) -> CpuSet {
         let state = &self.situation.nodes;

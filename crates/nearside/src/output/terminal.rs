@@ -1,7 +1,7 @@
 //! The terminal of standard output: its width, its colours, and a pager for long reports.
 
 use super::{OutputError, write, write_private};
-use crate::interrupt::interrupted;
+use crate::interrupt::asked_to_end;
 use clap::{Args, ValueEnum};
 use report::Layout;
 use std::env;
@@ -65,7 +65,11 @@ impl Terminal {
     /// A report as text for standard output: as wide as the terminal. In a pipe, where programs may read it, tables are
     /// as wide as they get.
     pub fn text(self, report: &impl Display) -> String {
-        if io::stdout().is_terminal() { self.layout(None).text(report) } else { report.to_string() }
+        match io::stdout().is_terminal() {
+            true => self.layout(None).text(report),
+            false if self.is_coloured() => format!("{report:#}"),
+            false => report.to_string(),
+        }
     }
 
     /// Prints lines of text on standard output. On a terminal, what is wider than it goes on below.
@@ -89,7 +93,7 @@ impl Terminal {
             return false;
         }
         // Ctrl-C is for the pager, which otherwise would be left behind on the terminal.
-        let Ok(_interrupted) = interrupted() else { return false };
+        let Ok(_asked) = asked_to_end() else { return false };
         let mut command = Command::new("sh");
         command.arg("-c").arg(pager).stdin(Stdio::piped());
         if env::var_os("LESS").is_none() {

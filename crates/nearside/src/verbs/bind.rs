@@ -263,8 +263,9 @@ impl Watch<'_> {
                 }
             }
             given_up.extend(bound.refused.iter().map(|refused| Tid(refused.tid)));
-            if bound.bound > 0 || !bound.refused.is_empty() {
-                show(self.arguments, &BindEvent::NewThreads(bound))?;
+            let is_news = bound.bound > 0 || !bound.refused.is_empty();
+            if is_news && !show(self.arguments, &BindEvent::NewThreads(bound))? {
+                return Ok(());
             }
             for departure in follower.look(&nodes) {
                 let event = self.let_follow(departure)?;
@@ -290,6 +291,12 @@ impl Watch<'_> {
         };
         let tally = match migration.run(self.process, self.interrupted, |_| ()) {
             Err(MigrateError::Process(ProcessError::Gone(_))) => return Ok(BindEvent::Ended),
+            // Its node may have no memory, or none for this process. Threads go on to others.
+            Err(error @ MigrateError::Move(_)) => {
+                let why = crate::verbs::migrate::refused(self.process.pid(), error, &migration).to_string();
+                let Departure { thread, from, to } = departure;
+                return Ok(BindEvent::PagesRefused { tid: thread.0, from, to, why });
+            }
             tally => tally.map_err(|error| crate::verbs::migrate::refused(self.process.pid(), error, &migration))?,
         };
         let Departure { thread, from, to } = departure;

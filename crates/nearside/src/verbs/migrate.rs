@@ -181,7 +181,7 @@ impl Plan {
     /// The requested mappings and ranges, to the requested nodes.
     fn to_nodes(arguments: &Arguments, mappings: &[Mapping], places: &mut Places) -> Result<Self, Box<dyn Error>> {
         let to = arguments.to.as_ref().map(|nodes| places.memory(nodes)).transpose()?.unwrap_or_default();
-        let from = arguments.from.as_ref().map(|nodes| places.memory(nodes)).transpose()?;
+        let from = arguments.from.as_ref().map(|nodes| places.sources(nodes)).transpose()?;
         let route = Route::new(from.clone(), &to).ok_or_else(|| UsageError::boxed("no node to move to"))?;
         let all = arguments.range.is_empty() && arguments.mapping.is_empty();
         let chosen = if all {

@@ -9,7 +9,7 @@ use crate::output;
 use crate::verbs::{replicate::replicate, steady};
 use clap::{Args, ValueEnum};
 use linux::{
-    Attempt, Cgroups, MemoryMode, Switch, SystemState, Tid, affinity, allowed_memory_nodes, diagnose,
+    Attempt, Cgroups, ChildSetup, MemoryMode, Switch, SystemState, Tid, affinity, allowed_memory_nodes, diagnose,
     forbid_huge_pages, memory_policy, next_interleave_node, set_affinity, set_memory_policy, why_not_started,
 };
 use machine::CpuSet;
@@ -227,7 +227,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     if arguments.steady {
         return steady::run(command);
     }
-    let error = command.exec();
+    let error = command.keep_ignored_pipe().exec();
     Err(format!("cannot start {}: {}", Path::new(program).display(), why_not_started(program, &error)).into())
 }
 

@@ -35,6 +35,22 @@ fn is_installed(program: &str) -> bool {
     env::split_paths(&env::var_os("PATH").unwrap_or_default()).any(|folder| folder.join(program).exists())
 }
 
+/// Compiles a C program into `program`.
+fn compile(folder: &Path, source: &str) {
+    std::fs::write(folder.join("program.c"), format!("#define _GNU_SOURCE\n#include <stdlib.h>\n{source}")).unwrap();
+    let mut compiler = Command::new("cc");
+    compiler.current_dir(folder).args([
+        "-O1",
+        "-g",
+        "-fno-builtin",
+        "-fno-optimize-sibling-calls",
+        "program.c",
+        "-o",
+        "program",
+    ]);
+    assert!(compiler.status().unwrap().success());
+}
+
 #[test]
 fn programs_have_the_same_output_with_the_heap() {
     for program in PROGRAMS {
@@ -102,18 +118,7 @@ fn a_recorded_program_with_the_heap_has_its_objects() {
             for (int i = 0; i < 100; i++) { char *object = matrix(); object[i] = 1; free(object); }
             return libraries;
         }";
-    std::fs::write(folder.path().join("program.c"), format!("#include <stdlib.h>\n{source}")).unwrap();
-    let mut compiler = Command::new("cc");
-    compiler.current_dir(&folder).args([
-        "-O1",
-        "-g",
-        "-fno-builtin",
-        "-fno-optimize-sibling-calls",
-        "program.c",
-        "-o",
-        "program",
-    ]);
-    assert!(compiler.status().unwrap().success());
+    compile(folder.path(), source);
     let nested = assert_cmd::cargo::cargo_bin("nearside");
     let mut record = nearside();
     record.current_dir(&folder).args(["record", "--source", "none", "-o", "trace", "--"]).arg(nested);
@@ -130,4 +135,74 @@ fn a_recorded_program_with_the_heap_has_its_objects() {
         };
         assert!(events.iter().any(|event| ends(&event)), "{begin:?}");
     }
+}
+
+/// As a program with a static jemalloc, which has no `reallocarray`: glibc's calls the program's `realloc`.
+#[test]
+fn a_recorded_program_with_an_allocator_of_its_own_reallocates_arrays() {
+    let folder = tempfile::tempdir().unwrap();
+    compile(
+        folder.path(),
+        "#include <stdio.h>
+        #include <string.h>
+        static char pool[1 << 22]; static size_t used;
+        void *malloc(size_t n) {
+            n = (n + 31) & ~15ul; size_t *p = (size_t *)(pool + used); used += n + 16; p[0] = n;
+            return used > sizeof pool ? NULL : p + 2;
+        }
+        void free(void *p) {}
+        void *calloc(size_t a, size_t b) { return malloc(a * b); }
+        void *realloc(void *p, size_t n) {
+            void *q = malloc(n);
+            if (p && q) memcpy(q, p, ((size_t *)p)[-2] < n ? ((size_t *)p)[-2] : n);
+            return q;
+        }
+        int main(void) { char *p = malloc(100); strcpy(p, \"kept\"); p = reallocarray(p, 1000, 2); puts(p); return 0; }",
+    );
+    let mut record = nearside();
+    record.current_dir(&folder).args(["record", "--source", "none", "-o", "trace", "--", "./program"]);
+    let recorded = output(&mut record);
+    assert_eq!(
+        (text(&recorded.stdout), recorded.status.code()),
+        ("kept\n".into(), Some(0)),
+        "{}",
+        text(&recorded.stderr)
+    );
+}
+
+/// What is freed is used again, and not taken from the kernel each time: objects of their own mapping, and of spans. Their
+/// mappings are few, and the C library's other names of the functions are the heap's.
+#[test]
+fn large_objects_are_used_again() {
+    let folder = tempfile::tempdir().unwrap();
+    compile(
+        folder.path(),
+        "#include <stdio.h>
+        #include <string.h>
+        #include <sys/resource.h>
+        extern void *__libc_malloc(size_t);
+        static long faults(void) { struct rusage r; getrusage(RUSAGE_SELF, &r); return r.ru_minflt; }
+        static void *all[4000];
+        int main(void) {
+            size_t sizes[] = { 200000, 1 << 20, 1500000, 8000000 };
+            long before = faults();
+            for (int round = 0; round < 100; round++)
+                for (int s = 0; s < 4; s++) {
+                    for (int i = 0; i < 4; i++) memset(all[i] = malloc(sizes[s]), 1, sizes[s]);
+                    for (int i = 0; i < 4; i++) free(all[i]);
+                }
+            free(__libc_malloc(100));
+            for (int i = 0; i < 4000; i++) all[i] = malloc(200000);
+            int maps = 0; char line[4096]; FILE *file = fopen(\"/proc/self/maps\", \"r\");
+            while (fgets(line, sizeof line, file)) maps++;
+            printf(\"%ld %d\\n\", faults() - before, maps);
+            return 0;
+        }",
+    );
+    let ran = output(nearside().current_dir(&folder).args(["run", "--heap", "--", "./program"]));
+    let printed = text(&ran.stdout);
+    let numbers: Vec<u64> = printed.split_whitespace().map(|number| number.parse().unwrap()).collect();
+    // One round touches 10,439 pages.
+    let [faults, mappings] = numbers[..] else { panic!("{printed}{}", text(&ran.stderr)) };
+    assert!(faults < 2 * 10_439 && mappings < 100, "{printed}");
 }

@@ -82,3 +82,19 @@ fn cpus_may_be_named_as_objects() {
         assert!(said.contains(says), "{cpus}: {said}");
     }
 }
+
+/// Services of systemd are started so: their programs would end at the first write to a connection that was closed.
+#[test]
+fn programs_ignore_the_pipe_signal_if_nearside_was_started_so() {
+    let nearside = assert_cmd::cargo::cargo_bin("nearside");
+    let seen = |trap: &str, words: &str| {
+        let script = format!("{trap} exec {} {words} grep SigIgn /proc/self/status", nearside.display());
+        let output = process::Command::new("sh").args(["-c", &script]).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let mask = text.lines().find_map(|line| line.strip_prefix("SigIgn:\t")).unwrap_or_else(|| panic!("{text}"));
+        u64::from_str_radix(mask, 16).unwrap() >> 12 & 1
+    };
+    for words in ["run --", "run --steady --", "run --huge never --"] {
+        assert_eq!((seen("trap '' PIPE;", words), seen("", words)), (1, 0), "{words}");
+    }
+}

@@ -119,6 +119,11 @@ unsafe extern "C" fn reallocarray_from(
         unsafe { *libc::__errno_location() = libc::ENOMEM };
         return null_mut();
     };
+    if let Some(realloc) = symbols().and_then(|symbols| symbols.operators.own_realloc) {
+        // A program with an allocator of its own, whose objects are not recorded, may have no function of this name.
+        // SAFETY: equivalent to the caller's own call.
+        return unsafe { realloc(address, bytes) };
+    }
     // SAFETY: equivalent to the caller's own call.
     unsafe { realloc_from(address, bytes, stack, base) }
 }

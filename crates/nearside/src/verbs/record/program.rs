@@ -1,6 +1,6 @@
 //! The recorded program: finds and starts it, forwards signals, and waits for it.
 
-use linux::why_not_started;
+use linux::{ChildSetup, why_not_started};
 use observe::Followed;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
@@ -69,7 +69,7 @@ impl Program {
         // Installed before the start, so that no signal ends this process instead of the program.
         let told = TOLD.into_iter().filter(|&signal| !linux::is_ignored(signal));
         let signals = Signals::new(told).map_err(failed)?;
-        let child = command.spawn().map_err(failed)?;
+        let child = command.keep_ignored_pipe().spawn().map_err(failed)?;
         let ended = Pid::from_raw(child.id().cast_signed());
         let ended = ended.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         Ok(Self { child, ended, signals, asked_to_end: false, left_by: None, status: None })

@@ -15,6 +15,7 @@ use agent::Journal;
 use agent::broker::{Answer, Call, CallError, Connection};
 use agent::grants::{GrantRecord, Records, read_records};
 use clap::{Args, ValueEnum};
+use linux::ChildSetup;
 use machine::{Machine, NodeId};
 use reserve::protocol::{GRANT, HANDLE};
 use reserve::{GrantId, Memory, Refusal, Request, Service, Share};
@@ -377,7 +378,7 @@ fn decided(answer: Answer, terminal: Option<Terminal>) -> Result<ExitCode, Box<d
 
 /// Only returns if it fails.
 fn become_program(command: &mut Command) -> Box<dyn Error> {
-    let error = command.exec();
+    let error = command.keep_ignored_pipe().exec();
     let program = command.get_program();
     format!("cannot start {}: {}", program.display(), linux::why_not_started(program, &error)).into()
 }

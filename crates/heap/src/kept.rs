@@ -1,0 +1,94 @@
+//! Freed objects of their own mapping that are kept for the next ones: mapping and unmapping one, and taking its pages from
+//! the kernel again, costs some hundred times as much as an object of a span.
+
+use crate::segment::{Head, SEGMENT_BYTES};
+use core::sync::atomic::{
+    AtomicUsize,
+    Ordering::{AcqRel, Relaxed},
+};
+
+/// Objects that are kept at most.
+const SLOTS: usize = 64;
+/// Their bytes at most, all together.
+const MOST_BYTES: usize = 64 << 20;
+/// Bytes of the largest one that is kept.
+const LARGEST: usize = 16 << 20;
+const PAGE: usize = 4096;
+/// Bits of a word for the size in pages, and for the place. Headers are aligned to a segment, which leaves 22 bits.
+const PAGE_BITS: u32 = 12;
+
+/// For each object the address of its header, its size and its place in one word, so that it can be judged before it is
+/// taken: until then another thread may take and unmap it. 0 for none.
+static WORDS: [AtomicUsize; SLOTS] = [const { AtomicUsize::new(0) }; SLOTS];
+static BYTES: AtomicUsize = AtomicUsize::new(0);
+
+const _: () = assert!(LARGEST / PAGE <= 1 << PAGE_BITS && crate::MAX_NODES << PAGE_BITS <= SEGMENT_BYTES);
+
+fn word(head: *mut Head, bytes: usize, node: usize) -> usize {
+    head.expose_provenance() | node << PAGE_BITS | (bytes / PAGE - 1)
+}
+
+fn pages_of(word: usize) -> usize {
+    (word & ((1 << PAGE_BITS) - 1)) + 1
+}
+
+fn node_of(word: usize) -> usize {
+    (word & (SEGMENT_BYTES - 1)) >> PAGE_BITS
+}
+
+/// Keeps a mapping of this size, whose pages a thread of this node has used. Returns false if it has to be unmapped.
+pub fn keep(head: *mut Head, bytes: usize, node: usize) -> bool {
+    if bytes > LARGEST || node >= crate::MAX_NODES {
+        return false;
+    }
+    if BYTES.fetch_add(bytes, Relaxed) + bytes <= MOST_BYTES {
+        let word = word(head, bytes, node);
+        if WORDS.iter().any(|slot| slot.load(Relaxed) == 0 && slot.compare_exchange(0, word, AcqRel, Relaxed).is_ok()) {
+            return true;
+        }
+    }
+    BYTES.fetch_sub(bytes, Relaxed);
+    false
+}
+
+/// A kept mapping of at least this size, and at most an eighth more, of this node, and its bytes. It is not zeroed.
+pub fn take(bytes: usize, node: usize) -> Option<(*mut Head, usize)> {
+    if bytes > LARGEST || BYTES.load(Relaxed) == 0 {
+        return None;
+    }
+    let pages = bytes.div_ceil(PAGE);
+    let fits =
+        |word: usize| word != 0 && node_of(word) == node && (pages..=pages + pages / 8).contains(&pages_of(word));
+    WORDS.iter().find_map(|slot| {
+        let word = slot.load(Relaxed);
+        if !fits(word) || slot.compare_exchange(word, 0, AcqRel, Relaxed).is_err() {
+            return None;
+        }
+        let bytes = pages_of(word) * PAGE;
+        BYTES.fetch_sub(bytes, Relaxed);
+        Some((core::ptr::with_exposed_provenance_mut(word & !(SEGMENT_BYTES - 1)), bytes))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_for_objects_of_its_node_and_about_its_size() {
+        let head = core::ptr::without_provenance_mut::<Head>(3 * SEGMENT_BYTES);
+        let node = 1000;
+        assert!(keep(head, 2 << 20, node));
+        assert_eq!(take(2 << 20, 999), None);
+        assert_eq!((take(1 << 20, node), take((2 << 20) + 1, node)), (None, None));
+        assert_eq!(
+            take((2 << 20) - 9000, node).map(|(head, bytes)| (head.addr(), bytes)),
+            Some((head.addr(), 2 << 20))
+        );
+        assert_eq!(take(2 << 20, node), None);
+        assert!(!keep(head, LARGEST + PAGE, node) && !keep(head, 2 << 20, crate::MAX_NODES));
+        let kept = (0..2 * SLOTS).filter(|_| keep(head, LARGEST, node)).count();
+        assert!(kept <= MOST_BYTES / LARGEST, "{kept} are more than may be kept");
+        assert_eq!((0..kept).filter_map(|_| take(LARGEST, node)).count(), kept);
+    }
+}
