@@ -1,7 +1,7 @@
 //! Finds, and cures, huge pages of the managed processes that nodes share falsely. Samples in huge pages are kept for some
 //! seconds, judged by the detector of `profile`, and `placement` decides which pages are split or joined.
 
-use crate::huge_pages::{Advisers, CureSteps, Cured, cure, join};
+use crate::huge_pages::{Advisers, CureSteps, Cured, curable, cure, join};
 use crate::judged_blocks::{JudgedBlock, judged_blocks};
 use crate::managed_process::ManagedProcess;
 use crate::managed_processes::Managed;
@@ -301,7 +301,8 @@ impl HugePageService {
             }
         }
         for (pid, blocks) in by_process {
-            let pages: Vec<MisplacedHugePage> = blocks.iter().filter_map(|(block, _)| block.cure.clone()).collect();
+            let (pages, left_out) = curable(blocks.iter().filter_map(|(block, _)| block.cure.clone()).collect());
+            done.failed.extend(left_out.failed.into_keys().map(|why| format!("huge pages: {why}")));
             // What has run for some time is expected to run as long again.
             let horizon_s = self.known_since.get(&pid).map_or(0.0, |since| since.elapsed().as_secs_f64());
             // Only marks of the library take mappings.

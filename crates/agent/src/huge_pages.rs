@@ -183,6 +183,20 @@ fn ask(stream: &mut UnixStream, range: &Range<u64>, to: AdvisedTo) -> io::Result
     }
 }
 
+/// Those of these huge pages that can be cured, and why the others stay as they are.
+pub fn curable(pages: Vec<MisplacedHugePage>) -> (Vec<MisplacedHugePage>, Cured) {
+    let (mut known, mut left): (BTreeMap<Pid, Curable>, Cured) = Default::default();
+    let can_be = |page: &MisplacedHugePage| {
+        // A process that has ended is no failure, and nothing is tried.
+        let new = || Process::open(page.pid).map_or_else(|_| Curable::default(), |process| Curable::new(&process));
+        let obstacle = known.entry(page.pid).or_insert_with(new).obstacle(page);
+        obstacle.map(|why| left.note(why)).is_none()
+    };
+    let mut pages = pages;
+    pages.retain(can_be);
+    (pages, left)
+}
+
 /// Cures huge pages of a process. What fails is noted with its cause; after the process has ended or has stopped to
 /// answer, nothing more is tried.
 pub fn cure(
@@ -198,12 +212,7 @@ pub fn cure(
     let mut cured = Cured::default();
     let process = Process::open(pid).map_err(io::Error::other)?;
     let mut present = PresentPages::new(&process).map_err(io::Error::other)?;
-    let curable = Curable::new(&process);
     for page in pages {
-        if let Some(obstacle) = curable.obstacle(page) {
-            cured.note(obstacle);
-            continue;
-        }
         if let Err(error) = cured.cure_page(pid, page, steps, &mut route, &mut present) {
             cured.note(error.to_string());
             break;

@@ -82,7 +82,7 @@ pub use configuration::{
 pub use decision_log::LogError;
 pub use error::AgentError;
 pub use huge_page_service::{HugePageOptions, HugePageStatus, VerdictsFor};
-pub use huge_pages::{Advisers, CureSteps, Cured, cure, huge_blocks, join};
+pub use huge_pages::{Advisers, CureSteps, Cured, curable, cure, huge_blocks, join};
 pub use journal::{Journal, JournalError, PutBack};
 pub use judged_blocks::{JudgedBlock, judged_blocks};
 pub use options::Options;

@@ -42,9 +42,7 @@ pub fn allocate(bytes: usize, alignment: usize, place: Place) -> Option<(*mut u8
             mapping.add(before)
         }
     };
-    if !is_first_touch {
-        place::place(head, all, index);
-    }
+    let is_first_touch = is_first_touch || !place::place(head, all, index);
     let header = Head { kind: Kind::Huge, place: index, bytes: all, start, is_first_touch };
     // SAFETY: a new mapping with room for the header before the object.
     unsafe { Some((begin(head.cast(), header), true)) }

@@ -76,7 +76,7 @@ pub fn is_placing() -> bool {
 
 /// Whether the calling thread has a policy of its own, as `numactl` sets it, which goes first. Asked at each mapping: threads
 /// change it, and each has its own.
-fn has_own_policy() -> bool {
+pub fn has_own_policy() -> bool {
     !matches!(system::thread_policy(), Some(DEFAULT | SPREAD_START))
 }
 
@@ -121,6 +121,11 @@ pub fn place(start: *mut u8, bytes: usize, place: usize) -> bool {
     let mut nodes = Nodes::default();
     nodes[place / 64] = 1 << (place % 64);
     system::set_policy(start, bytes, PREFERRED, &nodes)
+}
+
+/// Leaves the pages of a mapping that was placed to the policy of the threads that touch them.
+pub fn leave(start: *mut u8, bytes: usize) {
+    system::set_policy(start, bytes, DEFAULT, &Nodes::default());
 }
 
 /// Whether a present page is on another node than its place says: borrowed, as the node was full.

@@ -80,10 +80,11 @@ static BORROWED: AtomicUsize = AtomicUsize::new(0);
 /// hundred times as much as to use them again.
 static KEPT: AtomicUsize = AtomicUsize::new(0);
 const MOST_KEPT: usize = 16;
-/// Free segments of each place.
+/// Free segments of each place, and those whose pages were left in them, which are used first.
 static FREE: [Stack<Segment>; PLACES] = [const { Stack::new() }; PLACES];
+static FREE_KEPT: [Stack<Segment>; PLACES] = [const { Stack::new() }; PLACES];
 
-/// Bytes of address space that the heap has mapped.
+/// Bytes of address space that the heap has mapped, without freed objects that are kept.
 pub fn mapped_bytes() -> usize {
     MAPPED.load(Relaxed)
 }
@@ -119,8 +120,10 @@ pub fn set_begin(head: *mut Head, bytes: usize, begins: bool) {
 impl Segment {
     /// A segment without spans: one that was given back, or a new one.
     pub fn take(place: usize, owner: *mut Heap) -> Option<*mut Self> {
-        let segment = match FREE[place].pop() {
-            Some(segment) => segment,
+        let free = FREE_KEPT[place].pop().or_else(|| FREE[place].pop());
+        let segment = match free {
+            // SAFETY: only this thread uses it now.
+            Some(segment) => unsafe { Self::follow_policy(segment, place) },
             None => Self::map(place)?,
         };
         // SAFETY: only this thread uses it; its second slice is its own.
@@ -129,11 +132,69 @@ impl Segment {
             KEPT.fetch_sub((*segment).is_kept.into(), Relaxed);
             (*segment).is_kept = false;
             let first = segment.cast::<u8>().add(SLICE_BYTES);
-            first.write_volatile(0); // Touches the page, which shows from where the kernel takes memory now.
+            // Touches the page, which shows from where the kernel takes memory now, unless it was kept.
+            first.write_volatile(0);
             (*segment).is_borrowed = !(*segment).head.is_first_touch && place::is_elsewhere(first, place);
             BORROWED.fetch_add((*segment).is_borrowed.into(), Relaxed);
         }
         Some(segment)
+    }
+
+    /// Has a segment without spans placed, unless the calling thread has a policy of its own, which it then follows.
+    ///
+    /// # Safety
+    ///
+    /// Only the caller uses it.
+    unsafe fn follow_policy(segment: *mut Self, place: usize) -> *mut Self {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let is_left = !place::is_placing() || place::has_own_policy();
+            if (*segment).head.is_first_touch != is_left {
+                if (*segment).is_kept {
+                    Self::discard(segment);
+                }
+                let start = segment.cast::<u8>();
+                (*segment).head.is_first_touch = if is_left {
+                    place::leave(start, SEGMENT_BYTES);
+                    true
+                } else {
+                    !place::place(start, SEGMENT_BYTES, place)
+                };
+            }
+        }
+        segment
+    }
+
+    /// # Safety
+    ///
+    /// No slice but the header's is in use.
+    unsafe fn discard(segment: *mut Self) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if system::discard(segment.cast::<u8>().add(SLICE_BYTES), SEGMENT_BYTES - SLICE_BYTES) {
+                (*segment).dirty = HEAD_SLICE;
+            }
+        }
+    }
+
+    /// Whether its pages, as far as some show it, are where they should be.
+    ///
+    /// # Safety
+    ///
+    /// The segment is one.
+    unsafe fn is_at_home(segment: *mut Self) -> bool {
+        const LOOKS: usize = 4;
+        // SAFETY: the caller's promise; slices are in the segment.
+        unsafe {
+            let Segment { head: Head { place, is_first_touch, .. }, is_borrowed, dirty, .. } = &*segment;
+            let dirty = (1..SLICES).filter(|slice| dirty >> slice & 1 == 1);
+            // Pages of a thread's own policy are not where others want them.
+            !is_borrowed
+                && (!is_first_touch || !place::is_placing())
+                && !dirty
+                    .step_by(SLICES / LOOKS)
+                    .any(|slice| place::is_elsewhere(segment.cast::<u8>().add(slice * SLICE_BYTES), *place))
+        }
     }
 
     fn map(place: usize) -> Option<*mut Self> {
@@ -169,16 +230,17 @@ impl Segment {
     pub unsafe fn give_back(segment: *mut Self) {
         // SAFETY: no slice but the header's is in use.
         unsafe {
-            let slices = segment.cast::<u8>().add(SLICE_BYTES);
-            (*segment).is_kept = !(*segment).is_borrowed && KEPT.fetch_add(1, Relaxed) < MOST_KEPT;
-            if !(*segment).is_kept {
-                KEPT.fetch_sub((!(*segment).is_borrowed).into(), Relaxed);
-                if system::discard(slices, SEGMENT_BYTES - SLICE_BYTES) {
-                    (*segment).dirty = HEAD_SLICE;
-                }
-            }
             BORROWED.fetch_sub((*segment).is_borrowed.into(), Relaxed);
-            FREE[(*segment).head.place].push(&*segment);
+            let place = (*segment).head.place;
+            if Self::is_at_home(segment) {
+                if KEPT.fetch_add(1, Relaxed) < MOST_KEPT {
+                    (*segment).is_kept = true;
+                    return FREE_KEPT[place].push(&*segment);
+                }
+                KEPT.fetch_sub(1, Relaxed);
+            }
+            Self::discard(segment);
+            FREE[place].push(&*segment);
         }
     }
 

@@ -112,7 +112,7 @@ fn next(name: &CStr, known: &AtomicPtr<c_void>) -> *mut c_void {
     next
 }
 
-/// The C library's function of this name: the first call ends the policy.
+/// The C library's function of this name: the first thread's first call ends the policy.
 ///
 /// # Safety
 ///
@@ -134,7 +134,7 @@ pub unsafe extern "C-unwind" fn pthread_create(
     unsafe { transmute::<*mut c_void, CreateThread>(next)(thread, attributes, start, argument) }
 }
 
-/// The C library's function of this name, which does not call the other: the first call ends the policy.
+/// The C library's function of this name, which does not call the other: the first thread's first call ends the policy.
 ///
 /// # Safety
 ///

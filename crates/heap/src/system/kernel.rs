@@ -60,6 +60,8 @@ pub unsafe fn unmap(start: *mut u8, bytes: usize) {
     if bytes != 0 {
         // SAFETY: the caller's promise. If the kernel has no room to split a mapping, the range stays mapped and unused.
         let _ = unsafe { munmap(start.cast(), bytes) };
+        // The next one may be here again.
+        let _ = LAST.compare_exchange(start.addr(), start.addr() + bytes, Relaxed, Relaxed);
     }
 }
 

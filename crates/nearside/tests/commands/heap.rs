@@ -199,7 +199,7 @@ fn large_objects_are_used_again() {
             return 0;
         }",
     );
-    let ran = output(nearside().current_dir(&folder).args(["run", "--heap", "--", "./program"]));
+    let ran = output(nearside().current_dir(&folder).args(["run", "--heap", "-C", "+0", "--", "./program"]));
     let printed = text(&ran.stdout);
     let numbers: Vec<u64> = printed.split_whitespace().map(|number| number.parse().unwrap()).collect();
     // One round touches 10,439 pages.

@@ -40,11 +40,11 @@ impl RegionWatcher {
         self.seen.remove(&pid);
     }
 
-    /// Forgets names whose memory one of these events unmaps or replaces: the same name may be there again by the next look.
+    /// Forgets names whose memory one of these events unmaps or moves: the same name may be there again by the next look.
     pub fn forget_unmapped(&mut self, events: &[Event]) {
         for Event { pid, what, .. } in events {
             let (start, bytes) = match *what {
-                What::Unmapped { start, bytes } | What::Mapped { start, bytes, .. } => (start, bytes),
+                What::Unmapped { start, bytes } => (start, bytes),
                 What::Remapped { old, old_bytes, .. } => (old, old_bytes),
                 _ => continue,
             };
@@ -99,6 +99,33 @@ mod tests {
     use super::*;
     use linux::GivenRegion;
     use trace::Stacks;
+
+    /// Memory whose rights change is reported as mapped again, and keeps its name.
+    #[test]
+    fn names_of_memory_that_is_unmapped_begin_again() {
+        let own = Pid(std::process::id());
+        let (mut watcher, no_stack) = (RegionWatcher::new(Regions::default(), false), Stacks::new().id(&[]));
+        let _given = GivenRegion::new(&(0x17_0000..0x19_0000), "pool").unwrap();
+        let mut begins = |before: Option<What>| {
+            let event = before.map(|what| Event { time_ns: 1, pid: own, tid: Tid(own.0), cpu: None, what });
+            watcher.forget_unmapped(event.as_slice());
+            watcher.seen.values_mut().for_each(|seen| seen.next = Instant::now());
+            let mut events = Vec::new();
+            watcher.look([own].into_iter(), no_stack, &mut events);
+            events.iter().any(|event| matches!(event.what, What::Announced { address: 0x17_0000, .. }))
+        };
+        let again = What::Mapped {
+            start: 0x17_0000,
+            bytes: 0x1000,
+            offset: 0,
+            name: "//anon".into(),
+            file: None,
+            executable: false,
+        };
+        let seen =
+            [None, None, Some(again), Some(What::Unmapped { start: 0x18_0000, bytes: 0x1000 }), None].map(&mut begins);
+        assert_eq!(seen, [true, false, false, true, false]);
+    }
 
     #[test]
     fn names_begin_and_end_once() {

@@ -70,7 +70,7 @@ pub(crate) fn matrix_table(pairs: &[NodePair]) -> Table {
     for row in &from {
         let cell = |column: &NodeId| {
             let pair = pairs.iter().find(|pair| pair.from == *row && pair.to == *column);
-            pair.map_or_else(|| "-".to_owned(), |pair| share(Some(pair.counts.accesses / all)))
+            pair.map_or_else(|| "-".to_owned(), |pair| share(ratio(pair.counts.accesses, all)))
         };
         table.row(std::iter::once(format!("  node {row}")).chain(to.iter().map(cell)));
     }
@@ -87,13 +87,18 @@ pub(crate) fn thread_table(threads: &[ThreadRow]) -> Table {
         let all: f64 = thread.memory_on.values().sum();
         let name = thread.summary.name.as_deref().unwrap_or("");
         let cell = |node: &NodeId| match thread.memory_on.get(node) {
-            Some(accesses) => share(Some(accesses / all)),
+            Some(accesses) => share(ratio(*accesses, all)),
             None => "-".to_owned(),
         };
         let first = [format!("{:>8}", thread.summary.tid), runs_on(&thread.ran_on)];
         table.noted(first.into_iter().chain(nodes.iter().map(cell)), short(name, LONGEST_NAME));
     }
     table
+}
+
+/// A share; none of nothing, as in a damaged trace.
+fn ratio(part: f64, whole: f64) -> Option<f64> {
+    (whole > 0.0).then(|| part / whole)
 }
 
 /// The node that a thread ran on, with its share if there are several.

@@ -1,16 +1,16 @@
 //! `nearside hugepages cure`: splits or moves misplaced huge pages of a program while it runs.
 
 use super::prevent::Prevention;
-use crate::interrupt::interrupted;
+use crate::interrupt::{asked_to_end, interrupted};
 use crate::open_trace::Reading;
 use crate::options::process_name::process;
 use crate::options::usage_error::UsageError;
 use crate::output;
 use crate::output::json;
-use crate::verbs::record::{self, RecordOptions, program::Program};
-use agent::{Advisers, CureSteps, Cured, JudgedBlock, cure, huge_blocks, join, judged_blocks};
+use crate::verbs::record::{self, RecordOptions, observable, program::Program};
+use agent::{Advisers, CureSteps, Cured, JudgedBlock, curable, cure, huge_blocks, join, judged_blocks};
 use clap::{Args, ValueEnum};
-use linux::{Pid, Process};
+use linux::Pid;
 use machine::{NodeId, size};
 use observe::{Followed, Recorded, Target};
 use placement::{BlockHistory, BlockStep, Cure, CureLimits, MisplacedHugePage, SeenBlock, cures, joins_within};
@@ -192,12 +192,13 @@ impl Arguments {
             }
         };
         recorder.add_process(program.pid());
-        let interrupted = interrupted()?;
+        // The program gets the signal, and decides.
+        let interrupted = asked_to_end()?;
         let followed = recorder.follow(&mut program, options.duration).map_err(Box::<dyn Error>::from);
         let done = followed.and_then(|trace| {
             let mut earlier = self.earlier();
             let mut all = self.cure(&trace.folder, began, (Some(&mut advisers), &mut earlier), program.is_over())?;
-            while all.rounds < self.rounds && !program.is_over() {
+            while all.rounds < self.rounds && !program.is_over() && !interrupted.load(Relaxed) {
                 let folder = scratch.path().join(all.rounds.to_string());
                 let outcome = self.record_running(program.pid().0, &folder, &interrupted);
                 if program.is_over() {
@@ -232,7 +233,7 @@ impl Arguments {
             let folder = folder.unwrap_or_else(|| scratch.path().join(all.rounds.to_string()));
             let recorded = match self.record_running(pid, &folder, &interrupted) {
                 // Of a process that has ended meanwhile, what was done so far is shown.
-                Err(_) if all.rounds > 0 && Process::open(Pid(pid)).is_err() => break,
+                Err(_) if all.rounds > 0 && observable::has_ended(Pid(pid)) => break,
                 recorded => recorded?,
             };
             let has_ended = recorded.about.program_ended;
@@ -321,8 +322,8 @@ impl Arguments {
             let (pid, address) = (block.seen.pid, block.seen.address);
             !history.is_barred(pid, address) && (self.rearm == Switch::On || !history.is_split(pid, address))
         };
-        let pages: Vec<MisplacedHugePage> =
-            judged.iter().filter(is_free).filter_map(|block| block.cure.clone()).collect();
+        let pages = judged.iter().filter(is_free).filter_map(|block| block.cure.clone()).collect();
+        let (pages, mut done) = curable(pages);
         // Without marks, no mapping is added.
         let has_marks = self.keep_small == Switch::On && advisers.is_some();
         let runs = if has_marks { CureLimits::RUNS } else { u64::MAX };
@@ -339,9 +340,8 @@ impl Arguments {
         let mut left = earlier.left.map(|left| left.saturating_sub(bytes));
         let wanted = again.len();
         again.truncate(joins_within(&mut left, wanted));
-        let mut done = Cured::default();
         if !self.dry_run && !is_over {
-            done = self.act(&cured, (advisers.as_deref_mut(), earlier), &judged);
+            done.add(self.act(&cured, (advisers.as_deref_mut(), earlier), &judged));
             done.add(join_again(&again, (advisers, earlier)));
         }
         earlier.left = earlier.left.map(|left| left.saturating_sub(done.moved_bytes()));

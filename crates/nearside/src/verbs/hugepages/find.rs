@@ -9,8 +9,9 @@ use crate::output;
 use crate::output::json;
 use crate::output::terminal::Terminal;
 use crate::verbs::lab::{LabRecordArguments, MachineOptions, record_in_lab};
-use crate::verbs::record::{self, RecordOptions};
+use crate::verbs::record::{self, RecordOptions, observable};
 use clap::Args;
+use linux::Pid;
 use profile::Filter;
 use report::HugePagesReport;
 use std::error::Error;
@@ -145,7 +146,7 @@ impl Arguments {
             let recording = record::Arguments::of_process(options, pid);
             let recorded = match (record::record_running(&recording, interrupted.clone()), last) {
                 // The process has ended since the recording before, which is what is known of it.
-                (Err(_), Some(report)) => return Ok(report),
+                (Err(_), Some(report)) if observable::has_ended(Pid(pid)) => return Ok(report),
                 (recorded, _) => recorded?,
             };
             // There is no more to record.

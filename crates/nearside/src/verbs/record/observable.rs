@@ -1,7 +1,7 @@
 //! Running processes that can be observed.
 
 use crate::options::system::{System, UnseenError};
-use linux::{Pid, Process};
+use linux::{Pid, Process, ProcessError};
 use observe::Processes;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -10,6 +10,14 @@ use std::sync::atomic::AtomicBool;
 pub fn open(pids: &[u32], interrupted: Arc<AtomicBool>) -> Result<Processes, UnseenError> {
     let held = pids.iter().map(|&pid| observable(Pid(pid))).collect::<Result<_, _>>()?;
     Ok(Processes::new(held, interrupted))
+}
+
+/// Whether a process has ended; one that waits for its parent has, too.
+pub fn has_ended(pid: Pid) -> bool {
+    match Process::open(pid).and_then(|process| process.mappings()) {
+        Ok(mappings) => mappings.is_empty(),
+        Err(error) => matches!(error, ProcessError::Gone(_)),
+    }
 }
 
 /// A process that can be observed: it has memory, its mappings may be read, and the id is not that of one of its other
