@@ -194,6 +194,7 @@ install: $(nearside) $(library)/libnearside.so.1
 	sed 's#@bindir@#$(PREFIX)/bin#; s#@sysconfdir@#$(SYSCONFDIR)#' packaging/nearside.service > $(unit)
 	chmod 644 $(unit)
 	install -m 644 packaging/keep-balancing.conf packaging/reserve.conf packaging/socket-group.conf $(root)/lib/nearside
+	install -m 755 packaging/adopt-cgroup $(root)/lib/nearside
 	test -e $(configuration) || install -m 644 packaging/nearside.toml $(configuration)
 	install -d $(root)/share/doc/nearside/docs
 	install -m 644 README.md SECURITY.md $(root)/share/doc/nearside

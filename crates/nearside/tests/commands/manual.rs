@@ -194,6 +194,7 @@ fn everything_is_installed_and_uninstalled_and_a_changed_configuration_stays() {
     let drop_in = fs::read_to_string(below("packaged/opt/near/lib/nearside/keep-balancing.conf")).unwrap();
     assert!(drop_in.contains("\nCapabilityBoundingSet=~CAP_SYS_ADMIN\n"), "{drop_in}");
     assert!(below("packaged/opt/near/lib/nearside/socket-group.conf").exists());
+    assert!(below("packaged/opt/near/lib/nearside/adopt-cgroup").exists());
     for name in [
         "bin/nearside",
         "bin/nearside-workloads",

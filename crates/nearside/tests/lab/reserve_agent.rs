@@ -21,7 +21,11 @@ fn run(part: &str) -> RunOutput {
     run_in(&Lab::new(), "small-4x2", &FAST, part)
 }
 
+/// What a batch system's prolog calls, as packages have it.
+const HOOK: &str = include_str!("../../../../packaging/adopt-cgroup");
+
 fn run_in(lab: &Lab, machine: &str, fidelity: &[&str], part: &str) -> RunOutput {
+    std::fs::write(lab.path("work/adopt-cgroup"), HOOK).unwrap();
     let options = [&["--quiet", "--as-root"], fidelity].concat();
     let ran = lab.script(machine, &options, &[BEGIN, part, END].concat()).succeeded();
     assert!(!ran.text().contains("never: "), "{}", ran.text());
@@ -96,6 +100,10 @@ fn the_agent_makes_grants_and_nothing_is_left_of_them() {
         ] {
             assert!(adopt.contains(said), "{said}: {adopt}");
         }
+    });
+    part("job", &|job| {
+        assert!(job.starts_with("status 0\ngrant ") && job.contains(" (job-7): CPUs 2-3, memory of node 1 "), "{job}");
+        assert!(job.ends_with(" guarded\nCpus_allowed_list:\t2-3\nMems_allowed_list:\t1\nsame\n"), "{job}");
     });
     part("lease", &|lease| assert_eq!(lease, "same\n"));
     part("lost", &lost);

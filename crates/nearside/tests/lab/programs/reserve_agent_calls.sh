@@ -65,6 +65,14 @@ nearside reserve adopt --cgroup /outer/inner --cpus 6 --node 3 --bytes 64M --nam
 nearside reserve upgrade inner --add-node 2 > /dev/null; nearside reserve adopt --cgroup /outer/inner 2>&1; allowed $member; nearside reserve release inner
 nearside reserve adopt --cgroup /outer --cpus 2-3 --isolate core --name outer > /dev/null; allowed $member; cat $G/cpuset.cpus.isolated $G/outer/cpuset.cpus.partition; taskset -c 2 true 2> /dev/null; echo "taskset $?"
 nearside reserve release outer; allowed $member; settings | sed 's/^0-7$//; s/^0-3$//' | diff /tmp/settings - && echo restored; kill $member; wait_for rmdir $G/outer/inner; rmdir $G/outer $G/none; same
+echo "[job]"
+J=system.slice/slurmstepd.scope/job_7
+sh ./adopt-cgroup job-7 /$J --isolate controller --bandwidth 1G > /tmp/adopted 2>&1 & hook=$!
+mkdir -p $G/$J/step_0
+for group in system.slice system.slice/slurmstepd.scope $J; do echo '+cpuset +memory' > $G/$group/cgroup.subtree_control; done
+echo 2-3 > $G/$J/cpuset.cpus; sleep 1000 & member=$!; echo $member > $G/$J/step_0/cgroup.procs
+wait $hook; echo "status $?"; head -1 /tmp/adopted; allowed $member
+nearside reserve release job-7; kill $member; wait_for rmdir $G/$J/step_0; rmdir $G/$J $G/system.slice/slurmstepd.scope $G/system.slice; same
 echo "[lease]"
 nearside reserve create --name short --lease 1 --isolate core > /dev/null; wait_for listed short; wait_for gone; same
 echo "[lost]"
