@@ -55,6 +55,10 @@ fn a_grant_is_carried_out_and_nothing_is_left_of_it() {
         assert!(inside.contains("Cpus_allowed_list:\t2\nMems_allowed_list:\t1\n0::/nearside-grant-1\n"), "{inside}");
         assert!(!inside.contains("elsewhere") && inside.ends_with("status 7\n1\n"), "{inside}");
     });
+    checks.part("image", || {
+        let image = ran.section("image");
+        assert!(image.lines().count() == 1 && image.contains(" N1=") && !image.contains(" N0="), "{image}");
+    });
     checks.part("outside", || {
         let outside = ran.section("outside");
         assert!(outside.starts_with("1\nCpus_allowed_list:\t0-1,4-7\ntaskset 1\n"), "{outside}");
