@@ -276,6 +276,7 @@ impl Actor {
         match moved {
             Ok(tally) => {
                 let moved = tally.moved();
+                outcome.bytes_moved += moved.bytes;
                 let mut done =
                     StepOutcome { pages_moved: moved.pages, bytes_moved: moved.bytes, ..StepOutcome::default() };
                 for ((refusal, _), stayed) in &tally.stayed {

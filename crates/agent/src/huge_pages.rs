@@ -7,12 +7,15 @@
 //! Nothing is left in the system: marks end with the program, and split pages hold what they held.
 
 use crate::curable::Curable;
-use linux::{Advice, AdvisedProcess, PageBatch, PresentPages, Process, Whose, peer, split_huge_pages};
+use linux::{
+    Advice, AdvisedProcess, PageBatch, PresentPages, PrivateFolder, Process, Trust, Whose, peer, split_huge_pages,
+};
 use machine::{HUGE_PAGE, NodeId, Pid, SMALL_PAGE};
 use placement::MisplacedHugePage;
 use rings::{ADVICE_BYTES, AdviceRequest, AdvisedTo};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
+use rustix::process::{getegid, geteuid};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Read, Write};
@@ -72,7 +75,10 @@ impl Advisers {
     pub fn listen(folder: &Path) -> io::Result<Self> {
         Self::remove_left(folder)?;
         let path = folder.join(SOCKET);
-        let listener = UnixListener::bind(&path)?;
+        // For programs of this user, whatever the umask is.
+        let own = (geteuid().as_raw(), getegid().as_raw());
+        let private = PrivateFolder::open(folder, Trust::Owners).map_err(io::Error::other)?;
+        let listener = private.listen(SOCKET, 0o600, own).map_err(io::Error::other)?;
         listener.set_nonblocking(true)?;
         Ok(Self { listener, path, programs: BTreeMap::new() })
     }

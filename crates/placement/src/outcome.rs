@@ -15,6 +15,9 @@ pub struct Outcome {
     /// How long moving them took, s; 0 if not measured.
     #[serde(default)]
     pub moving_s: f64,
+    /// Bytes of ranges that were moved.
+    #[serde(default)]
+    pub bytes_moved: u64,
     /// Pages that were requested but not moved: the kernel refused.
     #[serde(default)]
     pub refused: Vec<PageOf>,

@@ -3,8 +3,9 @@
 use super::results::Unit;
 use machine::bounded;
 use rustix::fs::{FlockOperation, flock};
-use std::fs::{self, File};
-use std::io;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// The folder of results. Nothing but the files in it is state.
@@ -44,6 +45,11 @@ const NEW: &str = "new";
 /// The folder of results, with a folder for each cell.
 const CELLS: &str = "cells";
 
+/// Makes a folder and those above it. What programs print is for their owner, whatever the umask is.
+fn make_folder(folder: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
 impl Store {
     /// The folder as it is, to read: a missing one has no results.
     pub fn existing(folder: &Path) -> Self {
@@ -52,7 +58,7 @@ impl Store {
 
     /// The folder, which is created if missing.
     pub fn open(folder: &Path) -> Result<Self, StoreError> {
-        fs::create_dir_all(folder.join(CELLS)).map_err(failed("make the folder", folder))?;
+        make_folder(&folder.join(CELLS)).map_err(failed("make the folder", folder))?;
         Ok(Self::existing(folder))
     }
 
@@ -69,7 +75,7 @@ impl Store {
 
     fn locked(&self, name: &str, how: FlockOperation) -> Result<File, StoreError> {
         let path = self.folder.join(name);
-        let file = File::options().create(true).append(true).open(&path).map_err(failed("open", &path))?;
+        let file = File::options().create(true).append(true).mode(0o600).open(&path).map_err(failed("open", &path))?;
         match flock(&file, how) {
             Ok(()) => Ok(file),
             Err(rustix::io::Errno::WOULDBLOCK) => Err(StoreError::Busy(self.folder.clone())),
@@ -92,11 +98,12 @@ impl Store {
     pub fn keep(&self, unit: &Unit) -> Result<(), StoreError> {
         let path = self.file(&unit.id, unit.round);
         let folder = path.parent().unwrap_or(&self.folder);
-        fs::create_dir_all(folder).map_err(failed("make the folder", folder))?;
+        make_folder(folder).map_err(failed("make the folder", folder))?;
         let write = || {
             let new = folder.join(format!("{}.{NEW}", unit.round));
             let text = serde_json::to_string_pretty(unit)? + "\n";
-            let written = fs::write(&new, text).and_then(|()| File::open(&new)?.sync_all());
+            let mut file = File::options().create(true).write(true).truncate(true).mode(0o600).open(&new)?;
+            let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
             let kept = written.and_then(|()| fs::rename(&new, &path));
             // On a full disk, there is nothing to keep of it.
             kept.inspect_err(|_| _ = fs::remove_file(&new))

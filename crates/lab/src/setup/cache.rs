@@ -1,7 +1,8 @@
 //! The cache folder of fetched files: entries are complete or absent, and one process writes at a time.
 
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
 use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -59,7 +60,8 @@ impl Cache {
     pub fn lock(&self, progress: &dyn Fn(&str)) -> Result<File, SetupError> {
         create_folder(&self.folder)?;
         let path = self.path("lock");
-        let file = File::create(&path).map_err(SetupError::io("create", &path))?;
+        let file = File::options().create(true).append(true).mode(0o600).open(&path);
+        let file = file.map_err(SetupError::io("create", &path))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::WOULDBLOCK) => {
                 progress("waiting for another setup to end");
@@ -116,7 +118,8 @@ fn is_plain(path: &Path) -> bool {
 }
 
 pub fn create_folder(path: &Path) -> Result<(), SetupError> {
-    fs::create_dir_all(path).map_err(SetupError::io("create", path))
+    // What is executed must not be other users' to change, whatever the umask is; apt's own user reads.
+    DirBuilder::new().recursive(true).mode(0o755).create(path).map_err(SetupError::io("create", path))
 }
 
 /// Removes a folder, if it exists.

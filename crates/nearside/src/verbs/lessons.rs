@@ -12,7 +12,7 @@ use std::error::Error;
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::fs::File;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// The file's name.
@@ -114,7 +114,8 @@ fn make_folder(folder: &Path) -> Result<(), Box<dyn Error>> {
     if !folder.is_dir() {
         let there = folder.ancestors().find(|there| there.exists()).unwrap_or(Path::new("/"));
         PrivateFolder::open(there, Trust::Owners)?;
-        std::fs::create_dir_all(folder)?;
+        // As the XDG base directory specification wants it, whatever the umask is.
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     }
     Ok(())
 }
@@ -154,6 +155,17 @@ mod tests {
         let machine = shape(&presets::find(machine).unwrap());
         let command = Command { words, build: "1".to_owned(), machine };
         Lessons { command, path: folder.join("nearside").join(NAME) }
+    }
+
+    #[test]
+    fn folders_for_lessons_are_their_users() {
+        use std::os::unix::fs::PermissionsExt;
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join(".local/state");
+        make_folder(&folder).unwrap();
+        for folder in [&folder, &home.path().join(".local")] {
+            assert_eq!(folder.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+        }
     }
 
     #[test]

@@ -28,7 +28,12 @@ fn what_is_written_under_umask_0_is_not_open_to_others() {
     let quick = ["--quick", "--repeats", "1", "--size", "8M", "--only", "latency", "--quiet"];
     run(folder, &[&["measure", "--output", "measured.toml"][..], &quick].concat());
     run(folder, &["pages", &std::process::id().to_string(), "--output", "pages.svg"]);
-    assert!(fs::read_dir(folder).unwrap().count() >= 9);
+    let elsewhere = tempfile::tempdir().unwrap();
+    let campaign = elsewhere.path().join("c.toml");
+    let grid = "title = \"one\"\nruns = { min = 1, max = 1 }\n[grid]\napp = { one = \"true\" }\n";
+    fs::write(&campaign, grid).unwrap();
+    run(folder, &["explore", campaign.to_str().unwrap(), "--into", "results/of/one", "--quiet"]);
+    assert!(fs::read_dir(folder).unwrap().count() >= 10);
     let mut open = open_to_others(folder);
     open.retain(|(path, rights)| *rights != 0o044 || !PUBLIC.iter().any(|name| path.ends_with(name)));
     assert_eq!(open, []);

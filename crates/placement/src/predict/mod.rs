@@ -10,7 +10,7 @@
 //!    [`waiting`]: until then, or while a choice finds nothing, the next one is made later and later, unless the traffic
 //!    changes: at most 0.5 % of the time is spent on them, unless one takes more than 16 % of a round. Between them few
 //!    samples are taken.
-//! 5. Two rounds later the cost of an access is compared with the one before. Moves that made accesses slower are taken
+//! 5. Two rounds later the cost of an access is compared with the one before, if the same nodes access. Moves that made accesses slower are taken
 //!    back where one node had the memory; the policy rests, twice as long after each further failure, and trusts
 //!    predictions less where less was gained than predicted.
 //! 6. [`Lesson`]: a plan that places nearly all memory alike is worth remembering. A later run of the same program can
@@ -48,7 +48,7 @@ use segments::Sampled;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 pub use waiting::OWN_SHARE;
-use waiting::{NotChosen, Waiting};
+use waiting::{NotChosen, Shape, Waiting, samples};
 
 /// Fewest samples of a round that a placement is chosen by.
 const FEWEST_SAMPLES: u64 = 256;
@@ -101,6 +101,9 @@ struct Trial {
     pids: BTreeSet<Pid>,
     predicted: f64,
     before: Option<AccessCost>,
+    /// Whose accesses there were.
+    #[serde(default)]
+    users: Shape,
     bytes: f64,
     back: Vec<Action>,
 }
@@ -173,7 +176,9 @@ impl Predict {
     /// Records how long moves took.
     pub fn learn(&mut self, outcome: &Outcome, settings: &Settings) {
         let trial = self.trial.as_ref().filter(|trial| trial.round == outcome.round);
-        let Some(bytes) = trial.map(|trial| trial.bytes).filter(|_| outcome.moving_s > 0.0) else { return };
+        // Logs of earlier versions only have what was planned.
+        let moved = |planned: f64| if outcome.bytes_moved > 0 { outcome.bytes_moved as f64 } else { planned };
+        let Some(bytes) = trial.map(|trial| moved(trial.bytes)).filter(|_| outcome.moving_s > 0.0) else { return };
         let usual = settings.thresholds.move_bytes_per_s.max(1.0);
         let measured = (bytes / outcome.moving_s).clamp(usual / RATE_RANGE, usual * RATE_RANGE);
         self.bytes_per_s = Some(self.bytes_per_s.map_or(measured, |known| f64::midpoint(known, measured)));
@@ -235,6 +240,10 @@ impl Predict {
             let left = self.rests_until.saturating_sub(round);
             return (left > 0).then(|| nothing(Reason::new(Rule::Resting).with(Quantity::Rounds, left as f64)));
         };
+        // Other threads' accesses say nothing about the moves: a serial beginning has ended, or a phase.
+        if trial.users.is_elsewhere(&Shape::of_users(observation), samples(observation)) {
+            return None;
+        }
         let (before, after) = trial.before.zip(metrics.access_cost())?;
         let reason = |rule| {
             Reason::new(rule)
@@ -273,7 +282,7 @@ impl Predict {
         if observation.traffic.is_empty() {
             return Err(Reason::new(Rule::NoTraffic).into());
         }
-        let count = observation.pages.iter().fold(0_u64, |sum, page| sum.saturating_add(page.samples()));
+        let count = samples(observation);
         if count < FEWEST_SAMPLES {
             let few = Reason::new(Rule::FewSamples);
             return Err(few.against(Quantity::Samples, count as f64, FEWEST_SAMPLES as f64).into());
@@ -305,8 +314,8 @@ impl Predict {
             self.busy_s.insert(*pid, 0.0);
         }
         let Moves { steps, pids, back, bytes, .. } = moves;
-        let (round, before) = (observation.round, metrics.access_cost());
-        self.trial = Some(Trial { round, pids, predicted: speedup, before, bytes, back });
+        let (round, before, users) = (observation.round, metrics.access_cost(), Shape::of_users(observation));
+        self.trial = Some(Trial { round, pids, predicted: speedup, before, users, bytes, back });
         Ok(steps)
     }
 }

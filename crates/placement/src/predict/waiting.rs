@@ -49,7 +49,9 @@ pub(super) struct Waiting {
 }
 
 /// Traffic, by nodes of CPU and memory, in accesses per second.
-type Shape = Vec<((NodeId, NodeId), f64)>;
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Shape(Vec<((NodeId, NodeId), f64)>);
 
 impl Waiting {
     /// Whether a placement may be chosen after this round.
@@ -72,8 +74,7 @@ impl Waiting {
         }
         let (reason, then) = self.last.as_ref().filter(|_| !self.is_over(observation.round))?;
         let reason = reason.clone();
-        let samples = observation.pages.iter().fold(0_u64, |sum, page| sum.saturating_add(page.samples()));
-        if has_changed(then, &shape(observation), samples) {
+        if then.has_changed(&Shape::new(observation), samples(observation)) {
             *self = Self { until: observation.round.saturating_add(1), ..Self::default() };
         }
         Some(reason)
@@ -89,7 +90,7 @@ impl Waiting {
         self.unpaid = (why.reason.rule == Rule::NothingFaster).then_some(observation.round);
         self.in_vain = if why.paid_in_s.is_some() { 0 } else { self.in_vain.saturating_add(1) };
         self.until = observation.round.saturating_add(rounds);
-        self.last = Some((why.reason.clone(), shape(observation)));
+        self.last = Some((why.reason.clone(), Shape::new(observation)));
     }
 
     /// Memory moves: what was found before holds no more.
@@ -98,28 +99,49 @@ impl Waiting {
     }
 }
 
-fn shape(observation: &Observation) -> Shape {
-    let rate = |accesses: f64| accesses / observation.length_s;
-    let rates = observation.traffic.iter().map(|pair| ((pair.from, pair.to), rate(pair.accesses)));
-    rates.filter(|(_, rate)| rate.is_finite()).collect()
+/// Samples of a round.
+pub(super) fn samples(observation: &Observation) -> u64 {
+    observation.pages.iter().fold(0_u64, |sum, page| sum.saturating_add(page.samples()))
 }
 
-/// Whether there is much more traffic, or it goes elsewhere, than this many samples show by chance.
-fn has_changed(then: &Shape, now: &Shape, samples: u64) -> bool {
-    let sum = |shape: &Shape| shape.iter().map(|(_, rate)| rate).sum::<f64>();
-    let sums = [sum(then), sum(now)];
-    if sums[1] > sums[0] * MORE {
-        return true;
+impl Shape {
+    fn new(observation: &Observation) -> Self {
+        let rate = |accesses: f64| accesses / observation.length_s;
+        let rates = observation.traffic.iter().map(|pair| ((pair.from, pair.to), rate(pair.accesses)));
+        Self(rates.filter(|(_, rate)| rate.is_finite()).collect())
     }
-    if sums.iter().any(|sum| *sum <= 0.0) {
-        return false;
-    }
-    let mut parts: BTreeMap<(NodeId, NodeId), f64> = BTreeMap::new();
-    for (shape, factor) in [(then, 1.0 / sums[0]), (now, -1.0 / sums[1])] {
-        for (pair, rate) in shape {
-            *parts.entry(*pair).or_default() += rate * factor;
+
+    /// By nodes of CPUs alone, which moves of memory leave as they are.
+    pub fn of_users(observation: &Observation) -> Self {
+        let mut users: BTreeMap<NodeId, f64> = BTreeMap::new();
+        for ((from, _), rate) in Self::new(observation).0 {
+            *users.entry(from).or_default() += rate;
         }
+        Self(users.into_iter().map(|(node, rate)| ((node, node), rate)).collect())
     }
-    let elsewhere = parts.values().map(|part| part.abs()).sum::<f64>() / 2.0;
-    elsewhere > CHANGED + BY_CHANCE * (parts.len() as f64 / samples.max(1) as f64).sqrt()
+
+    fn sum(&self) -> f64 {
+        self.0.iter().map(|(_, rate)| rate).sum()
+    }
+
+    /// Whether there is much more traffic now, or it goes elsewhere.
+    fn has_changed(&self, now: &Self, samples: u64) -> bool {
+        now.sum() > self.sum() * MORE || self.is_elsewhere(now, samples)
+    }
+
+    /// Whether traffic now goes elsewhere than this many samples show by chance, however much there is.
+    pub fn is_elsewhere(&self, now: &Self, samples: u64) -> bool {
+        let sums = [self.sum(), now.sum()];
+        if sums.iter().any(|sum| *sum <= 0.0) {
+            return false;
+        }
+        let mut parts: BTreeMap<(NodeId, NodeId), f64> = BTreeMap::new();
+        for (shape, factor) in [(self, 1.0 / sums[0]), (now, -1.0 / sums[1])] {
+            for (pair, rate) in &shape.0 {
+                *parts.entry(*pair).or_default() += rate * factor;
+            }
+        }
+        let elsewhere = parts.values().map(|part| part.abs()).sum::<f64>() / 2.0;
+        elsewhere > CHANGED + BY_CHANCE * (parts.len() as f64 / samples.max(1) as f64).sqrt()
+    }
 }

@@ -206,6 +206,19 @@ fn moves_that_made_accesses_slower_are_taken_back_and_not_repeated_at_once() {
     assert_eq!(rule(&policy.decide(&observation(4, 80.0, all))), Rule::Resting);
 }
 
+/// A serial beginning, whose memory has moved to its node, is followed by threads on all nodes.
+#[test]
+fn moves_are_not_judged_by_the_accesses_of_another_phase() {
+    let mut policy = policy();
+    policy.decide(&observation(1, 80.0, all));
+    policy.decide(&observation(2, 80.0, all));
+    let mut serial = Observation { latency_mean_ns: Some(1500.0), ..observation(3, 80.0, |_| 0) };
+    serial.traffic.retain(|pair| pair.from == NodeId(0));
+    let decision = policy.decide(&serial);
+    assert!(![Rule::MadeWorse, Rule::MovesCompared].contains(&rule(&decision)), "{decision:?}");
+    assert_ne!(rule(&policy.decide(&observation(4, 80.0, all))), Rule::Resting);
+}
+
 #[test]
 fn moves_that_helped_are_kept_and_compared_with_their_prediction() {
     let mut policy = policy();

@@ -284,7 +284,17 @@ proptest! {
             let operations = if is_refused { 0 } else { all().count() as u64 };
             let gone = all().map(page).skip(3).step_by(3).collect();
             let moved_instead = all().map(page).skip(1).step_by(2).collect();
-            let result = Outcome { round: number, operations, moving_s, refused, gone, moved_instead, copies_written };
+            let bytes_moved = operations * SMALL_PAGE;
+            let result = Outcome {
+                round: number,
+                operations,
+                moving_s,
+                bytes_moved,
+                refused,
+                gone,
+                moved_instead,
+                copies_written,
+            };
             policy.learn(&result);
             if !is_refused {
                 apply(&decision, &mut places);

@@ -76,7 +76,7 @@ pub struct Arguments {
 enum Verb {
     /// Show what the agent is doing: its policy, which processes it manages, what it has moved and at what cost
     Status(Asking),
-    /// Make it decide but move nothing until it is resumed; observing costs nothing while it is paused
+    /// Make it observe, decide and move nothing until it is resumed
     Pause(Asking),
     /// Resume it after a pause
     Resume(Asking),
