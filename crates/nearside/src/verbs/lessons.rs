@@ -73,6 +73,13 @@ impl Lessons {
         Ok(entries.iter().find(|entry| entry.command == self.command).map(|entry| entry.lesson))
     }
 
+    /// Whether there are only lessons about these words with another build of the program, or on another machine.
+    pub fn are_of_another(&self) -> bool {
+        let entries = self.entries().unwrap_or_default();
+        let mut same = entries.iter().filter(|entry| entry.command.words == self.command.words).peekable();
+        same.peek().is_some() && same.all(|entry| entry.command != self.command)
+    }
+
     /// Keeps what is known about this command now; none to forget it. A damaged file is replaced.
     pub fn write(&self, lesson: Option<Lesson>) -> Result<(), Box<dyn Error>> {
         if lesson.is_none() && !self.path.exists() {
@@ -178,6 +185,8 @@ mod tests {
         own.write(Some(Lesson::Spread)).unwrap();
         assert_eq!(own.read().unwrap(), Some(Lesson::Spread));
         assert!(others.iter().all(|other| other.read().unwrap().is_none()));
+        let of_another = [&own, &others[0], &others[1]].map(Lessons::are_of_another);
+        assert_eq!(of_another, [false, false, true], "other words are another command");
         others[0].write(Some(Lesson::FirstTouch)).unwrap();
         own.write(None).unwrap();
         assert_eq!((own.read().unwrap(), others[0].read().unwrap()), (None, Some(Lesson::FirstTouch)));

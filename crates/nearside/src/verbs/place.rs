@@ -370,7 +370,11 @@ impl Placing<'_> {
             note_failure("what earlier runs taught is not forgotten", lessons, lessons.write(None));
             return None;
         }
-        note_failure("what earlier runs taught is not used", lessons, lessons.read()).flatten()
+        let lesson = note_failure("what earlier runs taught is not used", lessons, lessons.read()).flatten();
+        if lesson.is_none() && lessons.are_of_another() {
+            note("what earlier runs of this command taught is not used: the program, or the machine, was another one");
+        }
+        lesson
     }
 
     fn open(
