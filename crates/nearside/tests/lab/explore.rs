@@ -58,6 +58,15 @@ fn cells_of_one_machine_share_a_boot_and_leave_their_results() {
     assert!(!again.error.contains(", run "), "{}", again.error);
 }
 
+/// The report of a campaign of which a run fails, which is said.
+fn run_with_a_failure(lab: &Lab, campaign: &str, says: &str) -> Value {
+    fs::write(lab.path("work/c.toml"), campaign).unwrap();
+    let mut command = lab.nearside();
+    command.args(["explore", "c.toml", "--into", "results", "--json", "report.json"]);
+    lab.run(command, b"").failed(1, &[says]);
+    lab.json("work/report.json")
+}
+
 /// A run during which the guest's kernel panics has failed; the cells behind it have another boot.
 #[test]
 fn a_run_that_ends_the_lab_has_failed_and_the_others_are_run() {
@@ -76,11 +85,7 @@ machine = ["small-2x2"]
 memory_per_node = "512M"
 as_root = true
 "#;
-    fs::write(lab.path("work/c.toml"), campaign).unwrap();
-    let mut command = lab.nearside();
-    command.args(["explore", "c.toml", "--into", "results", "--json", "report.json"]);
-    lab.run(command, b"").failed(1, &["panic-small-2x2, run 1: the lab ended while it ran"]);
-    let report: Value = lab.json("work/report.json");
+    let report = run_with_a_failure(&lab, campaign, "panic-small-2x2, run 1: the lab ended while it ran");
     let cells = report["cells"].as_array().unwrap();
     let runs = |at: usize| cells[at]["runs"].as_array().unwrap().len();
     assert_eq!((runs(0), runs(1), runs(2)), (1, 0, 1), "{report:#}");
@@ -103,12 +108,8 @@ machine = ["small-2x2"]
 memory_per_node = "512M"
 "#;
     let limit = lab.brief_limit();
-    fs::write(lab.path("work/c.toml"), format!("{campaign}host_timeout_s = {limit}\n")).unwrap();
-    let mut command = lab.nearside();
-    command.args(["explore", "c.toml", "--into", "results", "--json", "report.json"]);
     let ended = format!("busy-small-2x2, run 1: it was ended after {limit} s of the host's time");
-    lab.run(command, b"").failed(1, &[&ended]);
-    let report: Value = lab.json("work/report.json");
+    let report = run_with_a_failure(&lab, &format!("{campaign}host_timeout_s = {limit}\n"), &ended);
     assert_documented("explore --json FILE", [&report]);
     let cells = report["cells"].as_array().unwrap();
     assert!(cells[0]["failed"].as_str().unwrap().contains("host_timeout_s"), "{report:#}");
