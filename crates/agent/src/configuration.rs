@@ -129,13 +129,16 @@ pub struct RegionSettings {
 }
 
 /// Grants, which the agent carries out for users of this machine. Needs root.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
+#[expect(clippy::struct_excessive_bools, reason = "switches that do not depend on each other")]
 pub struct ReserveSettings {
     /// Whether the agent makes grants.
     pub enabled: bool,
     /// The CPUs that grants are made of; default: all.
     pub zone: Option<CpuSet>,
+    /// Whether only programs with grants run on the zone's CPUs.
+    pub isolate_zone: bool,
     /// CPUs that no grant gets.
     pub keep_back: CpuSet,
     /// The test of guarded controllers.
@@ -148,10 +151,31 @@ pub struct ReserveSettings {
     pub throttle: ThrottleSetting,
     /// Control groups whose CPU time is limited then, where `throttle` is that, named from the topmost one.
     pub limit: Vec<String>,
+    /// How often what grants draw from memory is counted, where it can be, s; 0 for never. Default: 1.
+    pub monitor_s: f64,
     /// What users may have, by name or number.
     pub users: BTreeMap<String, Quota>,
     /// What members of groups may have, by name or number.
     pub groups: BTreeMap<String, Quota>,
+}
+
+impl Default for ReserveSettings {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            zone: None,
+            isolate_zone: false,
+            keep_back: CpuSet::new(),
+            rule: Rule::default(),
+            keep_tenants: false,
+            without_directory: false,
+            throttle: ThrottleSetting::default(),
+            limit: Vec::new(),
+            monitor_s: 1.0,
+            users: BTreeMap::new(),
+            groups: BTreeMap::new(),
+        }
+    }
 }
 
 /// What limits the rest of the machine.
@@ -306,6 +330,10 @@ impl Configuration {
         must("hugepages.every_s", (0.1..=3600.0).contains(&hugepages.every_s), "must be from 0.1 to 3600 s");
         let budget = hugepages.budget_bytes_per_s;
         must("hugepages.budget_bytes_per_s", budget != Some(0), "must be above 0");
+        let is_period = |s: f64| s == 0.0 || (0.01..=3600.0).contains(&s);
+        must("reserve.monitor_s", is_period(self.reserve.monitor_s), "must be 0, or from 0.01 to 3600 s");
+        let has_zone = self.reserve.zone.is_some() || !self.reserve.isolate_zone;
+        must("reserve.isolate_zone", has_zone, "needs the CPUs of the zone: reserve.zone");
         must("metrics.every_s", (1.0..=86400.0).contains(&self.metrics.every_s), "must be from 1 to 86400 s");
         must("log.most_bytes", self.log.most_bytes >= 1 << 20, "must be at least 1 MiB");
         // Relative paths would be ambiguous: a service has no obvious working directory.
@@ -426,6 +454,8 @@ mod tests {
         assert!(wrong("[managed]\ncgroups = [\"batch\"]\n").contains(":2: managed.cgroups: must be a path"));
         assert!(wrong("[reserve]\nlimit = [\"batch\"]\n").contains(":2: reserve.limit: must be a path"));
         assert!(wrong("[reserve]\nzone = \"4-\"\n").contains(":2: reserve.zone: "));
+        assert!(wrong("[reserve]\nisolate_zone = true\n").contains(":2: reserve.isolate_zone: needs the CPUs"));
+        assert!(wrong("[reserve]\nmonitor_s = -1\n").contains(":2: reserve.monitor_s: must be 0, or from 0.01"));
         assert!(wrong("[reserve.users.a]\ngrants = -1\ncores = 1\n").contains("reserve.users.a"));
         assert!(wrong("[hugepages]\nmode = \"split\"\n").contains(":2: hugepages.mode: unknown variant `split`"));
         assert!(wrong("[hugepages]\nevery_s = 0\n").contains(":2: hugepages.every_s: must be from 0.1 to 3600 s"));

@@ -2,10 +2,11 @@
 
 use crate::qemu::{self, Block};
 use crate::qemu_api as sys;
+use crate::resource_director::{self, DirectorCalls};
 use crate::thread_role::{self, Role};
 use crate::time_stamp_counter::{OWED, Reader, follow_reads};
 use crate::times::Lead;
-use crate::{LAB, guest_clock_ns, host};
+use crate::{LAB, Lab, guest_clock_ns, host};
 use model::pmu::Command;
 use std::ffi::{c_uint, c_void};
 use std::sync::atomic::Ordering::SeqCst;
@@ -35,6 +36,7 @@ pub(crate) unsafe extern "C" fn on_cpu(cpu: c_uint, _: *mut c_void) {
         lab.program_counters[cpu as usize].find_register();
         lab.system_calls[cpu as usize].find_register();
         lab.time_stamp_counters[cpu as usize].find_registers();
+        lab.with_director(|director| director.find_registers(cpu as usize));
         thread_role::set(Role::Cpu(cpu as usize));
     }
 }
@@ -47,6 +49,7 @@ pub(crate) unsafe extern "C" fn on_translate(tb: *mut sys::qemu_plugin_tb, _: *m
     block.add(lab.executed, instructions.len() as u64);
     block.call_when_at_least(lab.executed, INSTRUCTIONS_PER_LOOK, on_look);
     follow_reads(&block, lab.executed, on_ticks);
+    follow_director(lab, &block);
     for instruction in instructions {
         if instruction.is_pause() {
             instruction.call(on_pause);
@@ -63,10 +66,47 @@ pub(crate) unsafe extern "C" fn on_translate_at_rest(tb: *mut sys::qemu_plugin_t
     let Some(lab) = LAB.get() else { return };
     // SAFETY: QEMU is translating this block while this function runs.
     let block = unsafe { Block::new(tb) };
-    block.call_when_at_least(lab.executed, OWED, on_owed_ticks);
+    block.call_when_at_least(lab.executed, OWED, on_owed);
     follow_reads(&block, lab.executed, on_ticks);
+    follow_director(lab, &block);
     for instruction in block.instructions().filter(qemu::Instruction::is_pause) {
         instruction.call(on_pause_at_rest);
+    }
+}
+
+fn follow_director(lab: &Lab, block: &Block) {
+    if lab.director.is_some() {
+        let calls = DirectorCalls {
+            identify: on_identify,
+            read: on_read_register,
+            write: on_write_register,
+            answer: on_answer,
+        };
+        resource_director::follow(block, lab.executed, &calls);
+    }
+}
+
+unsafe extern "C" fn on_identify(cpu: c_uint, _: *mut c_void) {
+    if let Some(lab) = LAB.get() {
+        lab.with_director(|director| director.ask(cpu as usize, true));
+    }
+}
+
+unsafe extern "C" fn on_read_register(cpu: c_uint, _: *mut c_void) {
+    if let Some(lab) = LAB.get() {
+        lab.with_director(|director| director.ask(cpu as usize, false));
+    }
+}
+
+unsafe extern "C" fn on_write_register(cpu: c_uint, _: *mut c_void) {
+    if let Some(lab) = LAB.get() {
+        lab.with_director(|director| director.write(cpu as usize, &lab.model));
+    }
+}
+
+unsafe extern "C" fn on_answer(cpu: c_uint, _: *mut c_void) {
+    if let Some(lab) = LAB.get() {
+        lab.with_director(|director| director.answer(cpu as usize, &lab.model));
     }
 }
 
@@ -82,15 +122,15 @@ unsafe extern "C" fn on_ticks(cpu: c_uint, reader: *mut c_void) {
     }
 }
 
-unsafe extern "C" fn on_owed_ticks(cpu: c_uint, _: *mut c_void) {
+unsafe extern "C" fn on_owed(cpu: c_uint, _: *mut c_void) {
     if let Some(lab) = LAB.get() {
-        lab.show_owed_ticks(cpu as usize);
+        lab.show_owed(cpu as usize);
     }
 }
 
 unsafe extern "C" fn on_look(cpu: c_uint, _: *mut c_void) {
     if let Some((lab, vcpu)) = LAB.get().and_then(|lab| Some((lab, lab.vcpus.get(cpu as usize)?))) {
-        lab.show_owed_ticks(cpu as usize);
+        lab.show_owed(cpu as usize);
         lab.per_cpu[cpu as usize].find();
         lab.report(cpu as usize, vcpu, if vcpu.spins() { Lead::SPINNING } else { Lead::WORKING });
         vcpu.looked();

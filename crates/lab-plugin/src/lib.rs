@@ -20,6 +20,7 @@ mod page_table;
 mod program_counter;
 mod qemu;
 mod qemu_api;
+mod resource_director;
 mod system_call;
 mod task;
 mod task_counts;
@@ -40,6 +41,7 @@ use page_table::PageTable;
 use program_counter::ProgramCounter;
 use qemu::{PluginId, Scoreboard, loaded_value, reached};
 use qemu_api as sys;
+use resource_director::ResourceDirector;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int};
 use std::fs::File;
@@ -55,7 +57,7 @@ use system_call::SystemCall;
 use task::{PerCpuBase, Task};
 use task_counts::{TaskCounts, Work};
 use thread_role::Role;
-use time_stamp_counter::{Reader, TimeStampCounter, take_owed};
+use time_stamp_counter::{Owed, Reader, TimeStampCounter, take_owed};
 use times::{Disk, Lead, REPORT_PS, Times};
 use vcpu::Vcpu;
 
@@ -82,6 +84,7 @@ struct Lab {
     memory_end: u64,
     shared: SharedWords,
     control: Option<ControlWords>,
+    director: Option<ResourceDirector>,
     pace: Pace,
     vcpus: Vec<Vcpu>,
     task_counts: TaskCounts,
@@ -136,6 +139,7 @@ impl Lab {
             ps_per_instruction: model.ps_per_instruction().round() as u64,
             memory_end: configuration.memory.iter().map(|range| range.end).max().unwrap_or(0),
             control: control.map(|path| ControlWords::create(path, &model)).transpose()?,
+            director: model.control().cloned().map(|hardware| ResourceDirector::new(hardware, &configuration.machine)),
             model,
             numbers,
             shared: shared_words,
@@ -454,12 +458,20 @@ impl Lab {
         }
     }
 
-    /// Handles a counter read at the end of the previous block, if one is pending.
-    fn show_owed_ticks(&self, cpu: usize) {
+    /// Overwrites the registers of an instruction at the end of the previous block, if one is pending.
+    fn show_owed(&self, cpu: usize) {
         // SAFETY: the entry of a CPU that QEMU has announced, which only its own thread and the code it runs write.
         let owed = unsafe { take_owed(&mut *self.executed.entry(cpu)) };
-        if let Some(reader) = owed {
-            self.show_ticks(cpu, reader);
+        match owed {
+            Some(Owed::Ticks(reader)) => self.show_ticks(cpu, reader),
+            Some(Owed::Registers) => self.with_director(|director| director.answer(cpu, &self.model)),
+            None => {}
+        }
+    }
+
+    fn with_director(&self, call: impl FnOnce(&ResourceDirector)) {
+        if let Some(director) = &self.director {
+            call(director);
         }
     }
 

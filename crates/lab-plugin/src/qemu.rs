@@ -96,6 +96,21 @@ impl Instruction {
         matches!(self.bytes(), [0x48, 0x0f, 0x31, _])
     }
 
+    /// Whether it is `cpuid`.
+    pub(crate) fn is_identification(&self) -> bool {
+        self.bytes()[..2] == [0x0f, 0xa2]
+    }
+
+    /// Whether it is `rdmsr`.
+    pub(crate) fn reads_model_specific(&self) -> bool {
+        self.bytes()[..2] == [0x0f, 0x32]
+    }
+
+    /// Whether it is `wrmsr`.
+    pub(crate) fn writes_model_specific(&self) -> bool {
+        self.bytes()[..2] == [0x0f, 0x30]
+    }
+
     /// Its first bytes; those beyond its end are zero.
     fn bytes(&self) -> [u8; 4] {
         let mut bytes = [0; 4];

@@ -10,6 +10,8 @@ use std::sync::OnceLock;
 /// count is that large. The second is also added if the reader is held.
 pub(crate) const OWED: u64 = 1 << 62;
 const OWED_TO_HELD: u64 = 1 << 61;
+/// The same for an instruction whose registers the control hardware overwrites.
+pub(crate) const OWED_REGISTERS: u64 = OWED | 1 << 60;
 
 /// Argument of the callbacks: whether the reader is held.
 const HELD: u64 = 1;
@@ -53,14 +55,24 @@ impl Reader {
     }
 }
 
-/// Removes the pending mark from a CPU's entry: the reader of the counter at the end of the previous block, if any.
-pub(crate) fn take_owed(entry: &mut u64) -> Option<Reader> {
-    let owed = *entry & (OWED | OWED_TO_HELD);
+/// What the instruction at the end of the previous block has to be shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owed {
+    /// The time stamp counter.
+    Ticks(Reader),
+    /// What the control hardware answers.
+    Registers,
+}
+
+/// Removes the pending mark from a CPU's entry, if there is one.
+pub(crate) fn take_owed(entry: &mut u64) -> Option<Owed> {
+    let owed = *entry & (OWED_REGISTERS | OWED_TO_HELD);
     *entry -= owed;
     match owed {
         0 => None,
-        OWED => Some(Reader::Free),
-        _ => Some(Reader::Held),
+        OWED => Some(Owed::Ticks(Reader::Free)),
+        OWED_REGISTERS => Some(Owed::Registers),
+        _ => Some(Owed::Ticks(Reader::Held)),
     }
 }
 
@@ -105,8 +117,10 @@ mod tests {
         for reader in [Reader::Free, Reader::Held] {
             assert_eq!(Reader::from_word(reader.word()), reader);
             let mut entry = 70 + reader.owed();
-            assert_eq!((take_owed(&mut entry), entry), (Some(reader), 70));
+            assert_eq!((take_owed(&mut entry), entry), (Some(Owed::Ticks(reader)), 70));
             assert_eq!((take_owed(&mut entry), entry), (None, 70));
         }
+        let mut entry = 70 + OWED_REGISTERS;
+        assert_eq!((take_owed(&mut entry), entry), (Some(Owed::Registers), 70));
     }
 }

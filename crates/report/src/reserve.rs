@@ -26,6 +26,8 @@ pub struct ReserveReport {
     pub refusal: Option<Refusal>,
     /// What keeps the rest of the machine within its limits.
     pub throttle: Throttle,
+    /// Whether the machine's latencies and bandwidths are known.
+    pub measured: bool,
 }
 
 /// A grant with the machine's numbers.
@@ -88,6 +90,7 @@ impl ReserveReport {
             forecast: admitted.map(|admitted| admitted.forecast.clone()),
             refusal: answer.as_ref().err().cloned(),
             throttle: facts.control.throttle,
+            measured: facts.is_measured(),
         }
     }
 
@@ -153,10 +156,8 @@ impl fmt::Display for ReserveReport {
             writeln!(f, "  grant {id} moves from CPUs {from} to CPUs {to}, memory of node {memory}")?;
         }
         let is_limited = forecast.is_some_and(|forecast| !forecast.rest_limit.is_empty());
-        match limited_text(self.throttle).filter(|_| is_limited) {
-            Some(text) => writeln!(f, "  {text}"),
-            None => Ok(()),
-        }
+        limited_text(self.throttle).filter(|_| is_limited).map_or(Ok(()), |text| writeln!(f, "  {text}"))?;
+        if self.measured { Ok(()) } else { writeln!(f, "  {NOT_MEASURED}") }
     }
 }
 
@@ -192,6 +193,9 @@ pub fn limited_text(throttle: Throttle) -> Option<&'static str> {
     }
 }
 
+/// What follows where `nearside measure` has not been run.
+const NOT_MEASURED: &str = "the machine is not measured (`nearside measure`): no slow-down is forecast, and nodes are chosen by the firmware's distances";
+
 /// What `reserve` knows of a machine, as a table by node.
 pub fn facts_to_text(facts: &Facts) -> String {
     let heading = ["node", "cores", "local ns", "most ns", "core GB/s", "controller GB/s"];
@@ -212,6 +216,6 @@ pub fn facts_to_text(facts: &Facts) -> String {
         ]);
     }
     let directory = if facts.lacks_directory() { "no cache directory: controllers cannot be guarded\n" } else { "" };
-    let measured = if facts.is_measured() { "" } else { "not measured: no slow-down can be forecast\n" };
+    let measured = if facts.is_measured() { String::new() } else { format!("{NOT_MEASURED}\n") };
     format!("{table}{directory}{measured}")
 }

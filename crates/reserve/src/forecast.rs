@@ -78,10 +78,13 @@ impl Load {
         let mut passes: Vec<Resource> = grant.memory.iter().flat_map(|to| facts.passes(grant.node, to)).collect();
         passes.sort_unstable();
         passes.dedup();
-        let class = KINDS.map(|kind| class(grant, ledger, kind));
+        let class = KINDS.map(|kind| class(grant, ledger, demand(grant, ledger, kind)));
         // A program that waits for each access has one line in flight.
         let waits = grant.request.prefer == Preference::Latency && grant.request.bandwidth.is_none();
-        let own = class.clone().map(|class| {
+        let own = KINDS.map(|kind| {
+            // A guarded grant's bound holds also for what it does not draw at present.
+            let full = if grant.request.isolate.controller { full_demand } else { demand };
+            let class = self::class(grant, ledger, full(grant, ledger, kind));
             if waits { Class { lines: grant.cores.len() as f64, most_rate: f64::INFINITY, ..class } } else { class }
         });
         let most = grant.request.isolate.controller.then_some(grant.request.most_slowdown);
@@ -93,24 +96,41 @@ impl Load {
     }
 }
 
-/// What a grant draws: what it was promised, else what it was seen to draw, else all that its cores can.
+/// What a grant draws: what it was promised, or more if it was seen to draw more; without a promise, what it was seen to
+/// draw, or else all that its cores can.
 pub(crate) fn demand(grant: &Grant, ledger: &Ledger, kind: Kind) -> ReadWrite {
-    let seen = ledger.usage.iter().filter(|flow| flow.of == Some(grant.id));
-    let seen = seen.fold(None, |sum: Option<ReadWrite>, flow| {
-        let before = sum.unwrap_or_default();
-        Some(ReadWrite { read: before.read + flow.load.read, write: before.write + flow.load.write })
-    });
+    match (grant.request.bandwidth, seen(grant, ledger)) {
+        (None, None) => all_of_cores(grant, ledger, kind),
+        (promised, seen) => higher(promised.unwrap_or_default(), seen.unwrap_or_default()),
+    }
+}
+
+/// What a grant may draw at any time: what it was promised, or else all that its cores can; more if more was seen.
+fn full_demand(grant: &Grant, ledger: &Ledger, kind: Kind) -> ReadWrite {
+    let promised = grant.request.bandwidth.unwrap_or_else(|| all_of_cores(grant, ledger, kind));
+    higher(promised, seen(grant, ledger).unwrap_or_default())
+}
+
+fn seen(grant: &Grant, ledger: &Ledger) -> Option<ReadWrite> {
+    let flows = ledger.usage.iter().filter(|flow| flow.of == Some(grant.id)).map(|flow| flow.load);
+    flows.reduce(|sum, load| ReadWrite { read: sum.read + load.read, write: sum.write + load.write })
+}
+
+fn higher(one: ReadWrite, other: ReadWrite) -> ReadWrite {
+    ReadWrite { read: one.read.max(other.read), write: one.write.max(other.write) }
+}
+
+fn all_of_cores(grant: &Grant, ledger: &Ledger, kind: Kind) -> ReadWrite {
     let most = ledger.facts.core_most_bytes_per_s().unwrap_or(0.0) * grant.cores.len() as f64;
-    grant.request.bandwidth.or(seen).unwrap_or(match kind {
+    match kind {
         Kind::Reads => ReadWrite { read: most, write: 0.0 },
         // A written line is read first.
         Kind::Writes => ReadWrite { read: most / 2.0, write: most / 2.0 },
-    })
+    }
 }
 
-fn class(grant: &Grant, ledger: &Ledger, kind: Kind) -> Class {
+fn class(grant: &Grant, ledger: &Ledger, ReadWrite { read, write }: ReadWrite) -> Class {
     let facts = &ledger.facts;
-    let ReadWrite { read, write } = demand(grant, ledger, kind);
     let rate = read.max(write);
     let written = if rate > 0.0 { write / rate } else { 0.0 };
     let part = 1.0 / grant.memory.len() as f64;
@@ -271,11 +291,64 @@ fn largest(most: f64, holds: impl Fn(f64) -> bool) -> f64 {
 mod tests {
     use super::*;
     use crate::facts::Control;
-    use crate::ledger::{Asker, Rules};
-    use crate::request::{Isolation, Memory, Request};
+    use crate::ledger::{Asker, Flow, Rules};
+    use crate::request::{Cores, Isolation, Memory, Request};
     use crate::service_level::Service;
     use std::sync::Arc;
     use std::time::{Duration, Instant};
+
+    #[test]
+    fn what_was_seen_counts_instead_of_all_that_cores_can_and_beyond_what_was_promised() {
+        let facts = Facts::new(machine::presets::find("magny-cours-4p").unwrap(), Control::default());
+        let empty = Ledger::new(Arc::new(facts), Rules::default());
+        let isolate = Isolation { core: true, ..Isolation::default() };
+        let on_node_0 = Request { memory: Memory::Node(NodeId(0)), ..Request::default() };
+        let tenant = Request { isolate, cores: Cores::Any(4), ..on_node_0.clone() };
+        let guarded = Request {
+            isolate: Isolation { controller: true, ..isolate },
+            bandwidth: Some(ReadWrite { read: 5.9e9, write: 0.0 }),
+            ..on_node_0
+        };
+        let mut ledger = empty.admit(&[tenant], &Asker::default()).unwrap().after;
+        assert!(
+            ledger.admit(std::slice::from_ref(&guarded), &Asker::default()).is_err(),
+            "its four cores may draw all"
+        );
+        let seen = |id, read| Flow {
+            of: Some(GrantId(id)),
+            from: NodeId(0),
+            to: NodeId(0),
+            load: ReadWrite { read, write: 0.0 },
+            cores: 4,
+        };
+        ledger.usage = vec![seen(1, 1e9)];
+        let mut ledger = ledger.admit(&[guarded], &Asker::default()).unwrap().after;
+        let slowdown = |ledger: &Ledger| ledger.forecast().slowdown[&GrantId(2)];
+        assert!(slowdown(&ledger) <= 0.05);
+        // The tenant draws more than before: the bound is broken, and the agent says so.
+        ledger.usage = vec![seen(1, 8e9)];
+        assert!(slowdown(&ledger) > 0.05, "{}", slowdown(&ledger));
+        // A guarded grant that draws nothing at present may still draw all that its cores can: others get no more for that.
+        let silent = Request {
+            isolate: Isolation { controller: true, ..isolate },
+            memory: Memory::Node(NodeId(0)),
+            ..Request::default()
+        };
+        let mut silent = empty.admit(&[silent], &Asker::default()).unwrap().after;
+        let limit = |ledger: &Ledger| ledger.forecast().rest_limit[&NodeId(0)];
+        let before = limit(&silent);
+        silent.usage = vec![seen(1, 0.0)];
+        assert!((limit(&silent) - before).abs() < 1.0);
+        // So is a promise to draw little, if more was seen.
+        let grant = Grant {
+            request: Request {
+                bandwidth: Some(ReadWrite { read: 1e9, write: 2e9 }),
+                ..ledger.grant(GrantId(1)).unwrap().request.clone()
+            },
+            ..ledger.grant(GrantId(1)).unwrap().clone()
+        };
+        assert_eq!(demand(&grant, &ledger, Kind::Reads), ReadWrite { read: 8e9, write: 2e9 });
+    }
 
     #[test]
     fn a_missed_target_tightens_the_rest_and_keeps_what_grants_among_it_were_promised() {

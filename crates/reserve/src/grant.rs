@@ -1,5 +1,6 @@
 //! What a program has been given.
 
+use crate::facts::Facts;
 use crate::request::{Memory, Request};
 use machine::{CpuId, CpuSet, Hop, NodeId, NodeSet};
 use serde::{Deserialize, Serialize};
@@ -57,6 +58,13 @@ impl Grant {
             .map_or_else(|| format!("grant {}", self.id), |name| format!("grant {} ({name})", self.id))
     }
 
+    /// Whether a machine has its cores, cache and nodes. A grant may be recorded by another description of the machine.
+    pub fn is_of(&self, facts: &Facts) -> bool {
+        self.cores.iter().all(|&core| core < facts.cores.len())
+            && self.cache.is_none_or(|cache| cache < facts.caches.len())
+            && self.memory.iter().chain([self.node]).all(|node| facts.machine.node(node).is_some())
+    }
+
     /// Whether a CPU is its own, used or idle.
     pub fn has_cpu(&self, cpu: CpuId) -> bool {
         self.cpus.contains(cpu) || self.idle_siblings.contains(cpu)
@@ -71,5 +79,33 @@ impl Grant {
         let is_anywhere =
             matches!(self.request.cores, Cores::Any(_)) && !matches!(self.request.memory, Memory::Node(_));
         shares && is_anywhere && self.memory.len() == 1 && self.request.more_memory.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::Control;
+    use crate::ledger::{Asker, Ledger, Rules};
+    use crate::request::{CacheIsolation, Isolation};
+    use std::sync::Arc;
+
+    #[test]
+    fn a_grant_of_a_larger_machine_is_none_of_a_smaller_one() {
+        let facts = |preset: &str| Facts::new(machine::presets::find(preset).unwrap(), Control::default());
+        let grant = |request: Request| {
+            let ledger = Ledger::new(Arc::new(facts("magny-cours-4p")), Rules::default());
+            ledger.admit(&[request], &Asker::default()).unwrap().grants.remove(0)
+        };
+        let on = |node: u32| Request { memory: Memory::Node(NodeId(node)), ..Request::default() };
+        let small = facts("small-2x2");
+        assert!(grant(on(0)).is_of(&facts("magny-cours-4p")) && grant(on(0)).is_of(&small));
+        assert!(!grant(on(7)).is_of(&small), "it has two nodes");
+        let isolate = Isolation { cache: CacheIsolation::Exclusive, ..Isolation::default() };
+        let mut cached = grant(Request { isolate, ..on(0) });
+        cached.cores.truncate(1);
+        assert!(cached.is_of(&small));
+        cached.cache = Some(7);
+        assert!(!cached.is_of(&small), "it has two caches");
     }
 }

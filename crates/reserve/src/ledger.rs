@@ -21,7 +21,8 @@ pub struct Ledger {
     pub facts: Arc<Facts>,
     /// By which rules grants are made.
     pub rules: Rules,
-    /// What was seen to be drawn from memory. A grant that was not seen counts with what it was promised.
+    /// What was seen to be drawn from memory. A grant counts with what it was promised, or more if more was seen; one
+    /// without a promise that was not seen, with all that its cores can draw.
     pub usage: Vec<Flow>,
     /// The loops of grants whose holders say how they do: what they let the rest of the machine have.
     pub levels: BTreeMap<GrantId, ServiceLevel>,
@@ -56,7 +57,7 @@ pub enum Rule {
 }
 
 /// Traffic from a node's CPUs to a node's memory.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Flow {
     /// The grant; `None` for the rest of the machine.
     pub of: Option<GrantId>,

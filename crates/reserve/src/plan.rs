@@ -164,6 +164,19 @@ mod tests {
         }
     }
 
+    #[test]
+    fn tenants_of_nodes_that_are_not_there_are_refused() {
+        let facts = Facts::new(machine::presets::find("small-2x2").unwrap(), Control::default());
+        let plan = |from, to| {
+            let text = format!("[[tenant]]\nfrom = {from}\nto = {to}\nread = \"1G\"\n[[request]]\n");
+            Plan::from_toml(&text, Path::new("plan.toml")).unwrap().flows(&facts)
+        };
+        assert_eq!(plan(0, 1).unwrap()[0].load, ReadWrite { read: 1e9, write: 0.0 });
+        for (from, to) in [(0, 9), (9, 0)] {
+            assert_eq!(plan(from, to).unwrap_err().to_string(), "no node 9, which a tenant of the plan has");
+        }
+    }
+
     proptest! {
         #[test]
         fn any_text_is_read_or_refused(text in ".*") {

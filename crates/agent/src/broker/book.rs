@@ -5,10 +5,12 @@ use crate::broker::held::{End, Held};
 use crate::broker::left::Left;
 use crate::broker::shared_settings::SharedSettings;
 use crate::broker::transaction::Rights;
-use crate::broker::{BrokerError, LiveGrant, Settings};
-use crate::grants::{Records, RecordsError, read_records};
+use crate::broker::usage::Usage;
+use crate::broker::zone_group::ZoneGroup;
+use crate::broker::{BrokerError, Settings};
+use crate::grants::{LiveState, MemoryMonitor, Records, RecordsError, Watch, read_records};
 use crate::journal::Journal;
-use linux::{CgroupGroup, Cgroups, Peer, Pid, Process, Switch};
+use linux::{CgroupGroup, Cgroups, Peer, Pid, PrivateFolder, Process, Switch, Trust, printable};
 use machine::chain;
 use reserve::protocol::{Answer, Call, Message};
 use reserve::{Action, Cores, Grant, GrantId, Ledger, Refusal, Request, Service, Share};
@@ -16,7 +18,6 @@ use rustix::net::sockopt::socket_cookie;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::PoisonError;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// An answer, and the handles of new grants.
@@ -30,6 +31,14 @@ pub(super) struct Book {
     pub held: BTreeMap<GrantId, Held>,
     /// How often it has changed: what waits is tried again then.
     pub changes: u64,
+    /// What is drawn from memory, where that is counted.
+    pub usage: Option<Usage>,
+    /// Why others cannot see what is known of the grants.
+    pub unwritten: Option<String>,
+    /// Why what is drawn cannot be counted.
+    pub uncounted: Option<String>,
+    /// The zone, if it is isolated.
+    pub zone: Option<ZoneGroup>,
 }
 
 /// What new grants' programs are in, and how they end.
@@ -44,15 +53,23 @@ pub(super) enum Form {
 
 impl Book {
     /// Begins with the grants that a killed agent left and that go on.
-    pub fn open(settings: Settings, left: Left) -> Result<Self, BrokerError> {
+    pub fn open(mut settings: Settings, left: Left) -> Result<Self, BrokerError> {
         let (journal, put_back) = Journal::open(&settings.folder, "reserve")?;
         if !put_back.is_nothing() {
             (settings.note)(&format!("{}:\n{put_back}", put_back.heading()));
         }
         let records = Records::lock(&settings.records)?;
         let shared = SharedSettings::new(journal, settings.limited.clone(), settings.hardware);
-        let mut book = Self { ledger: settings.ledger.clone(), settings, shared, held: BTreeMap::new(), changes: 0 };
-        for (grant, held, level) in left.0 {
+        let zone = left.zone.map_or_else(|| ZoneGroup::make(&settings), |zone| Ok(Some(zone)))?;
+        let usage = settings.monitor.take().map(|(monitor, period)| Usage::new(monitor, period));
+        if usage.is_none() {
+            // What an agent with a monitor left.
+            let _ = MemoryMonitor::find().map(|monitor| monitor.iter().for_each(MemoryMonitor::remove_left));
+        }
+        let (ledger, held) = (settings.ledger.clone(), BTreeMap::new());
+        let mut book =
+            Self { settings, ledger, shared, held, changes: 0, usage, unwritten: None, uncounted: None, zone };
+        for (grant, held, level) in left.grants {
             (book.settings.note)(&format!("{} of an agent that was killed goes on", grant.title()));
             book.ledger.levels.extend(level.map(|level| (grant.id, level.taken_up(Instant::now()))));
             held.record(&records, &grant, &book.ledger)?;
@@ -106,13 +123,17 @@ impl Book {
 
     /// Files that are ready for `PRI` when a partition has changed, and when to look although none is.
     pub fn partitions(&self) -> (impl Iterator<Item = BorrowedFd<'_>>, Option<Instant>) {
-        let next = self.held.values().filter_map(|held| held.watch.next()).min();
-        (self.held.values().flat_map(|held| held.watch.files()), next)
+        let watches = || self.zone.iter().map(|zone| &zone.watch).chain(self.held.values().map(|held| &held.watch));
+        (watches().flat_map(Watch::files), watches().filter_map(Watch::next).min())
     }
 
     /// Looks whether all partitions are still there. The promise of a grant that has lost its CPUs is withdrawn until they
     /// are its own again.
     pub fn look_at_partitions(&mut self, now: Instant) {
+        // The partitions of grants are within the zone's.
+        if let Some(said) = self.zone.as_mut().and_then(|zone| zone.watch.look(now)) {
+            (self.settings.note)(&format!("zone: {said}"));
+        }
         let look = |(id, held): (&GrantId, &mut Held)| Some((*id, held.watch.look(now)?));
         let changed: Vec<(GrantId, String)> = self.held.iter_mut().filter_map(look).collect();
         for (id, said) in &changed {
@@ -180,17 +201,29 @@ impl Book {
             self.end(id);
         }
         self.see_others();
-        self.shared.restore(&self.ledger).iter().for_each(|text| (self.settings.note)(text));
+        if let Ok(folder) = PrivateFolder::open(&self.settings.records, Trust::Owners) {
+            LiveState::remove(&folder);
+        }
+        let left = self.zone.map(|zone| zone.undo().failed).unwrap_or_default();
+        left.iter().chain(&self.shared.restore(&self.ledger)).for_each(|text| (self.settings.note)(text));
     }
 
     fn adopt(&mut self, request: &Request, cgroup: &str, peer: &Peer) -> Result<Answered, BrokerError> {
         if peer.uid != 0 {
             return Err(BrokerError::Process("only root may make a control group a grant".to_owned()));
         }
+        if self.zone.is_some() {
+            let why = format!("control group {} is outside of the isolated zone", printable(cgroup));
+            return Err(BrokerError::Process(why));
+        }
         let isolates = request.clone().complete().isolate.core;
         let group = may_adopt(cgroup, isolates, &Cgroups::find()?).map_err(BrokerError::Process)?;
-        if self.held.values().any(|held| held.group == group) {
-            return Err(BrokerError::Process(format!("control group {cgroup} is a grant already")));
+        let folder = group.folder();
+        let is_within = |held: &Path| held.starts_with(folder) || folder.starts_with(held);
+        if let Some((id, _)) = self.groups().find(|(_, held)| is_within(held)) {
+            let why =
+                format!("control group {} cannot become a grant: it is, has or is in grant {id}", printable(cgroup));
+            return Err(BrokerError::Process(why));
         }
         check_member(cgroup, &group).map_err(BrokerError::Process)?;
         self.create(request, &Form::Adopted(group), peer)
@@ -307,16 +340,17 @@ impl Book {
 
     /// Takes over into the ledger what other processes carry out now.
     pub fn see_others(&mut self) {
-        let others: Vec<GrantId> =
-            self.ledger.grants().map(|grant| grant.id).filter(|id| !self.held.contains_key(id)).collect();
-        for id in others {
-            self.ledger.release(id);
-        }
         let own = std::process::id();
-        for record in read_records(&self.settings.records).into_iter().filter(|record| record.pid.0 != own) {
-            if record.grant.cores.iter().all(|&core| core < self.ledger.facts.cores.len()) {
-                self.ledger.adopt(record.grant);
-            }
+        let mut others = read_records(&self.settings.records);
+        others.retain(|record| record.pid.0 != own && record.grant.is_of(&self.ledger.facts));
+        let is_there = |id: GrantId| self.held.contains_key(&id) || others.iter().any(|record| record.grant.id == id);
+        let gone: Vec<GrantId> = self.ledger.grants().map(|grant| grant.id).filter(|id| !is_there(*id)).collect();
+        for id in gone {
+            self.ledger.release(id);
+            self.usage.iter_mut().for_each(|usage| usage.forget(id));
+        }
+        for record in others {
+            self.ledger.adopt(record.grant);
         }
     }
 
@@ -328,20 +362,6 @@ impl Book {
         if let Err(error) = written {
             (self.settings.note)(&format!("grant {id}: {}", chain(&error)));
         }
-    }
-
-    /// Shows the grants to who watches them.
-    pub fn publish(&self) {
-        let forecast = self.ledger.forecast();
-        let live = |id: &GrantId| {
-            let grant = self.ledger.grant(*id)?.clone();
-            let is_lost = self.held.get(id).is_some_and(|held| held.watch.lost().is_some());
-            let forecast_slowdown = forecast.slowdown.get(id).copied().filter(|_| !is_lost);
-            let service = self.ledger.levels.get(id).copied();
-            Some(LiveGrant { rest_limit: forecast.rest_limit_of(&grant), grant, forecast_slowdown, is_lost, service })
-        };
-        let all = self.held.keys().filter_map(live).collect();
-        *self.settings.live.lock().unwrap_or_else(PoisonError::into_inner) = all;
     }
 
     /// Sets what follows from all grants of a ledger that are carried out here.

@@ -97,8 +97,8 @@ pub(super) fn may_adopt(cgroup: &str, isolates: bool, cgroups: &Cgroups) -> Resu
         return no("the kernel makes partitions of topmost groups: leave --isolate core and cache out");
     }
     for pid in [Pid(1), Pid(std::process::id())] {
-        let of = Process::open(pid).and_then(|process| process.text("cgroup")).unwrap_or_default();
-        if linux::parse_cgroup(&of).is_some_and(|of| Path::new(&of).starts_with(path)) {
+        let of = Process::open(pid).ok().and_then(|process| cgroups.of(&process).ok());
+        if of.is_some_and(|of| Path::new(&of).starts_with(path)) {
             return no("it has the first process of the system, or the agent");
         }
     }
@@ -158,6 +158,46 @@ mod tests {
         }
         drop(end);
         thread.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn groups_that_cannot_become_grants_are_named_with_the_reason() {
+        let root = saved_files::SavedFiles::new();
+        root.put("proc/self/mountinfo", "35 34 0:32 / /cgroup rw shared:5 - cgroup2 cgroup2 rw\n");
+        for group in ["", "none/", "batch/", "batch/inner/", "nearside-grant-7/"] {
+            root.put(&format!("cgroup/{group}cgroup.procs"), "");
+        }
+        for group in ["batch", "batch/inner"] {
+            root.put(&format!("cgroup/{group}/cpuset.cpus"), "\n");
+        }
+        let own = linux::parse_cgroup(&std::fs::read_to_string("/proc/self/cgroup").unwrap());
+        let own = own.filter(|own| own != "/").unwrap_or_else(|| "/own".to_owned());
+        let cgroups = Cgroups::find_in(root.path()).unwrap();
+        let refused = |group: &str| may_adopt(group, true, &cgroups).unwrap_err();
+        for (group, why) in [
+            ("/", "it is the topmost one, or its name has `..`"),
+            ("batch", "it is named from the topmost one, such as /batch.slice"),
+            ("/batch/../none", "it is the topmost one, or its name has `..`"),
+            ("/nowhere", "there is no such control group"),
+            ("/nearside-grant-7", "it is a grant's own"),
+            ("/none", "it has no cpuset: write +cpuset to cgroup.subtree_control of the one above it"),
+            ("/batch/inner", "the kernel makes partitions of topmost groups: leave --isolate core and cache out"),
+        ] {
+            assert_eq!(refused(group), format!("control group {group} cannot become a grant: {why}"));
+        }
+        let group = may_adopt("/batch", true, &cgroups).unwrap();
+        assert!(check_member("/batch", &group).is_ok() && may_adopt("/batch/inner", false, &cgroups).is_ok());
+        root.put("cgroup/batch/cpuset.cpus.partition", "root\n");
+        let said = check_member("/batch", &group).unwrap_err();
+        assert!(said.ends_with("cannot give back: write member to its cpuset.cpus.partition"), "{said}");
+        // The group of this process, which stands for the agent.
+        for file in ["cgroup.procs", "cpuset.cpus"] {
+            root.put(&format!("cgroup{own}/{file}"), "");
+        }
+        if own != "/own" {
+            let said = may_adopt(&own, false, &cgroups).unwrap_err();
+            assert!(said.ends_with("it has the first process of the system, or the agent"), "{said}");
+        }
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub struct Connection {
 pub enum CallError {
     /// No agent makes grants.
     #[error(
-        "no agent makes grants on this machine: `nearside agent` does with `enabled = true` below [reserve] in its configuration; root may use `nearside reserve run` without"
+        "no agent makes grants on this machine: `nearside agent` does with `enabled = true` below [reserve] in its configuration, under systemd with lib/nearside/reserve.conf in nearside.service.d; root may use `nearside reserve run` without"
     )]
     NoBroker,
     /// The system refused.

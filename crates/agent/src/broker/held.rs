@@ -2,10 +2,10 @@
 
 use crate::broker::BrokerError;
 use crate::grants::{
-    Carrier, GrantRecord, Records, RecordsError, Shape, Watch, fill, idle_group, make, make_groups, make_idle,
+    Base, Carrier, GrantRecord, Records, RecordsError, Shape, Watch, fill, make, make_groups, make_idle,
 };
-use crate::journal::{GROUP, Journal, PutBack};
-use linux::{CgroupGroup, Cgroups, Partition, message_pair};
+use crate::journal::{Journal, PutBack};
+use linux::{CgroupGroup, Partition, message_pair};
 use machine::CpuSet;
 use reserve::{Grant, GrantId, Ledger};
 use rustix::net::sockopt::socket_cookie;
@@ -20,6 +20,8 @@ pub(super) struct Held {
     /// Its groups; what it shares with other grants has a journal of its own.
     journal: Journal,
     pub group: CgroupGroup,
+    /// The group that new ones are made in.
+    base: Base,
     /// Where its processes go in the end.
     back: PathBuf,
     /// Whether the group was there before, so that changes of its settings are journalled.
@@ -28,6 +30,9 @@ pub(super) struct Held {
     pub end: End,
     /// Whether its CPUs are still its own.
     pub watch: Watch,
+    /// Whether others slow it by more than its bound, by forecast, and how often that began.
+    pub is_above_bound: bool,
+    pub times_above_bound: u64,
 }
 
 /// What ends a grant, beside its release.
@@ -56,40 +61,56 @@ impl Held {
         id: GrantId,
         shape: &Shape,
         mut journal: Journal,
-        back: PathBuf,
+        (base, back): (Base, PathBuf),
         adopted: Option<&CgroupGroup>,
     ) -> Result<Self, Box<(BrokerError, Journal)>> {
-        let made = Cgroups::find().map_err(BrokerError::from).and_then(|cgroups| {
-            let group = make_groups(&mut journal, &cgroups, id, shape, &back, adopted)?;
-            let watch = Watch::new(&group, idle_group(&cgroups, id), shape).map_err(BrokerError::Watch)?;
+        let made = make_groups(&mut journal, &base, id, shape, &back, adopted).map_err(BrokerError::from);
+        let made = made.and_then(|group| {
+            let watch = Watch::new(&group, base.idle_group(id), shape).map_err(BrokerError::Watch)?;
             Ok((group, watch))
         });
         match made {
             Ok((group, watch)) => {
-                Ok(Self { id, journal, group, back, is_adopted: adopted.is_some(), end: End::Release, watch })
+                Ok(Self::new(id, journal, group, (base, back), adopted.is_some(), End::Release, watch))
             }
             Err(error) => Err(Box::new((error, journal))),
         }
     }
 
+    fn new(
+        id: GrantId,
+        journal: Journal,
+        group: CgroupGroup,
+        (base, back): (Base, PathBuf),
+        is_adopted: bool,
+        end: End,
+        watch: Watch,
+    ) -> Self {
+        Self { id, journal, group, base, back, is_adopted, end, watch, is_above_bound: false, times_above_bound: 0 }
+    }
+
     /// The grant of an agent that was killed, if its groups are as they must be.
-    pub fn take_up(record: &GrantRecord, shape: &Shape, folder: &Path) -> Result<Option<Self>, BrokerError> {
-        let (id, cgroups) = (record.grant.id, Cgroups::find()?);
-        let name = if shape.cpus.is_some() { format!("{GROUP}{id}") } else { format!("{GROUP}{id}-shared") };
+    pub fn take_up(
+        record: &GrantRecord,
+        shape: &Shape,
+        folder: &Path,
+        base: Base,
+    ) -> Result<Option<Self>, BrokerError> {
+        let id = record.grant.id;
         let group = match &record.adopted {
             Some(folder) => CgroupGroup::at(folder.clone()),
-            None => CgroupGroup::below(&cgroups, &name),
+            None if shape.cpus.is_some() => base.group(id, ""),
+            None => base.shared_group(id),
         };
         let is_left = record.stays || group.has_processes();
-        if !is_left || !is_whole(&group, shape, record.adopted.is_some()) || !is_idle(&idle_group(&cgroups, id), shape)
-        {
+        if !is_left || !is_whole(&group, shape, record.adopted.is_some()) || !is_idle(&base.idle_group(id), shape) {
             return Ok(None);
         }
         let Some(journal) = Journal::take_up(folder, &format!("grant-{id}"))? else { return Ok(None) };
-        let back = journal.back().map_or_else(|| cgroups.folder().to_owned(), Path::to_owned);
+        let back = journal.back().map_or_else(|| base.folder.clone(), Path::to_owned);
         let end = if record.stays { End::Release } else { End::LastProcess };
-        let watch = Watch::new(&group, idle_group(&cgroups, id), shape).map_err(BrokerError::Watch)?;
-        Ok(Some(Self { id, journal, group, back, is_adopted: record.adopted.is_some(), end, watch }))
+        let watch = Watch::new(&group, base.idle_group(id), shape).map_err(BrokerError::Watch)?;
+        Ok(Some(Self::new(id, journal, group, (base, back), record.adopted.is_some(), end, watch)))
     }
 
     /// Writes the grant's record, in which other processes see it.
@@ -119,8 +140,7 @@ impl Held {
     /// adopted group has whose cores are given back, as the kernel makes no list of CPUs empty while there are processes.
     pub fn reshape(&mut self, from: &Shape, to: &Shape, all: &str) -> Result<(), BrokerError> {
         self.change(from, to, all)?;
-        let idle = idle_group(&Cgroups::find()?, self.id);
-        self.watch.follow(&self.group, idle, to).map_err(BrokerError::Watch)
+        self.watch.follow(&self.group, self.base.idle_group(self.id), to).map_err(BrokerError::Watch)
     }
 
     fn change(&mut self, from: &Shape, to: &Shape, all: &str) -> Result<(), BrokerError> {
@@ -131,9 +151,8 @@ impl Held {
             _ => {}
         }
         if from.idle != to.idle && to.cpus.is_some() {
-            let cgroups = Cgroups::find()?;
-            idle_group(&cgroups, self.id).remove(&self.back)?;
-            make_idle(&mut self.journal, &cgroups, self.id, &to.idle, &self.back)?;
+            self.base.idle_group(self.id).remove(&self.back)?;
+            make_idle(&mut self.journal, &self.base, self.id, &to.idle, &self.back)?;
         }
         if from.nodes != to.nodes {
             self.set("cpuset.mems", &to.nodes.to_string())?;
@@ -145,8 +164,7 @@ impl Held {
     }
 
     fn give_cores(&mut self, from: &Shape, all: &str) -> Result<(), BrokerError> {
-        let cgroups = Cgroups::find()?;
-        idle_group(&cgroups, self.id).remove(&self.back)?;
+        self.base.idle_group(self.id).remove(&self.back)?;
         if self.is_adopted {
             if from.partition.is_some() {
                 self.set("cpuset.cpus.partition", "member")?;
@@ -154,7 +172,7 @@ impl Held {
             return self.set("cpuset.cpus", all);
         }
         // Its processes get a group without a list of CPUs: no list can be emptied while they are there.
-        let shared = CgroupGroup::below(&cgroups, &format!("{GROUP}{}-shared", self.id));
+        let shared = self.base.shared_group(self.id);
         make(&mut self.journal, &shared, &self.back)?;
         fill(None, &shared, &from.without_cores())?;
         self.group.remove(shared.folder())?;
@@ -164,19 +182,18 @@ impl Held {
 
     /// Also where only a part of the cores was given.
     fn take_cores(&mut self, to: &Shape) -> Result<(), BrokerError> {
-        let cgroups = Cgroups::find()?;
-        idle_group(&cgroups, self.id).remove(&self.back)?;
+        self.base.idle_group(self.id).remove(&self.back)?;
         if self.is_adopted {
             fill(Some(&mut self.journal), &self.group, to)?;
-            return Ok(make_idle(&mut self.journal, &cgroups, self.id, &to.idle, &self.back)?);
+            return Ok(make_idle(&mut self.journal, &self.base, self.id, &to.idle, &self.back)?);
         }
-        let own = CgroupGroup::below(&cgroups, &format!("{GROUP}{}", self.id));
-        let shared = CgroupGroup::below(&cgroups, &format!("{GROUP}{}-shared", self.id));
+        let own = self.base.group(self.id, "");
+        let shared = self.base.shared_group(self.id);
         if !own.folder().exists() {
             make(&mut self.journal, &own, &self.back)?;
         }
         fill(None, &own, to)?;
-        make_idle(&mut self.journal, &cgroups, self.id, &to.idle, &self.back)?;
+        make_idle(&mut self.journal, &self.base, self.id, &to.idle, &self.back)?;
         shared.remove(own.folder())?;
         self.group = own;
         Ok(())

@@ -11,24 +11,27 @@ mod caller;
 mod client;
 mod held;
 mod left;
+mod live;
 mod service;
 mod serving;
 mod shared_settings;
 #[cfg(test)]
 mod tests;
 mod transaction;
+mod usage;
+mod zone_group;
 
 pub use caller::Quotas;
 pub use client::{CallError, Connection};
 pub use left::Left;
 pub use reserve::protocol::{Answer, Call, MOST_CALL_BYTES, Message, SOCKET, read_call, read_message};
 
-use crate::grants::{CarryOutError, Hardware, RecordsError};
+use crate::grants::{CarryOutError, Hardware, MemoryMonitor, RecordsError};
 use crate::journal::JournalError;
 use book::Book;
 use linux::{CgroupError, CgroupGroupError, PrivateFolder, PrivateFolderError, Trust};
-use machine::NodeId;
-use reserve::{Admitted, Facts, Grant, Ledger, Refusal, ServiceLevel};
+use machine::{CpuSet, NodeId};
+use reserve::{Admitted, Facts, Grant, Ledger, ReadWrite, Refusal, ServiceLevel};
 use serving::Serving;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -37,6 +40,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// Every user may connect: calls of users without a quota are refused.
 const MODE: u32 = 0o666;
@@ -52,6 +56,8 @@ pub struct Settings {
     pub records: PathBuf,
     /// The machine and its rules, without grants.
     pub ledger: Ledger,
+    /// Whether only programs with grants run on the zone's CPUs.
+    pub isolate_zone: bool,
     /// Control groups of the rest of the machine, whose CPU time is limited for guarded controllers.
     pub limited: Vec<String>,
     /// What users may have.
@@ -64,6 +70,16 @@ pub struct Settings {
     pub hardware: Option<Hardware>,
     /// Where others see the grants.
     pub live: LiveGrants,
+    /// What counts memory traffic, and how often that is read. Without it, forecasts are made by promises alone.
+    pub monitor: Option<(MemoryMonitor, Duration)>,
+}
+
+impl Settings {
+    /// The CPUs of the zone, if it is to be isolated. Those that are kept back are other programs'.
+    fn isolated_zone(&self) -> Option<CpuSet> {
+        let zone = &self.ledger.rules.zone;
+        zone.cpus.as_ref().filter(|_| self.isolate_zone).map(|cpus| cpus.difference(&zone.keep_back))
+    }
 }
 
 /// A grant that is carried out now.
@@ -79,6 +95,10 @@ pub struct LiveGrant {
     pub service: Option<ServiceLevel>,
     /// The most that the rest of the machine may draw from its guarded controllers, bytes/s.
     pub rest_limit: BTreeMap<NodeId, f64>,
+    /// What it has drawn from memory in the last period, bytes/s. None where that is not counted.
+    pub drawn: Option<ReadWrite>,
+    /// How often its forecast slow-down has risen above its bound.
+    pub times_above_bound: u64,
 }
 
 /// The grants that an agent carries out now.

@@ -1,6 +1,7 @@
 //! The broker's thread: it waits for calls, for handles whose last holder is gone, for the ends of leases and of partitions.
 
 use crate::broker::book::Book;
+use crate::broker::usage::Usage;
 use crate::control::{accept, no_slot};
 use linux::{MOST_FILES, Peer, peer, receive, send};
 use reserve::GrantId;
@@ -78,6 +79,7 @@ impl Serving {
             self.book.look_at_partitions(now);
             self.book.correct_limits(now);
             self.book.count_silence(now);
+            self.book.count_usage(now);
             self.closed_until = self.closed_until.filter(|until| now < *until);
             if ready.has_client && self.closed_until.is_none() {
                 self.let_in(now);
@@ -103,11 +105,13 @@ impl Serving {
         let look = self.book.has_to_look().then(|| now + RETRY);
         let (partitions, lost) = self.book.partitions();
         let limits = self.book.shared.next_correction().into_iter().chain(self.book.next_silence());
-        let timeout = deadlines.chain(lease).chain(retry).chain(look).chain(lost).chain(limits).min().map(|next| {
-            // Rounds up, so that the deadline has passed on wakeup.
-            let wait = next.saturating_duration_since(now) + Duration::from_millis(1);
-            Timespec { tv_sec: wait.as_secs().cast_signed(), tv_nsec: wait.subsec_nanos().into() }
-        });
+        let usage = self.book.usage.as_ref().map(Usage::next);
+        let timeout =
+            deadlines.chain(lease).chain(retry).chain(look).chain(lost).chain(limits).chain(usage).min().map(|next| {
+                // Rounds up, so that the deadline has passed on wakeup.
+                let wait = next.saturating_duration_since(now) + Duration::from_millis(1);
+                Timespec { tv_sec: wait.as_secs().cast_signed(), tv_nsec: wait.subsec_nanos().into() }
+            });
         let handles: Vec<_> = self.book.handles().collect();
         let mut fds = vec![PollFd::new(&self.stopped, PollFlags::IN)];
         let wanted = if self.closed_until.is_none() { PollFlags::IN } else { PollFlags::empty() };
@@ -145,7 +149,8 @@ impl Serving {
             let Some(Waiting { call, .. }) = &client.waiting else { continue };
             let (answer, handles) = if is_blocked {
                 let text = "refused: requests that have waited for longer are in the way\n".to_owned();
-                (Answer::NotAdmitted { text, document: serde_json::Value::Null, is_of_user: false }, Vec::new())
+                let document = serde_json::json!({ "granted": false, "refusal": "behind_others" });
+                (Answer::NotAdmitted { text, document, is_of_user: false }, Vec::new())
             } else {
                 self.book.answer(&Message::Call(call.clone()), &[], &client.peer)
             };

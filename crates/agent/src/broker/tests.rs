@@ -38,6 +38,8 @@ impl Fixture {
             note: Box::new(|_| {}),
             hardware: None,
             live: LiveGrants::default(),
+            monitor: None,
+            isolate_zone: false,
         };
         let broker = Broker::start(settings, Left::default());
         Self { folder, _broker: broker.unwrap() }

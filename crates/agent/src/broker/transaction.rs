@@ -3,6 +3,7 @@
 use crate::broker::BrokerError;
 use crate::broker::book::{Answered, Book, Form, checked, group_of, now_s};
 use crate::broker::held::{End, Handle, Held};
+use crate::broker::zone_group::base_of;
 use crate::grants::{Records, Shape};
 use crate::journal::Journal;
 use linux::{Cgroups, MOST_FILES, Peer};
@@ -161,6 +162,7 @@ impl Book {
     pub fn end(&mut self, id: GrantId) {
         self.see_others();
         let Some(held) = self.held.remove(&id) else { return };
+        self.usage.iter_mut().for_each(|usage| usage.forget(id));
         let mut after = self.ledger.clone();
         after.release(id);
         let mut failed: Vec<String> = self.follow(&after).err().map(|error| chain(&error)).into_iter().collect();
@@ -181,13 +183,13 @@ impl Book {
     }
 
     fn make(&self, grant: &Grant, after: &Ledger, form: &Form, peer: &Peer) -> Result<Held, BrokerError> {
-        let back = group_of(peer, &Cgroups::find()?)?;
+        let places = (base_of(self.zone.as_ref())?, group_of(peer, &Cgroups::find()?)?);
         let (journal, put_back) = Journal::open(&self.settings.folder, &format!("grant-{}", grant.id))?;
         if !put_back.is_nothing() {
             (self.settings.note)(&format!("{}:\n{put_back}", put_back.heading()));
         }
         let adopted = if let Form::Adopted(group) = form { Some(group) } else { None };
-        Held::make(grant.id, &Shape::of(grant, after), journal, back, adopted).map_err(|failed| {
+        Held::make(grant.id, &Shape::of(grant, after), journal, places, adopted).map_err(|failed| {
             let (error, journal) = *failed;
             self.note_all(&journal.restore().failed);
             error
@@ -199,6 +201,7 @@ impl Book {
         let gone: Vec<GrantId> = self.held.keys().copied().filter(|id| after.grant(*id).is_none()).collect();
         for id in gone {
             let Some(held) = self.held.remove(&id) else { continue };
+            self.usage.iter_mut().for_each(|usage| usage.forget(id));
             let mut failed = held.undo().failed;
             failed.extend(records.remove(id).err().map(|error| error.to_string()));
             self.note_all(&failed);

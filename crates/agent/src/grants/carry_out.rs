@@ -3,7 +3,7 @@
 use crate::grants::{Corrections, Hardware, HardwareError, Setting, Shape, Watch};
 use crate::journal::{GROUP, Journal, JournalError};
 use linux::{CgroupError, CgroupGroup, CgroupGroupError, Cgroups, Partition, Pid, Process, Switch, interrupts};
-use machine::{CpuSet, NodeId};
+use machine::{CpuSet, NodeId, NodeSet};
 use reserve::{CacheIsolation, Facts, Grant, GrantId, Ledger, ServiceLevel};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -47,6 +47,16 @@ pub enum CarryOutError {
         "CPUs {0} are offline or do not exist, or another partition of CPUs has them: look at cpuset.cpus.partition of the control groups"
     )]
     NotFree(CpuSet),
+    /// A group above has not all nodes.
+    #[error(
+        "the kernel gives memory of nodes `{nodes}` instead of {wanted}: look at cpuset.mems of the groups above, and whether the nodes are online"
+    )]
+    OtherNodes {
+        /// The grant's.
+        wanted: NodeSet,
+        /// What the kernel gives.
+        nodes: String,
+    },
     /// A partition cannot be watched.
     #[error("cannot watch the partition of a grant")]
     Watch(#[source] io::Error),
@@ -114,8 +124,9 @@ pub fn carry_out(
     let cgroups = Cgroups::find()?;
     let words = hardware.map(|hardware| hardware.settings_alone(ledger, grant)).transpose()?.unwrap_or_default();
     let shape = Shape::new(grant, facts);
-    let group = make_groups(journal, &cgroups, grant.id, &shape, &own_group(&cgroups)?, None)?;
-    let watch = Watch::new(&group, idle_group(&cgroups, grant.id), &shape).map_err(CarryOutError::Watch)?;
+    let base = Base::topmost(&cgroups);
+    let group = make_groups(journal, &base, grant.id, &shape, &own_group(&cgroups)?, None)?;
+    let watch = Watch::new(&group, base.idle_group(grant.id), &shape).map_err(CarryOutError::Watch)?;
     if grant.request.isolate.core {
         let all: CpuSet = grant.cpus.iter().chain(idle_cpus(grant, facts).iter()).collect();
         move_interrupts(journal, &all, facts)?;
@@ -185,22 +196,50 @@ fn set(journal: &mut Journal, path: &Path, value: &str) -> Result<(), CarryOutEr
     Ok(())
 }
 
+/// The control group below which grants have theirs: the topmost one, or that of an isolated zone.
+#[derive(Clone, Debug)]
+pub(crate) struct Base {
+    /// Its folder.
+    pub folder: PathBuf,
+    /// Whether it is that of a zone, in which other programs are only by grants.
+    pub is_zone: bool,
+}
+
+impl Base {
+    pub fn topmost(cgroups: &Cgroups) -> Self {
+        Self { folder: cgroups.folder().to_owned(), is_zone: false }
+    }
+
+    /// A group of a grant, which may not exist: its name ends like this.
+    pub fn group(&self, id: GrantId, end: &str) -> CgroupGroup {
+        CgroupGroup::at(self.folder.join(format!("{GROUP}{id}{end}")))
+    }
+
+    /// The group of a grant's programs that has no cores any more: among the rest of the machine.
+    pub fn shared_group(&self, id: GrantId) -> CgroupGroup {
+        let folder = if self.is_zone { self.folder.parent().unwrap_or(&self.folder) } else { &self.folder };
+        CgroupGroup::at(folder.join(format!("{GROUP}{id}-shared")))
+    }
+
+    /// The group of the CPUs that idle for a grant, which may not exist.
+    pub fn idle_group(&self, id: GrantId) -> CgroupGroup {
+        self.group(id, "-idle")
+    }
+}
+
 /// Makes the groups of a grant: that of its programs, which is returned, and that of CPUs that idle. Their processes go
 /// to the group `back` in the end. An adopted group exists already, and keeps its processes.
 pub(crate) fn make_groups(
     journal: &mut Journal,
-    cgroups: &Cgroups,
+    base: &Base,
     id: GrantId,
     shape: &Shape,
     back: &Path,
     adopted: Option<&CgroupGroup>,
 ) -> Result<CgroupGroup, CarryOutError> {
-    if adopted.is_none() {
-        check_free(cgroups, shape)?;
-    }
-    make_idle(journal, cgroups, id, &shape.idle, back)?;
-    let new = || CgroupGroup::below(cgroups, &format!("{GROUP}{id}"));
-    let group = adopted.cloned().unwrap_or_else(new);
+    check_free(base, &shape.all_cpus(), shape.partition.is_some())?;
+    make_idle(journal, base, id, &shape.idle, back)?;
+    let group = adopted.cloned().unwrap_or_else(|| base.group(id, ""));
     if adopted.is_none() {
         make(journal, &group, back)?;
     }
@@ -210,16 +249,15 @@ pub(crate) fn make_groups(
 
 /// Whether the CPUs of a new group are those of the rest of the machine: another group's partition becomes invalid already
 /// when a group beside it gets its CPUs.
-fn check_free(cgroups: &Cgroups, shape: &Shape) -> Result<(), CarryOutError> {
-    let free = Switch::at(cgroups.folder().join("cpuset.cpus.effective")).value()?;
+pub(crate) fn check_free(base: &Base, wanted: &CpuSet, is_partition: bool) -> Result<(), CarryOutError> {
+    let free = Switch::at(base.folder.join("cpuset.cpus.effective")).value()?;
     // Where the kernel's list cannot be parsed, the partition is read back as always.
     let Ok(free) = free.parse::<CpuSet>() else { return Ok(()) };
-    let wanted: CpuSet = shape.cpus.iter().flat_map(CpuSet::iter).chain(shape.idle.iter()).collect();
     let missing: CpuSet = wanted.iter().filter(|&cpu| !free.contains(cpu)).collect();
     if !missing.is_empty() {
         return Err(CarryOutError::NotFree(missing));
     }
-    if shape.partition.is_some() && free.iter().all(|cpu| wanted.contains(cpu)) {
+    if is_partition && !base.is_zone && free.iter().all(|cpu| wanted.contains(cpu)) {
         return Err(CarryOutError::NoneLeft);
     }
     Ok(())
@@ -228,7 +266,7 @@ fn check_free(cgroups: &Cgroups, shape: &Shape) -> Result<(), CarryOutError> {
 /// Keeps CPUs idle, if there are any.
 pub(crate) fn make_idle(
     journal: &mut Journal,
-    cgroups: &Cgroups,
+    base: &Base,
     id: GrantId,
     idle: &CpuSet,
     back: &Path,
@@ -236,16 +274,14 @@ pub(crate) fn make_idle(
     if idle.is_empty() {
         return Ok(());
     }
-    let group = idle_group(cgroups, id);
+    let group = base.idle_group(id);
     make(journal, &group, back)?;
     group.set("cpuset.cpus", &idle.to_string())?;
     Ok(group.make_partition(Partition::Isolated)?)
 }
 
-/// The group of CPUs that idle for a grant, which may not exist.
-pub(crate) fn idle_group(cgroups: &Cgroups, id: GrantId) -> CgroupGroup {
-    CgroupGroup::below(cgroups, &format!("{GROUP}{id}-idle"))
-}
+/// The nodes whose memory a group gets at present.
+pub(crate) const MEMORY_NOW: &str = "cpuset.mems.effective";
 
 /// Sets what a group has. A journal is only needed for a group that was there before: others are removed in the end.
 pub(crate) fn fill(mut journal: Option<&mut Journal>, group: &CgroupGroup, shape: &Shape) -> Result<(), CarryOutError> {
@@ -261,6 +297,11 @@ pub(crate) fn fill(mut journal: Option<&mut Journal>, group: &CgroupGroup, shape
             will_set(file, &value)?;
             group.set(file, &value)?;
         }
+    }
+    // Where a group above has none of the nodes, the kernel gives others instead.
+    let nodes = group.value(MEMORY_NOW)?;
+    if nodes.parse() != Ok(shape.nodes.clone()) {
+        return Err(CarryOutError::OtherNodes { wanted: shape.nodes.clone(), nodes });
     }
     if let Some(kind) = shape.partition {
         will_set("cpuset.cpus.partition", kind.name())?;

@@ -89,7 +89,8 @@ impl TooFine {
 impl Hardware {
     /// That of this machine, if it has some that can be used. Needs root.
     pub fn find() -> Result<Option<Self>, HardwareError> {
-        let found = device(Interface::Lab).and_then(|lab| Ok(lab.or(device(Interface::Resctrl)?)));
+        // Where it is mounted, the lab's kernel gives CPUs the classes of resctrl at each change of threads.
+        let found = device(Interface::Resctrl).and_then(|found| Ok(found.or(device(Interface::Lab)?)));
         found.map(|found| found.map(Self)).map_err(unreadable)
     }
 
@@ -241,6 +242,10 @@ impl<'a> Wanted<'a> {
             let cpus = controlled_cpus([grant].into_iter()).map(|cpu| cpu.0 as usize);
             for cpu in cpus.filter(|&cpu| class != UNLIMITED || is_limited(cpu)) {
                 words.insert(ControlWord::Class { cpu }, class.to_string());
+                // Another tool may have limited the class.
+                let limit = self.offer.cache_of(cpu).map(|cache| ControlWord::Limit { class, cache });
+                let limit = limit.filter(|word| now.get(word).and_then(|text| word.parse(text)).unwrap_or(0) != 0);
+                words.extend(limit.map(|word| (word, limit_text(0))));
             }
         }
         Ok(words)
@@ -268,8 +273,10 @@ impl<'a> Wanted<'a> {
         let is_own_limit = |word| matches!(word, ControlWord::Limit { cache, .. } if limited.contains(&cache));
         let mut words = self.words(std::slice::from_ref(grant), now)?;
         for (&word, wanted) in &words {
-            let is_of_rest =
-                matches!(word, ControlWord::Ways { class: REST | UNLIMITED, .. } | ControlWord::Limit { .. });
+            let is_of_rest = matches!(
+                word,
+                ControlWord::Ways { class: REST | UNLIMITED, .. } | ControlWord::Limit { class: REST, .. }
+            );
             let start = word.at_start(self.offer);
             let changed = now.get(&word).filter(|value| is_of_rest && start.as_ref() != Some(*value));
             if let Some(value) = changed.filter(|&value| is_own_limit(word) || value != wanted) {

@@ -77,6 +77,17 @@ fn ways_are_taken_from_the_rest_and_the_rest_is_limited() {
 }
 
 #[test]
+fn a_limit_that_another_tool_has_set_for_the_class_of_a_grant_is_lifted() {
+    let guarded = ledger(None).admit(&[on_node_0(CacheIsolation::Shared, true)], &Asker::default()).unwrap().after;
+    let own: Vec<Grant> = guarded.grants().cloned().collect();
+    let foreign = |cache| (ControlWord::Limit { class: UNLIMITED, cache }, "125000000".to_owned());
+    let now = BTreeMap::from([foreign(0), foreign(1)]);
+    let words = texts(Wanted::new(&offer(), &guarded).words(&own, &now).unwrap());
+    assert!(words.contains(&"/lab-control/class-1/limit-0 max".to_owned()), "{words:?}");
+    assert!(!words.iter().any(|word| word.contains("class-1/limit-1")), "the grant has no CPU there: {words:?}");
+}
+
+#[test]
 fn without_the_hardwares_limits_only_ways_are_set() {
     let ledger = ledger(Some(Throttle::Duty));
     let after = ledger.admit(&[on_node_0(CacheIsolation::Ways(8), true)], &Asker::default()).unwrap().after;

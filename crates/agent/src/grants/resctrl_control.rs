@@ -10,8 +10,8 @@ use machine::CpuId;
 use std::io;
 use std::path::Path;
 
-/// Beginning of the names of classes' groups.
-const GROUP: &str = "nearside-";
+/// Beginning of the names of classes' groups, and of grants' monitoring groups.
+pub(super) const GROUP: &str = "nearside-";
 /// The file system.
 const FOLDER: &str = "/sys/fs/resctrl";
 

@@ -118,6 +118,16 @@ impl ResctrlFiles for Kernel {
             return self.merge(group, text);
         }
         assert_eq!((file, group.is_empty()), ("cpus_list", false), "{path}");
+        if let Some((parent, _)) = monitored(group) {
+            let wanted = text.trim().parse::<CpuSet>().unwrap();
+            if !wanted.is_subset(&self.cpus(parent)) {
+                return Err(
+                    self.fail(io::ErrorKind::InvalidInput, "Can only add CPUs to mongroup that belong to parent")
+                );
+            }
+            self.set_cpus(group, &wanted);
+            return Ok(());
+        }
         let (had, wanted) = (self.cpus(group), text.trim().parse::<CpuSet>().unwrap());
         for other in self.groups()?.iter().map(String::as_str).chain([""]) {
             let given_up = had.iter().filter(|&cpu| other.is_empty() && !wanted.contains(cpu));
@@ -131,6 +141,11 @@ impl ResctrlFiles for Kernel {
     fn make_group(&self, name: &str) -> io::Result<()> {
         if self.path(name).exists() {
             return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        if monitored(name).is_some() {
+            self.log.lock().unwrap().push(format!("mkdir {name}"));
+            self.put(&format!("{name}/cpus_list"), "\n");
+            return Ok(());
         }
         if self.groups()?.len() + 1 >= self.classes {
             return Err(self.fail(io::ErrorKind::StorageFull, "Out of CLOSIDs"));
@@ -146,6 +161,9 @@ impl ResctrlFiles for Kernel {
 
     fn remove_group(&self, name: &str) -> io::Result<()> {
         self.log.lock().unwrap().push(format!("rmdir {name}"));
+        if monitored(name).is_some() {
+            return fs::remove_dir_all(self.path(name));
+        }
         let back = self.cpus("").iter().chain(self.cpus(name).iter()).collect();
         self.set_cpus("", &back);
         fs::remove_dir_all(self.path(name))
@@ -160,9 +178,19 @@ impl ResctrlFiles for Kernel {
         Ok(names)
     }
 
+    fn monitoring_groups(&self, group: &str) -> io::Result<Vec<String>> {
+        let folders = fs::read_dir(self.path(group).join("mon_groups")).into_iter().flatten().flatten();
+        Ok(folders.map(|entry| name_of(&entry.path())).collect())
+    }
+
     fn lock(&self) -> io::Result<Option<File>> {
         Ok(None)
     }
+}
+
+/// The group of a monitoring group, and the name that it has there.
+fn monitored(name: &str) -> Option<(&str, &str)> {
+    name.split_once("/mon_groups/").or_else(|| Some(("", name.strip_prefix("mon_groups/")?)))
 }
 
 fn name_of(path: &Path) -> String {

@@ -7,15 +7,28 @@ use std::path::{Component, Path};
 /// Beginning of the names of grants' control groups; a number follows, and `-idle` for CPUs that stay idle, `-shared` for
 /// programs whose grant has no CPUs any more.
 pub const GROUP: &str = "nearside-grant-";
-/// Where control groups are, in every distribution.
-const CGROUPS: &str = "/sys/fs/cgroup/";
+/// The control group of an isolated zone, in which grants then have theirs.
+pub const ZONE: &str = "nearside-zone";
+/// Where control groups of version 2 are, in every distribution: in the second place beside those of version 1.
+const CGROUPS: [&str; 2] = ["/sys/fs/cgroup/unified/", "/sys/fs/cgroup/"];
 
-/// Whether this is the folder of a grant's control group.
+/// Whether this is the folder of a grant's control group, or of an isolated zone's.
 pub(super) fn is_group(path: &Path) -> bool {
-    let name = path.to_str().and_then(|path| path.strip_prefix(CGROUPS)?.strip_prefix(GROUP));
+    let Some(name) = path.to_str().and_then(below_cgroups) else { return false };
+    let name = match name.strip_prefix(ZONE) {
+        Some("") => return true,
+        Some(within) => within.strip_prefix('/').unwrap_or_default(),
+        None => name,
+    };
+    let name = name.strip_prefix(GROUP);
     let endings = ["-idle", "-shared"];
     let number = name.map(|name| endings.into_iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name));
     number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// A path within the control groups.
+fn below_cgroups(path: &str) -> Option<&str> {
+    CGROUPS.iter().find_map(|folder| path.strip_prefix(folder))
 }
 
 /// Whether a grant may have changed this file, and this can be its former value.
@@ -32,7 +45,7 @@ pub(super) fn is_setting(path: &Path, before: &str) -> bool {
     let stays_below = path.components().all(|part| part != Component::ParentDir);
     let is_size = |text: &str| text == "max" || is_number(text);
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    text.starts_with(CGROUPS)
+    below_cgroups(text).is_some()
         && stays_below
         && match name {
             "cpu.max" => before.split_once(' ').is_some_and(|(quota, period)| is_size(quota) && is_number(period)),
@@ -49,15 +62,23 @@ mod tests {
 
     #[test]
     fn only_what_grants_change_is_restored() {
-        for group in ["7", "12-idle", "12-shared"].map(|end| format!("{CGROUPS}{GROUP}{end}")) {
-            assert!(is_group(Path::new(&group)), "{group}");
+        const CGROUPS: &str = "/sys/fs/cgroup/";
+        for group in ["7", "12-idle", "12-shared"].map(|end| format!("{GROUP}{end}")) {
+            for folder in super::CGROUPS {
+                assert!(is_group(Path::new(&format!("{folder}{group}"))), "{group}");
+                assert!(is_group(Path::new(&format!("{folder}{ZONE}/{group}"))), "{group}");
+            }
         }
         for other in
             ["", "x", "7/x", "../x", "7-idle/..", "-idle", "7-idle-shared"].map(|end| format!("{CGROUPS}{GROUP}{end}"))
         {
             assert!(!is_group(Path::new(&other)), "{other}");
         }
-        assert!(!is_group(Path::new("/etc/nearside-grant-7")));
+        assert!(is_group(Path::new("/sys/fs/cgroup/nearside-zone")));
+        for other in ["/etc/nearside-grant-7", "/etc/nearside-zone", "/sys/fs/cgroup/nearside-zone2"] {
+            assert!(!is_group(Path::new(other)), "{other}");
+        }
+        assert!(!is_group(Path::new("/sys/fs/cgroup/nearside-zone/../nearside-grant-7")));
         for (path, before) in [
             ("/proc/irq/9/smp_affinity_list", "0-47"),
             ("/sys/fs/cgroup/batch/cpu.max", "max 100000"),

@@ -16,7 +16,7 @@ mod tests;
 
 pub use change::{Change, ThreadIdentity};
 pub use folder::default_folder;
-pub(crate) use grant_files::GROUP;
+pub(crate) use grant_files::{GROUP, ZONE};
 pub use own_switch::OwnSwitch;
 pub use put_back::{PutBack, System};
 pub use record::{Bound, FORMAT, Header, JournalRecord, Parsed, Replaced, Verdict, parse};

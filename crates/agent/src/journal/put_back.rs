@@ -124,7 +124,10 @@ impl System {
                 continue;
             }
             let below = |path: &Path| self.root.join(path.strip_prefix("/").unwrap_or(path));
-            let top = below(path).parent().map_or_else(|| below(path), Path::to_owned);
+            let above = |path: &Path| path.parent().map_or_else(|| path.to_owned(), Path::to_owned);
+            // The processes of a grant go out of the zone that it is in.
+            let parent = above(&below(path));
+            let top = if parent.ends_with(grant_files::ZONE) { above(&parent) } else { parent };
             let back = if below(back).starts_with(&top) { below(back) } else { top };
             match CgroupGroup::at(below(path)).remove(&back) {
                 Ok(true) => done.groups.push(path.clone()),

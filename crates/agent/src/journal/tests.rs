@@ -294,8 +294,48 @@ fn a_journal_is_no_way_to_have_other_files_written() {
         let (_, put_back) = fixture.open();
         assert_eq!(put_back.failed, [format!("{path} is not a kernel switch that nearside sets")]);
     }
+    for (change, why) in [
+        (
+            Change::Setting { path: "/precious".into(), before: "lost".into(), after: "0".into() },
+            "/precious is not a setting that grants change",
+        ),
+        (Change::Group { path: "/precious".into(), back: "/".into() }, "/precious is not the control group of a grant"),
+    ] {
+        let (mut journal, _) = fixture.open();
+        journal.will(&change).unwrap();
+        kill(journal);
+        assert_eq!(fixture.open().1.failed, [why]);
+    }
     assert_eq!(fs::read_to_string(&file).unwrap(), "0");
     assert_eq!(fs::read_to_string(fixture.root.path().join(&pattern[1..])).unwrap(), "0");
+}
+
+/// The journal of a grant whose agent was killed, with its text changed meanwhile. Whether it can be gone on with.
+fn is_taken_up(change: impl Fn(String) -> String) -> bool {
+    let fixture = Fixture::new();
+    let open = || Journal::open_on(fixture.system(), &fixture.folder(), "grant-7").unwrap().0;
+    let mut journal = open();
+    let group = "/sys/fs/cgroup/nearside-grant-7";
+    journal.will(&Change::Group { path: group.into(), back: "/sys/fs/cgroup/batch".into() }).unwrap();
+    assert!(Journal::take_up(&fixture.folder(), "grant-7").unwrap().is_none(), "another process has it");
+    kill(journal);
+    let file = fixture.folder().join("grant-7.journal");
+    fs::write(&file, change(fs::read_to_string(&file).unwrap())).unwrap();
+    let Some(journal) = Journal::take_up(&fixture.folder(), "grant-7").unwrap() else { return false };
+    assert_eq!(journal.back(), Some(Path::new("/sys/fs/cgroup/batch")));
+    kill(journal);
+    true
+}
+
+#[test]
+fn only_the_whole_journal_of_this_boot_is_gone_on_with() {
+    assert!(is_taken_up(|text| text));
+    // The agent was killed while it wrote: what the line was to say was not done.
+    assert!(is_taken_up(|text| text + "{\"torn"));
+    assert!(!is_taken_up(|text| text + "no change\n"));
+    assert!(!is_taken_up(|text| text.split_inclusive('\n').take(1).collect()));
+    let boot = linux::boot_id().unwrap();
+    assert!(!is_taken_up(|text| text.replace(&boot, "00000000-0000-0000-0000-000000000000")));
 }
 
 #[test]

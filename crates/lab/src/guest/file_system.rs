@@ -51,6 +51,8 @@ pub(crate) fn enter_host_root(out: Option<&Path>) -> Result<(), GuestError> {
     mount_at("devpts", at("/dev/pts"), "devpts", none, "mode=0620,ptmxmode=0666")?;
     mount_at("tmpfs", at("/dev/shm"), "tmpfs", none, "mode=1777")?;
     mount_at("tmpfs", at("/run"), "tmpfs", none, "mode=0755")?;
+    // Distributions make it at boot: pqos and others have their lock files there.
+    mount_at("tmpfs", at("/run/lock"), "tmpfs", none, "mode=1777")?;
     mount_at("debugfs", at("/sys/kernel/debug"), "debugfs", none, "")?;
     mount_at("tracefs", at("/sys/kernel/tracing"), "tracefs", none, "")?;
     mount_at("cgroup2", at("/sys/fs/cgroup"), "cgroup2", none, "")?;

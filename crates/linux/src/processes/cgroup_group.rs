@@ -132,12 +132,9 @@ impl CgroupGroup {
     /// takes none, since it was removed or has groups of its own, the nearest one above that does gets them.
     pub fn remove(&self, into: &Path) -> Result<bool, CgroupGroupError> {
         let list = self.folder.join("cgroup.procs");
-        let top = self.folder.parent().unwrap_or(&self.folder);
-        let targets: Vec<Switch> = into
-            .ancestors()
-            .take_while(|group| group.starts_with(top))
-            .map(|group| Switch::at(group.join("cgroup.procs")))
-            .collect();
+        // The group may be gone, and above the topmost one there is none.
+        let lists = into.ancestors().map(|group| group.join("cgroup.procs")).filter(|list| list.is_file());
+        let targets: Vec<Switch> = lists.map(Switch::at).collect();
         let began = Instant::now();
         let (mut round, mut was_there) = (0, false);
         while round < MOST_ROUNDS {

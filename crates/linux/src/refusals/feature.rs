@@ -4,6 +4,7 @@ use crate::memory::advice::{Advice, AdvisedProcess, advise};
 use crate::memory::memory_policy::{Misplaced, Whose, bind_range, set_home_node, set_memory_policy};
 use crate::memory::pages::{HUGE_PAGE, Pages};
 use crate::migration::page_batch::PageBatch;
+use crate::nodes::interrupts::interrupts;
 use crate::nodes::node_state::NodeState;
 use crate::processes::cgroup::{CgroupError, Cgroups};
 use crate::processes::process::{Pid, Process};
@@ -70,6 +71,8 @@ impl Feature {
         Self::new("cgroup_cpusets", "which cpuset is in the way", cgroup_cpusets),
         Self::new("cgroup_memory", "memory --cgroup; run --touch: limits are checked first", cgroup_memory),
         Self::new("cgroup_create", "run --cgroup", cgroup_create),
+        Self::new("cgroup_partitions", "reserve: cores and memory of its own", cgroup_partitions),
+        Self::new("interrupts", "reserve: interrupts on other cores", interrupt_cpus),
     ];
 
     const fn new(name: &'static str, used_for: &'static str, probe: fn(&Scratch) -> Result<(), Diagnosis>) -> Self {
@@ -273,6 +276,19 @@ fn cgroup_create(_: &Scratch) -> Result<(), Diagnosis> {
         let why = format!("{}: {}", cgroups.folder().display(), io::Error::from(error));
         with_remedy(Cause::Other(why), format!("run it with sudo; {remedy}"))
     })
+}
+
+fn cgroup_partitions(_: &Scratch) -> Result<(), Diagnosis> {
+    let failed = |error: &CgroupError| Diagnosis::from(Cause::Other(chain(error)));
+    let cgroups = Cgroups::find().map_err(|error| failed(&error))?;
+    cgroups.requires("cpuset").map_err(|error| failed(&error))?;
+    writable(cgroups.folder().join("cgroup.subtree_control"), "grants need control groups of version 2")
+}
+
+fn interrupt_cpus(_: &Scratch) -> Result<(), Diagnosis> {
+    let first = interrupts(Path::new("/proc")).into_iter().next();
+    let none = || Diagnosis::from(Cause::Other("/proc/irq has no interrupts".to_owned()));
+    writable(first.ok_or_else(none)?.path, "the kernel needs CONFIG_SMP")
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Groups of resctrl: their CPUs, and what they may take. Not yet tested on hardware.
 
-use super::folder::Folder;
 pub use super::folder::ResctrlFiles;
+use super::folder::{Folder, MONITORING};
 use super::offer;
 pub use super::offer::{BandwidthLimit, BandwidthUnit, CacheWays, ResctrlOffer};
 use super::schemata::{Schemata, number, parse_schemata, schemata_line};
@@ -82,10 +82,29 @@ impl Resctrl {
         self.explained(self.files.remove_group(group))
     }
 
-    /// Bytes between the cache of a domain and memory for a group since its monitors started. None while the hardware has
-    /// no counter for it (`Unavailable`).
+    /// The names of a group's monitoring groups: parts of its CPUs that are counted by themselves as well.
+    pub fn monitoring_groups(&self, group: &str) -> io::Result<Vec<String>> {
+        self.files.monitoring_groups(group)
+    }
+
+    /// A monitoring group of a group, as a group.
+    pub fn monitoring_group(group: &str, name: &str) -> String {
+        within(group, &format!("{MONITORING}/{name}"))
+    }
+
+    /// Bytes between the cache of a domain and memory for a group since its monitors started, with those of its monitoring
+    /// groups. None while the hardware has no counter for it (`Unavailable`).
     pub fn total_bytes(&self, group: &str, domain: u32) -> Option<u64> {
-        let path = format!("mon_data/mon_L3_{domain:02}/mbm_total_bytes");
+        self.bytes(group, domain, "mbm_total_bytes")
+    }
+
+    /// The part of that to and from memory of the cache's own node. None also where the hardware does not count it.
+    pub fn local_bytes(&self, group: &str, domain: u32) -> Option<u64> {
+        self.bytes(group, domain, "mbm_local_bytes")
+    }
+
+    fn bytes(&self, group: &str, domain: u32, file: &str) -> Option<u64> {
+        let path = format!("mon_data/mon_L3_{domain:02}/{file}");
         number(self.files.read(&within(group, &path)).ok()?.trim(), 10)
     }
 

@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use std::fmt::Debug;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,8 +14,10 @@ use std::time::{Duration, Instant};
 const MOST_BYTES: u64 = 1 << 20;
 /// Longest wait for another process's lock: any user can take it, and may keep it.
 const LOCKED: Duration = Duration::from_secs(1);
+/// The folder of a group's monitoring groups.
+pub(super) const MONITORING: &str = "mon_groups";
 /// Directories that are not groups.
-const NO_GROUPS: [&str; 3] = ["info", "mon_data", "mon_groups"];
+const NO_GROUPS: [&str; 3] = ["info", "mon_data", MONITORING];
 
 /// Access to the files of resctrl, by their paths in it. The topmost group has no name.
 pub trait ResctrlFiles: Debug + Send + Sync {
@@ -29,6 +31,8 @@ pub trait ResctrlFiles: Debug + Send + Sync {
     fn remove_group(&self, name: &str) -> io::Result<()>;
     /// The names of all groups but the topmost.
     fn groups(&self) -> io::Result<Vec<String>>;
+    /// The names of the monitoring groups of a group.
+    fn monitoring_groups(&self, group: &str) -> io::Result<Vec<String>>;
     /// Keeps other processes that do the same from changing groups until it is dropped.
     fn lock(&self) -> io::Result<Option<File>>;
 }
@@ -60,13 +64,13 @@ impl ResctrlFiles for Folder {
     }
 
     fn groups(&self) -> io::Result<Vec<String>> {
-        let is_group = |name: &String| !NO_GROUPS.contains(&name.as_str());
-        let folders =
-            fs::read_dir(&self.0)?.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-        let mut groups: Vec<String> =
-            folders.filter_map(|entry| entry.file_name().into_string().ok()).filter(is_group).collect();
-        groups.sort_unstable();
+        let mut groups = folders(&self.0)?;
+        groups.retain(|name| !NO_GROUPS.contains(&name.as_str()));
         Ok(groups)
+    }
+
+    fn monitoring_groups(&self, group: &str) -> io::Result<Vec<String>> {
+        folders(&self.0.join(group).join(MONITORING))
     }
 
     fn lock(&self) -> io::Result<Option<File>> {
@@ -83,6 +87,14 @@ impl ResctrlFiles for Folder {
             }
         }
     }
+}
+
+/// The names of the folders in a folder.
+fn folders(folder: &Path) -> io::Result<Vec<String>> {
+    let folders = fs::read_dir(folder)?.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    let mut names: Vec<String> = folders.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort_unstable();
+    Ok(names)
 }
 
 #[cfg(test)]

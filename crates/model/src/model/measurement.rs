@@ -3,7 +3,7 @@
 use super::Model;
 use crate::LINE_BYTES;
 use crate::counters::{ControllerCounters, Counters, LinkCounters, Load};
-use crate::resources::columns;
+use crate::resources::{Lines, columns};
 use crate::totals::Totals;
 use crate::windows::Waited;
 use machine::imbalance;
@@ -91,6 +91,23 @@ impl Model {
     /// When there is no such CPU.
     pub fn dram_accesses_of(&self, cpu: usize) -> Vec<u64> {
         self.cpus[cpu].lines.sums(self.nodes.len())
+    }
+
+    /// Lines that a CPU read from memory and wrote back since the model was created: all, and those of its own node.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such CPU.
+    pub fn memory_lines_of(&self, cpu: usize) -> [u64; 2] {
+        let (cpu, nodes) = (&self.cpus[cpu], self.nodes.len());
+        let lines = cpu.lines.sums(columns(nodes));
+        let of = |node: usize| {
+            [Lines::Read, Lines::Written]
+                .map(|kind| lines[kind.column(nodes, node)])
+                .into_iter()
+                .fold(0, u64::wrapping_add)
+        };
+        [(0..nodes).fold(0, |sum, node| sum.wrapping_add(of(node))), of(cpu.node.into())]
     }
 
     fn totals(&self, time_ps: u64) -> Totals {

@@ -26,7 +26,6 @@ fn every_field_is_documented() {
     let pid = other.id().to_string();
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("trace").display().to_string();
-    let plan = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reserve-plan.toml");
     let commands = [
         ("report TRACE", vec!["report", &before, "--json"]),
         ("report TRACE", vec!["report", &after, "--json"]),
@@ -40,10 +39,7 @@ fn every_field_is_documented() {
         ("record --json FILE", vec!["record", "--quiet", "--json", "-", "-o", &trace, "--", "true"]),
         ("topology", vec!["topology", "--from", "opteron-6164x2", "--json"]),
         ("topology", vec!["topology", "--from", "xeon-6130x2", "--json"]),
-        ("reserve check", vec!["reserve", "check", "--machine", "magny-cours-4p", "--cores", "1", "--json"]),
-        ("reserve check", vec!["reserve", "check", "--machine", "magny-cours-4p", "--cores", "60", "--json"]),
         ("reserve facts", vec!["reserve", "facts", "--machine", "magny-cours-4p", "--format", "json"]),
-        ("reserve plan FILE", vec!["reserve", "plan", plan, "--machine", "magny-cours-4p", "--json"]),
         ("doctor", vec!["doctor", "--json"]),
         ("show", vec!["show", "--json"]),
         ("show PID", vec!["show", &own, "--json"]),
@@ -55,4 +51,52 @@ fn every_field_is_documented() {
     }
     other.kill().unwrap();
     other.wait().unwrap();
+}
+
+/// Granted and refused requests of all kinds.
+#[test]
+fn every_field_of_reserve_is_documented() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reserve-plan.toml");
+    let list = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/calls/list");
+    let machine = "magny-cours-4p";
+    for options in [
+        "--cores 1",
+        "--cores 60",
+        "--cpus 0 --node 1 --isolate core,controller,route --bandwidth 1G --bytes 1G --lease 60 --name a",
+        "--isolate controller --bandwidth 20G",
+    ] {
+        let arguments = format!("reserve check --machine {machine} --json {options}");
+        assert_documented("reserve check", &values(&arguments.split(' ').collect::<Vec<_>>()));
+    }
+    let control = ["reserve", "check", "--machine", "magny-cours-4p-control", "--cache-ways", "4", "--json"];
+    assert_documented("reserve check", &values(&control));
+    let after = ["reserve", "check", "--machine", machine, "--after", docs, "--cpus", "0", "--json"];
+    assert_documented("reserve check", &values(&after));
+    let explained = ["reserve", "explain", "1", "--machine", machine, "--after", docs, "--json"];
+    assert_documented("reserve explain GRANT", &values(&explained));
+    let ways = "[control]\nthrottle = \"duty\"\nways = { all = 8, least = 2, classes = 4 }\n";
+    let seed = "rule = \"seed\"\n[[tenant]]\nfrom = 0\nto = 0\nread = \"12G\"\n\
+                [[request]]\nnode = 0\nisolate = [\"controller\"]\n";
+    let slow = "[[request]]\ncpus = \"7\"\nnode = 3\nisolate = [\"core\"]\n\
+                [[request]]\ncpus = \"6\"\nnode = 3\nisolate = [\"controller\"]\nbandwidth = \"3G\"\n";
+    let one = "[[request]]\ncores = 1\n";
+    for (plan, machine) in [
+        (docs, machine),
+        (&file("moves.toml", &format!("{one}{one}{one}{one}isolate = [\"cache\"]\n")), "small-2x2"),
+        (&file("seed.toml", seed), machine),
+        (&file("ways.toml", &format!("{ways}[[request]]\ncache_ways = 1\n")), machine),
+        (&file("slow.toml", slow), "small-4x2"),
+    ] {
+        assert_documented("reserve plan FILE", &values(&["reserve", "plan", plan, "--machine", machine, "--json"]));
+    }
+    let calls = values(&["reserve", "plan", list, "--machine", "small-2x2", "--json"]);
+    assert_documented("reserve plan FILE", &calls);
+    let text = nearside(&["reserve", "plan", list, "--machine", "small-2x2", "--json"]).out;
+    assert_eq!(text.lines().count(), calls.len(), "a line each: {text}");
 }

@@ -27,12 +27,13 @@ fn what_a_system_refuses_is_said_and_nothing_is_left() {
     // Another group gets a CPU of the grant: that is said, and made good when it has gone.
     checks.part("intruder", || {
         let intruder = ran.section("intruder");
-        let withdrawn = "grant 1: other programs run on its CPUs at present, and nothing is promised: \
+        let withdrawn = "grant 1: its CPUs or nodes are not its own at present, and nothing is promised: \
             /sys/fs/cgroup/nearside-grant-1/cpuset.cpus.partition is `isolated invalid`\n";
         assert_eq!(intruder.matches(withdrawn).count(), 2, "{intruder}");
         assert!(intruder.ends_with("isolated\n0\nsame\n"), "{intruder}");
     });
-    refused("foreign machine", &format!("CPUs 40 {missing}"), "\nstatus 1\nsame\n");
+    let foreign = "magny-cours-4p describes another machine: its nodes and their CPUs differ from this one's";
+    refused("foreign machine", foreign, "\nstatus 2\nsame\n");
     refused("last CPU", "no CPU would be left for the rest of the machine\n", "as before\nsame\n");
     refused("full disk", "the disk is full\n", "status 1\nsame\n");
     refused("read-only", "its file system is read-only\n", "status 1\nsame\n");

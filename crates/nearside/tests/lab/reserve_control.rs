@@ -76,3 +76,45 @@ fn ways_and_limits_are_obeyed_and_nothing_is_left_of_them() {
         assert!(text.contains("0xfffff00000\n0xff000\n") && text.ends_with("status 0\n"), "{text}");
     });
 }
+
+/// The kernel finds the control hardware by the processor's own instructions, so that its resctrl works, and what is built
+/// on that: pqos, grants, and what they draw.
+#[test]
+fn the_kernels_resctrl_controls_the_lab_s_caches_and_bandwidth() {
+    let lab = Lab::new();
+    let options = ["--quiet", "--as-root", "--memory-per-node", "256M"];
+    let script = include_str!("programs/reserve_resctrl.sh");
+    let ran = lab.script("magny-cours-4p-control", &options, script).succeeded();
+    assert!(!ran.text().contains("never: "), "{}", ran.text());
+    let checks = Checks::new();
+    let part = |name: &'static str, check: &dyn Fn(&str)| checks.part(name, || check(ran.section(name)));
+    let (alone, shared) = (ns(&ran, "alone"), ns(&ran, "shared"));
+    let fits = |ns: f64| ns < 1.25 * alone;
+    part("offer", &|text| {
+        let masks: Vec<String> = (0..8).map(|cache| format!("{cache}=fffff")).collect();
+        assert!(text.contains(&format!("L3:{}\n", masks.join(";"))) && text.contains("MB:0= 2048;"), "{text}");
+        assert!(text.ends_with("mon_L3_07\n1\n5120K\n40\n6-11\n"), "{text}");
+    });
+    part("half each", &|text| {
+        assert!(shared > 4.0 * alone && fits(ns(&ran, "half each")), "{alone} {shared} {text}");
+    });
+    // A limit of 1 GB/s, of five CPUs together.
+    part("rates", &|text| {
+        let rate = |name: &str| -> f64 {
+            let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.trim().parse().unwrap()
+        };
+        assert!(rate("free") > 3000.0 && (900.0..1100.0).contains(&rate("limited")), "{text}");
+    });
+    part("pqos", &|text| assert_eq!(text, "1-5\n0=   16\n0=003ff\n\n"));
+    part("grant", &|text| {
+        assert!(fits(ns(&ran, "grant")) && text.contains("10 ways of its cache (0xffc00)"), "{text}");
+        assert!(before(&ran, "grant", "MB/s beside") > 5400.0, "{text}");
+    });
+    part("agent", &|text| {
+        assert!(text.contains(" high\nall other CPUs draw ") && text.contains("+5.0 %"), "{text}");
+        let group = "/sys/fs/resctrl/nearside-2/mon_groups/nearside-1\n";
+        assert!(text.contains(group) && text.contains("status 0\nMB:0= 2048;"), "{text}");
+        assert!(text.ends_with(";7=fffff\n"), "{text}");
+    });
+}

@@ -98,7 +98,7 @@ fn grants(grants: &[LiveGrant], now_s: u64, f: &mut fmt::Formatter<'_>) -> fmt::
         family.sample(&[&labels[..], &[("nodes", nodes.as_str()), ("guarded", guarded)]].concat(), 1);
     }
     family.end(f)?;
-    let gauges: [(&str, &str, GrantValue); 10] = [
+    let gauges: [(&str, &str, GrantValue); 12] = [
         ("cpus", "CPUs of a grant, without those that idle for it.", |live, _| Some(live.grant.cpus.len() as f64)),
         ("memory_limit_bytes", "The limit of a grant's memory.", |live, _| {
             live.grant.request.bytes.map(|bytes| bytes as f64)
@@ -110,6 +110,12 @@ fn grants(grants: &[LiveGrant], now_s: u64, f: &mut fmt::Formatter<'_>) -> fmt::
         ),
         ("most_slowdown_ratio", "The bound of a guarded grant's slow-down.", |live, _| {
             live.grant.request.isolate.controller.then_some(live.grant.request.most_slowdown)
+        }),
+        ("drawn_read_bytes_per_second", "What a grant has read from memory in the last period.", |live, _| {
+            Some(live.drawn?.read)
+        }),
+        ("drawn_written_bytes_per_second", "What a grant has written back in the last period.", |live, _| {
+            Some(live.drawn?.write)
         }),
         (
             "lost",
@@ -143,6 +149,12 @@ fn grants(grants: &[LiveGrant], now_s: u64, f: &mut fmt::Formatter<'_>) -> fmt::
         }
         family.end(f)?;
     }
+    let help = "How often the forecast slow-down of a grant has risen above its bound.";
+    let mut family = Family::begin("nearside_grant_times_above_bound", "counter", help);
+    for LiveGrant { grant, times_above_bound, .. } in grants {
+        family.sample(&[("grant", &grant.id.to_string())], times_above_bound);
+    }
+    family.end(f)?;
     services(grants, f)
 }
 
@@ -229,7 +241,7 @@ pub fn prometheus(open_metrics: &str) -> String {
 mod tests {
     use super::*;
     use machine::presets;
-    use reserve::{Asker, Control, Facts, Isolation, Ledger, Request, Rules, Service, ServiceLevel};
+    use reserve::{Asker, Control, Facts, Isolation, Ledger, ReadWrite, Request, Rules, Service, ServiceLevel};
     use std::sync::Arc;
     use std::time::Instant;
 
@@ -254,6 +266,8 @@ mod tests {
             is_lost: grant.id.0 == 2,
             service: (grant.id.0 == 1).then(|| ServiceLevel::after(None, MISSED, Instant::now(), 1087)),
             rest_limit: admitted.forecast.rest_limit_of(grant),
+            drawn: (grant.id.0 == 1).then_some(ReadWrite { read: 3e9, write: 5e8 }),
+            times_above_bound: 2,
         };
         let told = metrics(&Status::default(), &admitted.grants.iter().map(live).collect::<Vec<_>>());
         for line in [
@@ -265,6 +279,9 @@ mod tests {
             "nearside_grant_most_slowdown_ratio{grant=\"1\"} 0.05\n",
             "nearside_grant_lost{grant=\"1\"} 0\n",
             "nearside_grant_lost{grant=\"2\"} 1\n",
+            "nearside_grant_drawn_read_bytes_per_second{grant=\"1\"} 3000000000\n",
+            "nearside_grant_drawn_written_bytes_per_second{grant=\"1\"} 500000000\n",
+            "nearside_grant_times_above_bound_total{grant=\"1\"} 2\n",
             "nearside_grant_age_seconds{grant=\"2\"} 90\n",
             "nearside_grant_service_latency_seconds{grant=\"1\"} 0.0035\n",
             "nearside_grant_service_target_seconds{grant=\"1\"} 0.002\n",
@@ -279,6 +296,7 @@ mod tests {
         for none in [
             "most_slowdown_ratio{grant=\"2\"}",
             "memory_limit_bytes{grant=\"2\"}",
+            "drawn_read_bytes_per_second{grant=\"2\"}",
             "rest_part_ratio{grant=\"2\"}",
             "service_course{grant=\"2\"",
             "rest_limit_bytes_per_second{grant=\"2\"",

@@ -5,15 +5,16 @@ use super::service::note;
 use crate::options::usage_error::UsageError;
 use crate::verbs::reserve::{SYSTEM_FOLDER, records_folder, to_carry_out};
 use agent::broker::{Broker, Left, LiveGrants, Quotas, Settings};
-use agent::grants::Hardware;
+use agent::grants::{Hardware, MemoryMonitor};
 use agent::{ReserveSettings, ThrottleSetting};
-use machine::Machine;
+use machine::{Machine, chain};
 use report::ReserveReport;
 use reserve::{Control, Facts, Ledger, Quota, Rules, Throttle, Zone};
 use rustix::process::geteuid;
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How grants are made, if the configuration says that they are.
 pub fn settings(
@@ -51,6 +52,7 @@ pub fn settings(
         folder: SYSTEM_FOLDER.into(),
         records: records_folder(),
         ledger,
+        isolate_zone: settings.isolate_zone,
         limited: settings.limit.clone(),
         quotas: quotas(settings),
         report: Box::new(move |facts, decided| {
@@ -63,7 +65,23 @@ pub fn settings(
         note: Box::new(note),
         hardware,
         live: live.clone(),
+        monitor: monitor(settings.monitor_s),
     }))
+}
+
+/// What counts memory traffic, and how often.
+fn monitor(period_s: f64) -> Option<(MemoryMonitor, Duration)> {
+    if period_s == 0.0 {
+        return None;
+    }
+    let found = MemoryMonitor::find();
+    if let Err(error) = &found {
+        note(&format!(
+            "what grants draw from memory is not counted, and forecasts are made by promises: {}",
+            chain(error)
+        ));
+    }
+    found.ok()?.map(|monitor| (monitor, Duration::from_secs_f64(period_s)))
 }
 
 /// What limits the rest of the machine, and the control hardware.

@@ -4,6 +4,7 @@ use super::request_options::cpus_of;
 use crate::options::machine_source;
 use crate::options::places::Cpus;
 use crate::options::usage_error::UsageError;
+use crate::verbs::place::described;
 use agent::grants::Hardware;
 use clap::{Args, ValueEnum};
 use machine::{Machine, Mistake, bounded};
@@ -106,6 +107,11 @@ impl MachineOptions {
         })
     }
 
+    /// Fails where the machine's description is of another one than this.
+    pub fn check_is_this(&self) -> Result<(), Box<dyn Error>> {
+        described(self.machine.as_deref()).map(|_| ())
+    }
+
     /// The machine with its grants.
     pub fn ledger(&self, asker: &Asker) -> Result<Ledger, Box<dyn Error>> {
         let throttle = match self.throttle {
@@ -147,17 +153,29 @@ impl MachineOptions {
     }
 
     /// That of a machine by its description, and of this one also what the kernel offers.
-    fn control(&self, machine: &Machine, throttle: Option<Throttle>) -> Control {
+    fn control(&self, machine: &Machine, throttle: Option<Throttle>) -> Result<Control, Box<dyn Error>> {
         let described = Control::of(machine, throttle);
-        let Some(hardware) = Hardware::of_kernel().filter(|_| self.machine.is_none()) else { return described };
-        let limits = throttle.is_none() && hardware.has_limits();
-        let throttle = if limits { Throttle::Hardware } else { described.throttle };
-        Control { throttle, ways: described.ways.or(hardware.ways()) }
+        if self.machine.is_some() {
+            return Ok(described);
+        }
+        let hardware = Hardware::of_kernel();
+        let has_limits = hardware.is_some_and(Hardware::has_limits);
+        let is_described = || Control::of(machine, None).throttle == Throttle::Hardware;
+        if throttle == Some(Throttle::Hardware) && !has_limits && !is_described() {
+            let why = "--throttle hardware: the processor limits no bandwidth, or resctrl is not mounted: `nearside doctor` says which";
+            return Err(UsageError::boxed(why));
+        }
+        let throttle = if throttle.is_none() && has_limits { Throttle::Hardware } else { described.throttle };
+        Ok(Control { throttle, ways: described.ways.or(hardware.and_then(Hardware::ways)) })
     }
 
-    fn empty(&self, rules: Rules, control: impl Fn(&Machine) -> Control) -> Result<Ledger, Box<dyn Error>> {
+    fn empty(
+        &self,
+        rules: Rules,
+        control: impl Fn(&Machine) -> Result<Control, Box<dyn Error>>,
+    ) -> Result<Ledger, Box<dyn Error>> {
         let machine = self.machine()?;
-        let control = control(&machine);
+        let control = control(&machine)?;
         let facts = Facts::new(machine, control);
         let unknown = rules.zone.unknown(&facts);
         if unknown.is_empty() {
@@ -169,8 +187,8 @@ impl MachineOptions {
 }
 
 /// The control hardware that a plan names, or that of the machine.
-fn control_of(plan: &Plan) -> impl Fn(&Machine) -> Control {
-    |machine| plan.control.clone().unwrap_or_else(|| Control::of(machine, None))
+fn control_of(plan: &Plan) -> impl Fn(&Machine) -> Result<Control, Box<dyn Error>> {
+    |machine| Ok(plan.control.clone().unwrap_or_else(|| Control::of(machine, None)))
 }
 
 /// Reads a plan file.

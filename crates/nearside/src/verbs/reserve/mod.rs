@@ -178,27 +178,34 @@ fn check(arguments: &Check, terminal: Terminal) -> Result<ExitCode, Box<dyn Erro
     let asker = asker();
     let ledger = arguments.machine.ledger(&asker)?;
     let ledger = if arguments.machine.is_this() { run::with_grants(ledger) } else { ledger };
-    answer(&ledger, &ledger.admit(&[request], &asker), as_text(arguments.json, terminal))
+    answer(&ledger, &ledger.admit(&[request], &asker), &Shown::new(arguments.json, terminal))
 }
 
-/// The terminal for an answer as text; none for JSON.
-fn as_text(json: bool, terminal: Terminal) -> Option<Terminal> {
-    (!json).then_some(terminal)
+/// How an answer is printed.
+enum Shown {
+    Text(Terminal),
+    /// JSON.
+    Document,
+    /// JSON on one line, where there are several answers.
+    Line,
 }
 
-/// Prints an answer: as text if there is a terminal for it, or else as JSON.
-fn answer(
-    ledger: &Ledger,
-    answer: &Result<Admitted, Refusal>,
-    terminal: Option<Terminal>,
-) -> Result<ExitCode, Box<dyn Error>> {
+impl Shown {
+    fn new(json: bool, terminal: Terminal) -> Self {
+        if json { Self::Document } else { Self::Text(terminal) }
+    }
+}
+
+/// Prints an answer.
+fn answer(ledger: &Ledger, answer: &Result<Admitted, Refusal>, shown: &Shown) -> Result<ExitCode, Box<dyn Error>> {
     if let Err(refusal @ Refusal::Unknown(_)) = answer {
         return Err(refused(refusal.clone()));
     }
     let report = ReserveReport::new(&ledger.facts, answer);
-    match terminal {
-        Some(terminal) => terminal.print_lines(&report.to_string())?,
-        None => output::write(&json::document(&report)?, None)?,
+    match shown {
+        Shown::Text(terminal) => terminal.print_lines(&report.to_string())?,
+        Shown::Document => output::write(&json::document(&report)?, None)?,
+        Shown::Line => output::write(&json::line(&report)?, None)?,
     }
     Ok(if report.granted { ExitCode::SUCCESS } else { ExitCode::from(REFUSED) })
 }
@@ -216,7 +223,7 @@ fn plan(arguments: &Plan, terminal: Terminal) -> Result<ExitCode, Box<dyn Error>
     }
     let plan = read_plan(&arguments.file)?;
     let ledger = arguments.machine.of_plan(&plan, &asker)?;
-    answer(&ledger, &ledger.admit(&plan.requests, &asker), as_text(arguments.json, terminal))
+    answer(&ledger, &ledger.admit(&plan.requests, &asker), &Shown::new(arguments.json, terminal))
 }
 
 /// Decides line by line, each on what the ones before have left. Fails with the last refusal.
@@ -227,7 +234,7 @@ fn calls(arguments: &Plan, text: &str, asker: &Asker, terminal: Terminal) -> Res
         let place = || format!("{}:{}", arguments.file.display(), number + 1);
         let actions = read_calls(line).map_err(|error| format!("{}: {}", place(), machine::chain(&error)))?;
         let decided = ledger.apply(&actions, asker);
-        let given = answer(&ledger, &decided, as_text(arguments.json, terminal))?;
+        let given = answer(&ledger, &decided, &if arguments.json { Shown::Line } else { Shown::Text(terminal) })?;
         match decided {
             Ok(admitted) => ledger = admitted.after,
             Err(_) => code = given,
@@ -277,7 +284,7 @@ fn rcm(arguments: &Rcm, terminal: Terminal) -> Result<ExitCode, Box<dyn Error>> 
     let asker = asker();
     if !arguments.machine.is_default() {
         let ledger = arguments.machine.ledger(&asker)?;
-        return answer(&ledger, &ledger.apply(&[action], &asker), Some(terminal));
+        return answer(&ledger, &ledger.apply(&[action], &asker), &Shown::Text(terminal));
     }
     let application: Vec<OsString> = arguments.words[4..].iter().map(OsString::from).collect();
     match (run::agent_of(true)?, action) {

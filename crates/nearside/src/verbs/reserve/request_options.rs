@@ -4,7 +4,7 @@ use crate::options::places::{Cpus, Nodes};
 use crate::options::usage_error::UsageError;
 use clap::{Args, ValueEnum};
 use machine::{CpuSet, Machine, NodeSet, size};
-use reserve::{Cores, Isolation, Memory, Part, Preference, ReadWrite, Request, parse_bandwidth};
+use reserve::{Cores, GrantId, Isolation, Memory, Part, Preference, ReadWrite, Request, parse_bandwidth};
 use std::collections::BTreeSet;
 use std::error::Error;
 
@@ -18,6 +18,10 @@ pub struct RequestOptions {
     /// The cores of these CPUs instead, such as 0-3,8 or l3:0, package:1.core:2
     #[arg(long, value_name = "CPUS")]
     cpus: Option<Cpus>,
+
+    /// Cores on the exclusive cache of this grant of yours, by its number: they idle for it otherwise
+    #[arg(long, value_name = "GRANT", conflicts_with = "cpus")]
+    on_cache_of: Option<u32>,
 
     /// Memory of this node, or of several, such as 1, 0-1 or package:1 [default: the best for --prefer]
     #[arg(long, value_name = "NODES")]
@@ -116,7 +120,11 @@ impl RequestOptions {
         let memory = node.map(Memory::Node);
         let request = Request {
             name: self.name.clone(),
-            cores: cpus.map_or(Cores::Any(self.cores), Cores::These),
+            cores: match (cpus, self.on_cache_of) {
+                (Some(cpus), _) => Cores::These(cpus),
+                (None, Some(grant)) => Cores::OnCacheOf(GrantId(grant), self.cores),
+                (None, None) => Cores::Any(self.cores),
+            },
             memory: memory.unwrap_or(if self.local { Memory::Local } else { Memory::Any }),
             more_memory: nodes,
             bytes: self.bytes,

@@ -11,14 +11,14 @@ use crate::options::policy::note;
 use crate::options::usage_error::UsageError;
 use crate::verbs::record::program::Program;
 use agent::broker::{CallError, Connection};
-use agent::grants::{Carrier, Hardware, Limit, Records, RecordsError, Watch, carry_out, has_own_record};
+use agent::grants::{Carrier, Hardware, Limit, LiveState, Records, RecordsError, Watch, carry_out, has_own_record};
 use agent::{Journal, journal};
 use clap::Args;
 use linux::ChildSetup;
 use observe::Followed;
 use report::ReserveReport;
 use reserve::protocol::FOLDER;
-use reserve::{Admitted, Asker, Grant, GrantId, Ledger, Request, ServiceLevel, Throttle};
+use reserve::{Admitted, Asker, Flow, Grant, GrantId, Ledger, Request, ServiceLevel, Throttle};
 use rustix::process::geteuid;
 use std::error::Error;
 use std::ffi::OsString;
@@ -139,6 +139,7 @@ pub fn start(
 ) -> Result<ExitCode, Box<dyn Error>> {
     let How { machine, limit, wait_s, watched } = *how;
     linux::Cgroups::find()?.requires("cpuset")?;
+    machine.check_is_this()?;
     let hardware = Hardware::find()?;
     let mut empty = machine.ledger(asker)?;
     if machine.has_best_throttle() && hardware.is_some_and(Hardware::has_limits) {
@@ -244,10 +245,14 @@ pub fn to_carry_out_alone(ledger: Ledger, hardware: Option<Hardware>) -> Ledger 
 /// A ledger with the grants that other processes carry out.
 pub fn with_grants(mut ledger: Ledger) -> Ledger {
     for record in agent::grants::read_records(&records_folder()) {
-        if record.grant.cores.iter().all(|&core| core < ledger.facts.cores.len()) {
+        if record.grant.is_of(&ledger.facts) {
             ledger.adopt(record.grant);
         }
     }
+    let usage = LiveState::read(&records_folder()).map(|state| state.most).unwrap_or_default();
+    // The machine may be described in another way than the agent has it.
+    let nodes = |flow: &Flow| [flow.from, flow.to].iter().all(|node| ledger.facts.machine.node(*node).is_some());
+    ledger.usage.extend(usage.into_iter().filter(nodes));
     ledger
 }
 

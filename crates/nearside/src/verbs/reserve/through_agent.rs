@@ -4,7 +4,7 @@ use super::request_options::RequestOptions;
 use super::run::{SYSTEM_FOLDER, records_folder, wait};
 use super::service::Watched;
 use super::wait::WaitOption;
-use super::{REFUSED, as_text};
+use super::{REFUSED, Shown};
 use crate::options::machine_source;
 use crate::options::policy::note;
 use crate::options::usage_error::UsageError;
@@ -20,7 +20,7 @@ use machine::{Machine, NodeId};
 use reserve::protocol::{GRANT, HANDLE};
 use reserve::{GrantId, Memory, Refusal, Request, Service, Share};
 use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, geteuid, getpid, pidfd_open};
 use std::env;
 use std::error::Error;
 use std::ffi::OsString;
@@ -168,13 +168,13 @@ pub fn create(arguments: &Create, terminal: Terminal) -> Result<ExitCode, Box<dy
     }
     let create = Call::Create { request: Box::new(request), stays: true, wait_s: arguments.wait.most_s() };
     let (answer, _) = call(&connect()?, &create, &[])?;
-    decided(answer, as_text(arguments.json, terminal))
+    decided(answer, &Shown::new(arguments.json, terminal))
 }
 
 pub fn adopt(arguments: &Adopt, terminal: Terminal) -> Result<ExitCode, Box<dyn Error>> {
     let request = Box::new(arguments.request.request(this_machine)?);
     let (answer, _) = call(&connect()?, &Call::Adopt { request, cgroup: arguments.cgroup.clone() }, &[])?;
-    decided(answer, as_text(arguments.json, terminal))
+    decided(answer, &Shown::new(arguments.json, terminal))
 }
 
 pub fn enter(arguments: &Enter) -> Result<ExitCode, Box<dyn Error>> {
@@ -200,7 +200,7 @@ pub fn upgrade(arguments: &Upgrade, terminal: Terminal) -> Result<ExitCode, Box<
     let upgrade = Call::Upgrade { grant: Some(arguments.grant.clone()), memory: arguments.add_node, controller };
     let handle = own_handle(&arguments.grant);
     let (answer, _) = call(&connect()?, &upgrade, &handle.iter().collect::<Vec<_>>())?;
-    decided(answer, as_text(arguments.json, terminal))
+    decided(answer, &Shown::new(arguments.json, terminal))
 }
 
 pub fn release(arguments: &Release, terminal: Terminal) -> Result<ExitCode, Box<dyn Error>> {
@@ -212,13 +212,16 @@ pub fn release(arguments: &Release, terminal: Terminal) -> Result<ExitCode, Box<
         let release = Call::Release { grant: Some(id.to_string()), only };
         let (answer, _) = call(&connect()?, &release, &handle.iter().collect::<Vec<_>>())?;
         if only.is_some() {
-            return decided(answer, as_text(arguments.json, terminal));
+            return decided(answer, &Shown::new(arguments.json, terminal));
         }
     } else if only.is_some() {
         let by = record.pid;
         return Err(
             format!("grant {id} cannot give a part back: process {by} carries it out, and not the agent").into()
         );
+    } else if !geteuid().is_root() {
+        let by = record.pid;
+        return Err(format!("only root may release grant {id}: process {by} carries it out, and not the agent").into());
     } else {
         let removed = Records::lock(&records_folder())?.remove(id);
         removed.map_err(|error| format!("cannot release grant {id}: {error}"))?;
@@ -363,15 +366,15 @@ fn usage(error: CallError) -> Box<dyn Error> {
     }
 }
 
-fn decided(answer: Answer, terminal: Option<Terminal>) -> Result<ExitCode, Box<dyn Error>> {
+fn decided(answer: Answer, shown: &Shown) -> Result<ExitCode, Box<dyn Error>> {
     let (code, text, document) = match answer {
         Answer::Granted { text, document, .. } => (ExitCode::SUCCESS, text, document),
         Answer::NotAdmitted { text, document, .. } => (ExitCode::from(REFUSED), text, document),
         _ => return Err(unexpected()),
     };
-    match terminal {
-        Some(terminal) => terminal.print_lines(&text)?,
-        None => output::write(&json::document(&document)?, None)?,
+    match shown {
+        Shown::Text(terminal) => terminal.print_lines(&text)?,
+        Shown::Document | Shown::Line => output::write(&json::document(&document)?, None)?,
     }
     Ok(code)
 }

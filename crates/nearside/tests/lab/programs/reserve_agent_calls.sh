@@ -76,9 +76,9 @@ nearside reserve release job-7; kill $member; wait_for rmdir $G/$J/step_0; rmdir
 echo "[lease]"
 nearside reserve create --name short --lease 1 --isolate core > /dev/null; wait_for listed short; wait_for gone; same
 echo "[lost]"
-said() { sed -n 's/.*grant [0-9]*: its CPUs are/its CPUs are/p' /tmp/said; grep -v "its CPUs are" /tmp/said > /tmp/rest; cat /tmp/rest > /tmp/said; }
+said() { sed -n 's/.*grant [0-9]*: its CPUs/its CPUs/p' /tmp/said; grep -v "its CPUs" /tmp/said > /tmp/rest; cat /tmp/rest > /tmp/said; }
 nearside reserve create --name own --cpus 2 --isolate core,controller > /dev/null; own=$(ls -d $G/nearside-grant-*)
-is_own() { grep -qx isolated $own/cpuset.cpus.partition && ! listed promised; }; wait_for is_own
+is_own() { grep -qx isolated $own/cpuset.cpus.partition && ! listed "is promised"; }; wait_for is_own
 lost() { listed "nothing is promised"; }
 mkdir $G/theirs; echo 2-3 > $G/theirs/cpuset.cpus; wait_for lost; nearside reserve explain own --json | grep -E '"(forecast_slowdown|lost)"'
 rmdir $G/theirs; wait_for is_own

@@ -21,7 +21,7 @@ echo "[intruder]"
 nearside reserve run --isolate core --cpus 5 -- sleep 1000 2> /tmp/said & holder=$!; wait_for grep -q '"5"' /run/nearside/grants/1.json
 mkdir $G/theirs; echo 5 > $G/theirs/cpuset.cpus; wait_for grep "not its own any more" /tmp/said
 nearside reserve list | tail -1; nearside reserve explain 1 | tail -1; rmdir $G/theirs; wait_for grep "its own again" /tmp/said
-cat $G/nearside-grant-1/cpuset.cpus.partition; nearside reserve list | grep -c promised; kill $holder; wait $holder; same
+cat $G/nearside-grant-1/cpuset.cpus.partition; nearside reserve list | grep -c "is promised"; kill $holder; wait $holder; same
 echo "[foreign machine]"
 try --machine magny-cours-4p --isolate core --cpus 40; same
 echo "[last CPU]"
