@@ -256,6 +256,23 @@ fn a_grant_is_carried_out_by_resctrl_and_undone() {
 }
 
 #[test]
+fn resctrl_that_is_unmounted_meanwhile_is_named_and_leaves_nothing_to_undo() {
+    let (kernel, hardware) = resctrl("vendor_id\t: AuthenticAMD", &INFO, "ffff", 2048);
+    let (ledger, grants) = guarded(hardware);
+    let folder = tempfile::tempdir().unwrap();
+    let (mut journal, _) = Journal::open(folder.path(), "grant").unwrap();
+    let settings = hardware.settings_alone(&ledger, &grants[0]).unwrap();
+    set(&mut journal, &settings);
+    kernel.unmount();
+    let said = hardware.settings_alone(&ledger, &grants[0]).unwrap_err().to_string();
+    assert!(said.starts_with("cannot read the settings of the control hardware: "), "{said}");
+    // The kernel has put everything back by itself.
+    let put_back = journal.restore();
+    assert_eq!((put_back.theirs, put_back.switches.len()), (0, 0), "{put_back:?}");
+    DEVICE.set(None);
+}
+
+#[test]
 fn a_group_that_a_killed_process_made_or_another_tool_removed_is_no_trouble() {
     let (kernel, hardware) = resctrl("vendor_id\t: AuthenticAMD", &INFO, "ffff", 2048);
     let (ledger, grants) = guarded(hardware);

@@ -60,6 +60,12 @@ impl Kernel {
         self.root.put(&format!("sys/fs/resctrl/{path}"), text);
     }
 
+    /// Somebody unmounts it.
+    pub(crate) fn unmount(&self) {
+        fs::remove_dir_all(self.path("")).unwrap();
+        fs::create_dir(self.path("")).unwrap();
+    }
+
     fn path(&self, path: &str) -> PathBuf {
         self.root.path().join("sys/fs/resctrl").join(path)
     }

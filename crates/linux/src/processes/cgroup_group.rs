@@ -176,3 +176,34 @@ impl CgroupGroup {
         move |source| CgroupGroupError::System { what, path, source }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_partition_is_one_only_if_the_kernel_says_so() {
+        let folder = tempfile::tempdir().unwrap();
+        // It takes each word and keeps none, as a kernel that cannot fulfil them.
+        symlink("/dev/null", folder.path().join("cpuset.cpus.partition")).unwrap();
+        let group = CgroupGroup::at(folder.path().to_owned());
+        let said = group.make_partition(Partition::Isolated).unwrap_err().to_string();
+        let path = folder.path().display();
+        assert_eq!(said, format!("the kernel makes no partition of {path}: cpuset.cpus.partition is ``"));
+    }
+
+    #[test]
+    fn processes_go_to_the_nearest_group_that_is_still_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let (old, above) = (folder.path().join("old"), folder.path().join("above"));
+        for group in [&old, &above] {
+            fs::create_dir(group).unwrap();
+        }
+        fs::write(above.join("cgroup.procs"), "").unwrap();
+        fs::write(old.join("cgroup.procs"), "77\n").unwrap();
+        // The kernel removes a group with its files; here it stays, and what was moved is seen.
+        assert!(CgroupGroup::at(old).remove(&above.join("gone/before")).is_err());
+        assert_eq!(fs::read_to_string(above.join("cgroup.procs")).unwrap(), "77");
+    }
+}

@@ -114,3 +114,24 @@ fn quotas(settings: &ReserveSettings) -> Quotas {
     };
     Quotas { users: by_number(&settings.users, name::user), groups: by_number(&settings.groups, name::group) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hardware_that_is_not_there_is_refused_by_name() {
+        match Hardware::find() {
+            Ok(None) => {
+                let said = throttle(ThrottleSetting::Hardware).unwrap_err().to_string();
+                assert!(
+                    said.starts_with("reserve.throttle = \"hardware\": the processor limits no bandwidth, or"),
+                    "{said}"
+                );
+                assert_eq!(throttle(ThrottleSetting::Best).unwrap().0, Throttle::Duty);
+            }
+            // This host has control hardware, or its own may be read by root only.
+            _ => test_tools::skipped("this host has control hardware"),
+        }
+    }
+}
