@@ -414,11 +414,20 @@ impl Decision<'_> {
         let Some(capacity) = self.ledger.facts.capacity(controller).filter(|_| is_guarded) else { return Ok(()) };
         let part = |kind: Kind, rate: ReadWrite| if kind == Kind::Reads { rate.read } else { rate.write };
         for kind in KINDS {
-            let flows = self.ledger.usage.iter().filter(|flow| flow.to == node);
-            let seen: f64 = flows.clone().map(|flow| part(kind, flow.load)).sum();
+            let flows = self.ledger.usage.iter().filter(|flow| flow.to == node && flow.of != Some(grant.id));
+            let sum = |of: Option<GrantId>| -> f64 {
+                flows.clone().filter(|flow| flow.of == of).map(|flow| part(kind, flow.load)).sum()
+            };
             let is_seen = |load: &&Load| flows.clone().any(|flow| flow.of == Some(load.id));
-            let unseen = users().filter(|load| !is_seen(load)).filter_map(|load| self.ledger.grant(load.id));
+            let unseen = users().filter(|load| load.id != grant.id && !is_seen(load));
+            let unseen = unseen.filter_map(|load| self.ledger.grant(load.id));
             let promised: f64 = unseen.map(|other| part(kind, demand(other, self.ledger, Kind::Reads))).sum();
+            // One that drew less than it was promised may draw that at any time.
+            let promise = |load: &Load| self.ledger.grant(load.id)?.request.bandwidth.map(|rate| part(kind, rate));
+            let seen = users().filter(|load| load.id != grant.id && is_seen(load));
+            let seen: f64 = seen.map(|load| sum(Some(load.id)).max(promise(load).unwrap_or(0.0))).sum();
+            let others = flows.clone().filter(|flow| flow.of.is_some_and(|id| !users().any(|load| load.id == id)));
+            let seen = seen + sum(None) + others.map(|flow| part(kind, flow.load)).sum::<f64>();
             let hungriest = flows.clone().map(|flow| part(kind, flow.load) / f64::from(flow.cores.max(1)));
             let hungriest = hungriest.reduce(f64::max);
             let cores = grant.cores.len() as f64;

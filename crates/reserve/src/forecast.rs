@@ -187,15 +187,24 @@ impl<'a> Forecaster<'a> {
 
     /// The most that the rest of the machine may draw from each of some guarded controllers, bytes/s.
     fn rest_limits(&self, nodes: &NodeSet) -> BTreeMap<NodeId, f64> {
+        // Where others with grants already slow a grant by more than its bound, as they draw more than when it was made, the
+        // rest may slow it by as much as its bound beyond that: it cannot make up for them.
+        let allowed = |load: &Load| {
+            let most = load.most?;
+            let by = self.slowdown_beside_rest(load, &BTreeMap::new()).unwrap_or(0.0);
+            Some((load.id, if by > most { by + most } else { most }))
+        };
+        let allowed: BTreeMap<GrantId, f64> = self.loads.iter().filter_map(allowed).collect();
         let of = |node| {
             let capacity = self.facts.capacity(Resource::Controller(node))?.read;
-            let most = largest(capacity, |rest| self.keep_bounds(&BTreeMap::from([(node, rest)])));
+            let most = largest(capacity, |rest| self.keep_bounds(&BTreeMap::from([(node, rest)]), &allowed));
             Some((node, most))
         };
         let each: BTreeMap<NodeId, f64> = nodes.iter().filter_map(of).collect();
         // A grant with memory on several nodes meets all these limits at once.
         let scaled = |part: f64| each.iter().map(|(node, limit)| (*node, part * limit)).collect();
-        let part = if self.keep_bounds(&each) { 1.0 } else { largest(1.0, |part| self.keep_bounds(&scaled(part))) };
+        let keep = |part| self.keep_bounds(&scaled(part), &allowed);
+        let part = if keep(1.0) { 1.0 } else { largest(1.0, keep) };
         scaled(part)
     }
 
@@ -214,10 +223,10 @@ impl<'a> Forecaster<'a> {
         (limit * parts.fold(1.0, f64::min)).max(promised.sum::<f64>().min(limit))
     }
 
-    /// Whether all guarded grants keep their bounds beside so much of the rest.
-    fn keep_bounds(&self, rest: &BTreeMap<NodeId, f64>) -> bool {
+    /// Whether all guarded grants are slowed by no more than what is allowed beside so much of the rest.
+    fn keep_bounds(&self, rest: &BTreeMap<NodeId, f64>, allowed: &BTreeMap<GrantId, f64>) -> bool {
         let meets = |load: &Load| rest.keys().any(|node| load.passes.contains(&Resource::Controller(*node)));
-        let guarded = self.loads.iter().filter_map(|load| Some((load, load.most?)));
+        let guarded = self.loads.iter().filter_map(|load| Some((load, *allowed.get(&load.id)?)));
         let mut guarded = guarded.filter(|(load, _)| meets(load));
         guarded.all(|(load, most)| self.slowdown_beside_rest(load, rest).is_some_and(|by| by <= most))
     }
@@ -328,6 +337,9 @@ mod tests {
         // The tenant draws more than before: the bound is broken, and the agent says so.
         ledger.usage = vec![seen(1, 8e9)];
         assert!(slowdown(&ledger) > 0.05, "{}", slowdown(&ledger));
+        // The rest cannot make up for that, and is not stopped for it.
+        let limit = ledger.forecast().rest_limit[&NodeId(0)];
+        assert!(limit > 1e8, "{limit}");
         // A guarded grant that draws nothing at present may still draw all that its cores can: others get no more for that.
         let silent = Request {
             isolate: Isolation { controller: true, ..isolate },

@@ -37,6 +37,8 @@ pub(super) struct Book {
     pub unwritten: Option<String>,
     /// Why what is drawn cannot be counted.
     pub uncounted: Option<String>,
+    /// Why the rest's limits are not those of what is drawn.
+    pub unfollowed: Option<String>,
     /// The zone, if it is isolated.
     pub zone: Option<ZoneGroup>,
 }
@@ -67,8 +69,18 @@ impl Book {
             let _ = MemoryMonitor::find().map(|monitor| monitor.iter().for_each(MemoryMonitor::remove_left));
         }
         let (ledger, held) = (settings.ledger.clone(), BTreeMap::new());
-        let mut book =
-            Self { settings, ledger, shared, held, changes: 0, usage, unwritten: None, uncounted: None, zone };
+        let mut book = Self {
+            settings,
+            ledger,
+            shared,
+            held,
+            changes: 0,
+            usage,
+            unwritten: None,
+            uncounted: None,
+            unfollowed: None,
+            zone,
+        };
         for (grant, held, level) in left.grants {
             (book.settings.note)(&format!("{} of an agent that was killed goes on", grant.title()));
             book.ledger.levels.extend(level.map(|level| (grant.id, level.taken_up(Instant::now()))));

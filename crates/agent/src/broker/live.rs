@@ -13,6 +13,12 @@ impl Book {
     /// Counts what is drawn, if it is time. Forecasts and limits of the rest follow, and a grant that others slow by more
     /// than its bound is reported.
     pub(super) fn count_usage(&mut self, now: Instant) {
+        if !self.usage.as_ref().is_some_and(|usage| usage.is_due(now)) {
+            return;
+        }
+        let before = self.ledger.forecast();
+        // Grants of other processes end without a word.
+        self.see_others();
         let Some(usage) = &mut self.usage else { return };
         let held = &self.held;
         // Those of other processes have their programs.
@@ -28,14 +34,17 @@ impl Book {
         if !counted.unwrap_or(true) {
             return;
         }
-        let before = self.ledger.forecast();
         self.ledger.usage = usage.most(self.ledger.facts.core_most_bytes_per_s());
         let forecast = self.ledger.forecast();
         self.report_slow(&forecast);
-        if forecast.rest_limit != before.rest_limit {
+        if forecast.rest_limit != before.rest_limit || self.unfollowed.is_some() {
             let ledger = self.ledger.clone();
-            if let Err(error) = self.follow(&ledger) {
-                (self.settings.note)(&chain(&error));
+            let failed = self.follow(&ledger).err().map(|error| chain(&error));
+            if failed != self.unfollowed {
+                if let Some(text) = &failed {
+                    (self.settings.note)(text);
+                }
+                self.unfollowed = failed;
             }
         }
         self.show(&forecast);
@@ -90,7 +99,7 @@ impl Book {
 
     /// Notes the guarded grants that others slow by more than their bounds since the last look, and counts them.
     fn report_slow(&mut self, forecast: &Forecast) {
-        for (id, held) in &mut self.held {
+        for (id, held) in self.held.iter_mut().filter(|(_, held)| held.watch.lost().is_none()) {
             let guarded = self.ledger.grant(*id).filter(|grant| grant.request.isolate.controller);
             let above = guarded.zip(forecast.slowdown.get(id)).filter(|(grant, by)| **by > grant.request.most_slowdown);
             // Not by what nothing is known of.

@@ -1,7 +1,6 @@
 //! What grants and the rest of the machine draw from memory, as counted once a period.
 
 use crate::grants::{Counted, MemoryMonitor, Subject, drawn_by};
-use machine::NodeId;
 use reserve::{Flow, GrantId, Ledger, ReadWrite};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -38,12 +37,14 @@ impl Usage {
         self.next
     }
 
-    /// Counts, if it is time. `runs` has the grants with programs: what a grant without one draws says nothing.
+    /// Whether it is time to count.
+    pub fn is_due(&self, now: Instant) -> bool {
+        now >= self.next
+    }
+
+    /// Counts. `runs` has the grants with programs: what a grant without one draws says nothing.
     /// Returns whether there is a new period. After a failure nothing is known of it.
     pub fn count(&mut self, now: Instant, ledger: &Ledger, runs: impl Fn(GrantId) -> bool) -> io::Result<bool> {
-        if now < self.next {
-            return Ok(false);
-        }
         self.next = now + self.period;
         match self.monitor.count(ledger) {
             Ok(None) => Ok(false),
@@ -86,6 +87,12 @@ impl Usage {
     }
 }
 
+impl Drop for Usage {
+    fn drop(&mut self) {
+        self.monitor.remove_left();
+    }
+}
+
 impl History {
     fn add(&mut self, counted: Counted, running: BTreeSet<GrantId>) -> bool {
         let before = self.last.replace((counted, running));
@@ -106,13 +113,23 @@ impl History {
         }
     }
 
+    /// Of each subject, the period in which it drew most.
     fn most(&self) -> Vec<Flow> {
-        let mut most: BTreeMap<(Subject, NodeId, NodeId), Flow> = BTreeMap::new();
-        for flow in self.periods.iter().flatten() {
-            let load = &mut most.entry((flow.of, flow.from, flow.to)).or_insert(*flow).load;
-            *load = ReadWrite { read: load.read.max(flow.load.read), write: load.write.max(flow.load.write) };
+        let mut most: BTreeMap<Subject, (f64, Vec<Flow>)> = BTreeMap::new();
+        for period in &self.periods {
+            let mut subjects: BTreeMap<Subject, Vec<Flow>> = BTreeMap::new();
+            for flow in period {
+                subjects.entry(flow.of).or_default().push(*flow);
+            }
+            for (of, flows) in subjects {
+                let total = flows.iter().map(|flow| flow.load.read + flow.load.write).sum();
+                let known = most.entry(of).or_insert_with(|| (total, flows.clone()));
+                if total > known.0 {
+                    *known = (total, flows);
+                }
+            }
         }
-        most.into_values().collect()
+        most.into_values().flat_map(|(_, flows)| flows).collect()
     }
 }
 
@@ -138,6 +155,7 @@ fn flows(before: &Counted, after: &Counted, has_run: impl Fn(Subject) -> bool) -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use machine::NodeId;
     use proptest::prelude::*;
 
     const ALL: fn(Subject) -> bool = |_| true;

@@ -40,6 +40,8 @@ impl ZoneGroup {
         check_free(&Base::topmost(&cgroups), &cpus, true)?;
         let group = CgroupGroup::below(&cgroups, ZONE);
         let (mut journal, _) = Journal::open(&settings.folder, JOURNAL)?;
+        // One that could not be removed before, when groups were within it.
+        group.remove(cgroups.folder())?;
         // On failure, dropping the journal removes the group.
         make(&mut journal, &group, cgroups.folder())?;
         group.set("cpuset.cpus", &cpus.to_string())?;

@@ -44,7 +44,7 @@ impl MemoryMonitor {
         }
     }
 
-    /// Removes what a killed process has left of it.
+    /// Removes what it has made, and what a killed process has left of it.
     pub(crate) fn remove_left(&self) {
         if let Source::Resctrl(monitor) = &self.0 {
             monitor.remove_left();
@@ -54,7 +54,8 @@ impl MemoryMonitor {
     /// What was drawn until now, or until the last publication of the counters, which may be a period old. None without a
     /// new count.
     pub(crate) fn count(&mut self, ledger: &Ledger) -> io::Result<Option<Counted>> {
-        let grants: Vec<&Grant> = ledger.grants().filter(|grant| grant.request.isolate.core).collect();
+        let has_own = |grant: &&Grant| grant.request.isolate.core && !grant.cpus.is_empty();
+        let grants: Vec<&Grant> = ledger.grants().filter(has_own).collect();
         let machine = &ledger.facts.machine;
         match &mut self.0 {
             Source::Lab(counters) => Ok(counters

@@ -60,7 +60,7 @@ impl Kernel {
         self.root.put(&format!("sys/fs/resctrl/{path}"), text);
     }
 
-    /// Somebody unmounts it.
+    /// Unmounts it, as root may at any time.
     pub(crate) fn unmount(&self) {
         fs::remove_dir_all(self.path("")).unwrap();
         fs::create_dir(self.path("")).unwrap();

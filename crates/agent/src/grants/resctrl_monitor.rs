@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 
-/// The monitors behind resctrl. Dropping them removes their groups.
+/// The monitors behind resctrl.
 #[derive(Debug)]
 pub(super) struct ResctrlMonitor(Resctrl);
 
@@ -42,7 +42,7 @@ impl ResctrlMonitor {
         resctrl.offer.counts_bytes.then_some(Self(resctrl))
     }
 
-    /// Removes the monitoring groups that a killed agent left. No other agent may run.
+    /// Removes its monitoring groups, and those that a killed agent left. No other agent may run.
     pub fn remove_left(&self) {
         // A group that stays takes a counter, and nothing else.
         let _ = self.remove_groups(|_| true);
@@ -160,12 +160,6 @@ impl ResctrlMonitor {
     }
 }
 
-impl Drop for ResctrlMonitor {
-    fn drop(&mut self) {
-        self.remove_left();
-    }
-}
-
 fn less(from: Through, less: Through) -> Option<Through> {
     let local = from.local.zip(less.local).map(|(from, less)| from.saturating_sub(less));
     Some(Through { all: from.all.checked_sub(less.all)?, local })
@@ -274,7 +268,7 @@ mod tests {
         assert_eq!(reads(&monitor.count(4, &grants, &machine).unwrap(), Some(2), 1), Some(vec![300.0, 0.0]));
         // A grant that has ended has no group any more, and neither has any at the end.
         monitor.count(5, &grants[..1], &machine).unwrap();
-        drop(monitor);
+        monitor.remove_left();
         let log = kernel.log.lock().unwrap().clone();
         let (one, other) = ("nearside-1/mon_groups/nearside-1", "mon_groups/nearside-2");
         for line in [format!("mkdir {one}"), format!("{one}/cpus_list 0"), format!("mkdir {other}")] {

@@ -77,7 +77,7 @@ fn what_grants_draw_is_counted_and_forecasts_follow() {
     let part = |name: &'static str, check: &dyn Fn(&str)| checks.part(name, || check(ran.section(name)));
     // The tenant has no program yet: it counts with all that its core can draw.
     part("unseen", &|said| {
-        assert!(said.starts_with("refused: memory of node 3: it would be slowed by +53.8 %"), "{said}");
+        assert!(said.starts_with("refused: memory of node 3: it would be slowed by +105.1 %"), "{said}");
         assert!(said.ends_with("status 3\n"), "{said}");
     });
     part("idle", &|said| {

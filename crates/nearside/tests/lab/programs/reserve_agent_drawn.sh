@@ -2,7 +2,7 @@
 sed -i 's/^enabled = true/&\nmonitor_s = 0.02/' /tmp/agent.toml
 W=nearside-workloads
 state > /tmp/before; start
-guard() { nearside reserve create --name guard --node 3 --cpus 6 --isolate core,controller --bandwidth 3G; }
+guard() { nearside reserve create --name guard --node 3 --cpus 6 --isolate core,controller --bandwidth 4G; }
 reads() { nearside reserve list | grep "tenant" | grep -qE ' [2-9]\.[0-9]/'; }
 spaced() { sed 's/  */ /g'; }
 echo "[unseen]"
@@ -11,7 +11,7 @@ sleep 0.1; guard; echo "status $?"
 echo "[idle]"
 nearside reserve enter tenant -- sleep 1000 & sleeper=$!; wait_for guard
 nearside reserve explain guard; nearside reserve list | spaced
-nearside reserve check --node 3 --cpus 6 --isolate core,controller --bandwidth 3G | head -1
+nearside reserve check --node 3 --cpus 6 --isolate core,controller --bandwidth 4G | head -1
 echo "[busy]"
 nearside reserve enter tenant -- $W rivals --pin 7 --size 16M --repeat 100000 > /dev/null & busy=$!
 wait_for grep -q "others slow" /tmp/said; wait_for reads
