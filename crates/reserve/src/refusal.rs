@@ -349,3 +349,20 @@ fn lines(obstacles: &[Obstacle], nearest: Option<&Alternative>) -> String {
     lines.extend(nearest.map(|nearest| format!("nearest: {nearest}")));
     lines.join("\n  ")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Asker, Control, Facts, Ledger, Memory, Request, Rules};
+    use std::sync::Arc;
+
+    #[test]
+    fn nodes_without_memory_are_refused_by_name() {
+        let mut machine = machine::presets::find("small-2x2").unwrap();
+        machine.nodes[1].memory_bytes = 0;
+        let ledger = Ledger::new(Arc::new(Facts::new(machine, Control::default())), Rules::default());
+        let on_node_1 = Request { memory: Memory::Node(NodeId(1)), ..Request::default() };
+        let refusal = ledger.admit(&[on_node_1], &Asker::default()).unwrap_err();
+        assert!(refusal.to_string().starts_with("node 1 has no memory"), "{refusal}");
+    }
+}

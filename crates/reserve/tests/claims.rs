@@ -697,12 +697,3 @@ fn a_link_to_several_nodes_carries_the_sum() {
     };
     assert!(matches!(obstacles[0], Obstacle::LinkFull { .. }), "{obstacles:?}");
 }
-
-#[test]
-fn nodes_without_memory_are_refused_by_name() {
-    let mut machine = presets::find("small-2x2").unwrap();
-    machine.nodes[1].memory_bytes = 0;
-    let mut ledger = empty(Facts::new(machine, Control::default()), Rules::default());
-    let refusal = admit(&mut ledger, Request { memory: Memory::Node(NodeId(1)), ..Request::default() }).unwrap_err();
-    assert!(refusal.to_string().starts_with("node 1 has no memory"), "{refusal}");
-}

@@ -225,14 +225,29 @@ fn set(journal: &mut Journal, settings: &BTreeMap<PathBuf, String>) {
     }
 }
 
-#[test]
-fn a_grant_is_carried_out_by_resctrl_and_undone() {
+/// A guarded grant with ways of its own, whose settings are in force on AMD's hardware.
+struct CarriedOut {
+    kernel: Kernel,
+    hardware: Hardware,
+    ledger: Ledger,
+    grants: Vec<Grant>,
+    journal: Journal,
+    folder: tempfile::TempDir,
+}
+
+fn carried_out() -> CarriedOut {
     let (kernel, hardware) = resctrl("vendor_id\t: AuthenticAMD", &INFO, "ffff", 2048);
     let (ledger, grants) = guarded(hardware);
     let folder = tempfile::tempdir().unwrap();
     let (mut journal, _) = Journal::open(folder.path(), "grant").unwrap();
     let settings = hardware.settings_alone(&ledger, &grants[0]).unwrap();
     set(&mut journal, &settings);
+    CarriedOut { kernel, hardware, ledger, grants, journal, folder }
+}
+
+#[test]
+fn a_grant_is_carried_out_by_resctrl_and_undone() {
+    let CarriedOut { kernel, hardware, ledger, grants, journal, folder: _folder } = carried_out();
     // 4.25 GB/s are 34 eighths of a GB/s.
     let value = |group: &str, resource: &str| schemata(&kernel, group).value(resource, 0);
     assert_eq!((value("", "MB"), value("", "L3"), value("nearside-1", "L3")), (Some(34), Some(0xfff), Some(0xfff)));
@@ -257,12 +272,7 @@ fn a_grant_is_carried_out_by_resctrl_and_undone() {
 
 #[test]
 fn resctrl_that_is_unmounted_meanwhile_is_named_and_leaves_nothing_to_undo() {
-    let (kernel, hardware) = resctrl("vendor_id\t: AuthenticAMD", &INFO, "ffff", 2048);
-    let (ledger, grants) = guarded(hardware);
-    let folder = tempfile::tempdir().unwrap();
-    let (mut journal, _) = Journal::open(folder.path(), "grant").unwrap();
-    let settings = hardware.settings_alone(&ledger, &grants[0]).unwrap();
-    set(&mut journal, &settings);
+    let CarriedOut { kernel, hardware, ledger, grants, journal, folder: _folder } = carried_out();
     kernel.unmount();
     let said = hardware.settings_alone(&ledger, &grants[0]).unwrap_err().to_string();
     assert!(said.starts_with("cannot read the settings of the control hardware: "), "{said}");
@@ -274,12 +284,7 @@ fn resctrl_that_is_unmounted_meanwhile_is_named_and_leaves_nothing_to_undo() {
 
 #[test]
 fn a_group_that_a_killed_process_made_or_another_tool_removed_is_no_trouble() {
-    let (kernel, hardware) = resctrl("vendor_id\t: AuthenticAMD", &INFO, "ffff", 2048);
-    let (ledger, grants) = guarded(hardware);
-    let folder = tempfile::tempdir().unwrap();
-    let (mut journal, _) = Journal::open(folder.path(), "grant").unwrap();
-    let settings = hardware.settings_alone(&ledger, &grants[0]).unwrap();
-    set(&mut journal, &settings);
+    let CarriedOut { kernel, journal, folder: _folder, .. } = carried_out();
     let resctrl = kernel.resctrl();
     resctrl.remove_group("nearside-2").unwrap();
     resctrl.make_group("nearside-3").unwrap();
