@@ -22,8 +22,9 @@ fn page_allocations_and_moves_of_threads_are_recorded_beside_samples() {
             let row = by_size.iter().find(|row| row["bytes"] == bytes);
             row.and_then(|row| row[field].as_u64()).unwrap_or_else(|| panic!("{by_size:#?}"))
         };
-        // Of 13 MiB that begin with a huge page, the last half of one may be of small pages.
-        assert!((6..=7).contains(&of(2 << 20, "mapped")), "{by_size:#?}");
+        // Of 13 MiB that begin with a huge page, the last half of one may be of small pages; what balancing moves is
+        // allocated again.
+        assert!((6..=14).contains(&of(2 << 20, "mapped")), "{by_size:#?}");
         assert!(of(4096, "unmapped") > 0, "page tables and the like have no samples: {by_size:#?}");
         for row in by_size {
             let [all, mapped, unmapped] =
