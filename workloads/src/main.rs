@@ -59,8 +59,8 @@ use objects::ObjectsOptions;
 use options::{
     CallsOptions, CannealOptions, CaseOptions, CgOptions, ChecksumOptions, ComparisonOptions, CrowdOptions,
     HoldOptions, JobOptions, MemberOptions, MixOptions, MoveOptions, Options, PassesOptions, PlaceOptions,
-    RandomOptions, ReadersOptions, RivalsOptions, SortOptions, StoreOptions, StreamOptions, StreamclusterOptions,
-    WaitsOptions, WebserverOptions,
+    RandomOptions, ReadersOptions, RivalsOptions, SlabsOptions, SortOptions, StoreOptions, StreamOptions,
+    StreamclusterOptions, WaitsOptions, WebserverOptions,
 };
 use passes::Passes;
 use serde::Serialize;
@@ -130,7 +130,7 @@ enum Verb {
     /// Local rows of a sparse matrix and one vector that all threads read at random: conjugate gradients, as NAS's CG
     ///
     /// --size is the size of the matrix, rounded down to a power of two of rows; --class has the number of rows of NAS's
-    /// classes instead. --repeat is the number of systems to solve, in 25 steps each. Threads fill their own rows.
+    /// classes instead, and --rows any number. --repeat is the number of systems to solve, in 25 steps each. Threads fill their own rows.
     #[command(mut_arg("size", default("32M")), mut_arg("repeat", default("1")))]
     Cg(CgOptions),
     /// A hot node that moves: keys are counted, copied into buckets, and ranked bucket by bucket by all threads, as in
@@ -176,7 +176,7 @@ enum Verb {
     /// --size is the size of the array, in as many parts as threads; --repeat is the number of times that each thread
     /// loads as many words as its part has lines. Threads fill their own parts, one after another.
     #[command(mut_arg("size", default("54M")), mut_arg("repeat", default("10")))]
-    Slabs(Options),
+    Slabs(SlabsOptions),
     /// Random reads and writes over a shared graph: page ranks, with atomic additions to those of neighbours
     ///
     /// --size is the size of the edges, rounded down to a power of two of vertices with four edges each; --repeat is
@@ -340,14 +340,14 @@ fn run(verb: &Verb) -> Result<(), Error> {
                 webserver::run(team, size, repeat, *processes, *cure)
             })
         }
-        Verb::Cg(CgOptions { common, class, spacing }) => measure("cg", common, None, |team, size, repeat| {
-            cg::run(team, cg::Shape::new(*class, *spacing, team, size)?, repeat)
-        }),
+        Verb::Cg(options) => measure("cg", &options.common, None, |team, size, n| cg::run(team, options, size, n)),
         Verb::Mg(options) => measure("mg", options, None, mg::run),
         Verb::Lu(options) => measure("lu", options, None, lu::run),
         Verb::Ua(options) => measure("ua", options, None, ua::run),
         Verb::Ep(options) => measure("ep", options, None, ep::run),
-        Verb::Slabs(options) => measure("slabs", options, None, slabs::run),
+        Verb::Slabs(SlabsOptions { common, move_every }) => {
+            measure("slabs", common, None, |team, size, repeat| slabs::run(team, size, repeat, *move_every))
+        }
         Verb::Is(SortOptions { common, period, sweeps }) => {
             measure("is", common, None, |team, size, repeat| integer_sort::run(team, size, repeat, *period, *sweeps))
         }

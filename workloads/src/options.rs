@@ -22,10 +22,24 @@ pub struct CgOptions {
     /// 6.75 MiB, for each thread
     #[arg(long, value_enum, conflicts_with = "size")]
     pub class: Option<crate::cg::Class>,
+    /// This number of rows, with as many entries as in class C (240), instead of --size
+    #[arg(long, value_parser = clap::value_parser!(u32).range(2..=1_000_000), conflicts_with_all = ["size", "class"])]
+    pub rows: Option<u32>,
     /// Bytes from one element of each array to the next: from 64 on, no two are on a cache line. With --size and lab, there
     /// are fewer rows; NAS's classes take more memory
     #[arg(long, value_enum, default_value = "8", value_name = "BYTES")]
     pub spacing: crate::cg::Spacing,
+}
+
+/// Options of `slabs`.
+#[derive(Args, Debug)]
+pub struct SlabsOptions {
+    #[command(flatten)]
+    pub common: Options,
+    /// After this number of measurements, each part is the next thread's, and so on [default: parts stay with their
+    /// threads]
+    #[arg(long, value_parser = parse_count, value_name = "N")]
+    pub move_every: Option<usize>,
 }
 
 /// Options of the verbs whose passes are timed one by one.

@@ -329,6 +329,10 @@ impl Cured {
     ) -> io::Result<()> {
         let block = page.address..page.address + HUGE_PAGE;
         let was_huge = is_huge(present, &block)?;
+        if was_huge.is_none() {
+            self.note("none of it is in memory any more: it was freed, or the process runs another program");
+            return Ok(());
+        }
         if let (Some(node), Some(true)) = (page.whole(), was_huge) {
             return if steps.move_pages { self.move_whole(pid, page.address, node) } else { Ok(()) };
         }

@@ -16,11 +16,13 @@
 
 mod shape;
 
-pub use shape::{Class, Shape, Spacing};
+use shape::Shape;
+pub use shape::{Class, Spacing};
 
 use crate::arithmetic::mix;
 use crate::error::Error;
 use crate::memory::{share, untouched};
+use crate::options::CgOptions;
 use crate::team::{Span, Team};
 use crossbeam_utils::CachePadded;
 use machine::Random;
@@ -98,7 +100,8 @@ impl fmt::Display for Solution {
 }
 
 /// Solves `repeat` systems with one matrix, each for the previous solution.
-pub fn run(team: &Team, shape: Shape, repeat: usize) -> Result<Solution, Error> {
+pub fn run(team: &Team, options: &CgOptions, size: usize, repeat: usize) -> Result<Solution, Error> {
+    let shape = Shape::new(options, team.threads, size)?;
     // The distance of elements is known to the compiler, as in a program that was written for it.
     match shape.spacing {
         Spacing::None => solve::<1>(team, shape, repeat),

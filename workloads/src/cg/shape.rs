@@ -1,11 +1,13 @@
 //! How large a matrix is, and how far elements are apart.
 
 use crate::error::{self, Error};
-use crate::team::Team;
+use crate::options::CgOptions;
 use clap::ValueEnum;
 
 /// Bytes of an entry: its column and its value.
 const ENTRY_BYTES: usize = size_of::<u32>() + size_of::<f64>();
+/// Entries of a row of class C.
+const CLASS_C_ENTRIES: usize = 240;
 /// Bytes of the matrix for each thread in class C with 64 threads, and in the class `lab` with any number.
 const LAB_BYTES: usize = 27 << 18;
 /// Size of a matrix.
@@ -62,10 +64,14 @@ pub enum Class {
 }
 
 impl Shape {
-    /// Of a class, or else of this number of bytes.
-    pub fn new(class: Option<Class>, spacing: Spacing, team: &Team, size: usize) -> Result<Self, Error> {
-        let of_class = |class| Ok(Self::of_class(class, spacing, team.threads));
-        class.map_or_else(|| Self::of_size(size, spacing), of_class)
+    /// Of a class or this number of rows, or else of this number of bytes.
+    pub fn new(options: &CgOptions, threads: usize, size: usize) -> Result<Self, Error> {
+        let CgOptions { class, rows, spacing, .. } = *options;
+        match (class, rows) {
+            (Some(class), _) => Ok(Self::of_class(class, spacing, threads)),
+            (None, Some(rows)) => Ok(Self { rows: rows as usize, entries: CLASS_C_ENTRIES, spacing }),
+            (None, None) => Self::of_size(size, spacing),
+        }
     }
 
     /// A power of two of rows with 16 entries each, in this number of bytes.
@@ -84,8 +90,8 @@ impl Shape {
             Class::W => (7000, 81),
             Class::A => (14_000, 144),
             Class::B => (75_000, 196),
-            Class::C => (150_000, 240),
-            Class::Lab => (threads * LAB_BYTES / (240 * ENTRY_BYTES * spacing.elements()), 240),
+            Class::C => (150_000, CLASS_C_ENTRIES),
+            Class::Lab => (threads * LAB_BYTES / (CLASS_C_ENTRIES * ENTRY_BYTES * spacing.elements()), CLASS_C_ENTRIES),
         };
         Self { rows, entries, spacing }
     }

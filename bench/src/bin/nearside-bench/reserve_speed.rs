@@ -2,14 +2,17 @@
 
 use crate::placement_speed::processor_time;
 use crate::target::{Row, Target, median};
-use bench::Error;
+use agent::grants::{Carrier, Records, read_records};
+use bench::{Error, nearside};
 use machine::{Machine, NodeId};
 use reserve::{
-    Asker, CacheIsolation, Control, Facts, Isolation, Ledger, Memory, Preference, ReadWrite, Request, Rules,
+    Asker, CacheIsolation, Control, Facts, Isolation, Ledger, Memory, Preference, ReadWrite, Request, Rules, Throttle,
 };
 use std::fmt::Write;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::Instant;
 
 const RUNS: usize = 25;
 /// Nodes in a row of the torus.
@@ -17,17 +20,46 @@ const SIDE: u32 = 8;
 const GRANTS: u32 = 200;
 
 /// Times a request that is granted, and one that each candidate refuses, as CPU time, since a decision waits for
-/// nothing.
+/// nothing; and the command.
 pub fn measure() -> Result<Vec<Row>, Error> {
     let ledger = ledger()?;
     let isolate = Isolation { core: true, controller: true, ..Isolation::default() };
     let granted = Request { isolate, prefer: Preference::Latency, ..Request::default() };
     let exclusive = Isolation { cache: CacheIsolation::Exclusive, ..isolate };
     let refused = Request { isolate: exclusive, ..granted.clone() }.complete();
-    [("granted", granted, true), ("refused", refused, false)]
-        .into_iter()
-        .map(|(answer, request, is_granted)| row(&ledger, answer, &request, is_granted))
-        .collect()
+    Ok(vec![row(&ledger, "granted", &granted, true)?, row(&ledger, "refused", &refused, false)?, command(&ledger)?])
+}
+
+/// `nearside reserve check` on a description of the machine, which has no grants, and the reading of the records of as many
+/// as there are: what it does on such a machine itself.
+fn command(ledger: &Ledger) -> Result<Row, Error> {
+    let folder = tempfile::tempdir().map_err(Error::system("create a folder for the machine and its grants"))?;
+    let (machine, records_folder) = (folder.path().join("torus.toml"), folder.path().join("grants"));
+    std::fs::write(&machine, torus()).map_err(Error::system("write the machine"))?;
+    let records = Records::lock(&records_folder).map_err(|error| none(machine::chain(&error)))?;
+    for grant in ledger.grants() {
+        let added = records.add(grant, Carrier::Process("bench"), Throttle::Duty, None, None);
+        added.map_err(|error| none(machine::chain(&error)))?;
+    }
+    let arguments = ["reserve", "check", "--isolate", "core,controller", "--prefer", "latency", "--machine"];
+    let nearside = nearside()?;
+    let decide = |_| {
+        let started = Instant::now();
+        let status = Command::new(&nearside).args(arguments).arg(&machine).stdout(Stdio::null()).status();
+        let status = status.map_err(Error::system("run nearside"))?;
+        let read = read_records(&records_folder).len();
+        let taken = started.elapsed().as_secs_f64() * 1e3;
+        let all = ledger.grants().count();
+        if status.success() && read == all { Ok(taken) } else { Err(none(format!("{status}, {read} records"))) }
+    };
+    let times: Result<Vec<f64>, Error> = (0..RUNS).map(decide).collect();
+    Ok(Row {
+        what: format!("nearside reserve check, 64 nodes, 512 CPUs, and reading the records of {GRANTS} grants"),
+        target: Target::AtMost(20.0),
+        measured: median(times?),
+        unit: "ms",
+        command: "nearside-bench --only reserve".to_owned(),
+    })
 }
 
 fn row(ledger: &Ledger, answer: &str, request: &Request, is_granted: bool) -> Result<Row, Error> {

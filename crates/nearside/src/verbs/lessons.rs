@@ -2,7 +2,7 @@
 
 use crate::options::user_configuration::xdg_folder;
 use linux::{PrivateFolder, Trust, program_file};
-use machine::{Machine, bounded};
+use machine::{Machine, bounded, chain, system_words};
 use object::Object;
 use object::read::ReadCache;
 use placement::Lesson;
@@ -90,7 +90,7 @@ impl Lessons {
         let folder = PrivateFolder::create(folder, 0o700)?;
         // Another run that ends now has its lesson, too.
         let lock = folder.file(LOCK, 0o600)?;
-        flock(&lock, FlockOperation::LockExclusive)?;
+        flock(&lock, FlockOperation::LockExclusive).map_err(|error| self.failure(error.into()))?;
         let known = self.entries().unwrap_or_default();
         let others = known.iter().filter(|entry| entry.command != self.command).cloned();
         let own = lesson.map(|lesson| Entry { command: self.command.clone(), lesson });
@@ -102,17 +102,18 @@ impl Lessons {
         }
     }
 
-    /// The file of all lessons, for messages.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     fn entries(&self) -> Result<Vec<Entry>, Box<dyn Error>> {
         if !self.path.exists() {
             return Ok(Vec::new());
         }
         let file = PrivateFolder::existing_file(&self.path, Trust::Owners)?;
-        Ok(serde_json::from_slice(&bounded::bytes_of(file, MOST_BYTES)?)?)
+        let text = bounded::bytes_of(file, MOST_BYTES).map_err(|error| self.failure(error.into()))?;
+        serde_json::from_slice(&text).map_err(|error| self.failure(error.into()))
+    }
+
+    /// An error that does not name the file.
+    fn failure(&self, error: Box<dyn Error>) -> Box<dyn Error> {
+        format!("{}: {}", self.path.display(), chain(&*error)).into()
     }
 }
 
@@ -122,7 +123,8 @@ fn make_folder(folder: &Path) -> Result<(), Box<dyn Error>> {
         let there = folder.ancestors().find(|there| there.exists()).unwrap_or(Path::new("/"));
         PrivateFolder::open(there, Trust::Owners)?;
         // As the XDG base directory specification wants it, whatever the umask is.
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        let created = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        created.map_err(|error| format!("cannot create {}: {}", folder.display(), system_words(&error)))?;
     }
     Ok(())
 }
@@ -227,7 +229,7 @@ mod tests {
         let own = lessons(folder.path(), &["a"], "small-4x2");
         own.write(Some(Lesson::Spread)).unwrap();
         for damage in ["{", "[{}]", "[1, 2]", "\u{fffd}"] {
-            std::fs::write(own.path(), damage).unwrap();
+            std::fs::write(&own.path, damage).unwrap();
             assert!(own.read().is_err(), "{damage}");
         }
         own.write(Some(Lesson::Spread)).unwrap();

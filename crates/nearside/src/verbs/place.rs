@@ -337,7 +337,7 @@ impl Placing<'_> {
         // A program that failed may have done so before it made its threads.
         let is_taught = report.lesson != Some(Lesson::NoThreads) || exit_status == Some(0);
         if let Some(lessons) = lessons.filter(|_| !self.arguments.dry_run && is_taught) {
-            note_failure("what this run taught is not kept", &lessons, lessons.write(report.lesson));
+            note_failure("what this run taught is not kept", lessons.write(report.lesson));
         }
         self.tell(&report, &put_back);
         Ok((program.0.exit_code(), Some(report)))
@@ -367,10 +367,10 @@ impl Placing<'_> {
 
     fn begin_with(&self, lessons: &Lessons) -> Option<Lesson> {
         if self.arguments.forget {
-            note_failure("what earlier runs taught is not forgotten", lessons, lessons.write(None));
+            note_failure("what earlier runs taught is not forgotten", lessons.write(None));
             return None;
         }
-        let lesson = note_failure("what earlier runs taught is not used", lessons, lessons.read()).flatten();
+        let lesson = note_failure("what earlier runs taught is not used", lessons.read()).flatten();
         if lesson.is_none() && lessons.are_of_another() {
             note("what earlier runs of this command taught is not used: the program, or the machine, was another one");
         }
@@ -449,11 +449,11 @@ fn has_huge_pages() -> bool {
 }
 
 /// Lessons are an aid: the program is placed without them as well.
-fn note_failure<T>(what: &str, lessons: &Lessons, done: Result<T, Box<dyn Error>>) -> Option<T> {
+fn note_failure<T>(what: &str, done: Result<T, Box<dyn Error>>) -> Option<T> {
     match done {
         Ok(done) => Some(done),
         Err(error) => {
-            note(&format!("{what}: {}: {}", lessons.path().display(), chain(&*error)));
+            note(&format!("{what}: {}", chain(&*error)));
             None
         }
     }

@@ -111,6 +111,54 @@ fn falsely_shared_huge_pages_are_split_by_their_own_program_and_stay_small() {
     checks.part("switches", || assert_eq!(ran.section("switches"), "same\n"));
 }
 
+/// Memory and systems that a cure cannot change in the usual way: each is cured as far as the kernel lets it, or named, the
+/// program ends as it would, and no switch or flag of a mapping is another one.
+#[test]
+fn odd_memory_and_programs_are_cured_or_named_and_harmed_by_nothing() {
+    let lab = Lab::new();
+    compile(&lab);
+    compile_as(&lab, "work/parts-static", "-static");
+    let script = include_str!("programs/hugepages_odd.sh");
+    let options = ["--quiet", "--as-root", "--numa-balancing", "off", "--time-scale", "1000"];
+    let ran = lab.script("small-4x2", &options, script).succeeded();
+    let checks = Checks::new();
+    let part = |name: &'static str, status: u8, check: &dyn Fn(&str, &Value)| {
+        checks.part(name, || {
+            let told: Value = serde_json::from_str(ran.section(&format!("{name}.json"))).unwrap();
+            let said = ran.section(name);
+            assert!(said.lines().any(|line| line == format!("status {status}")), "{said}\n{told:#}");
+            check(said, &told);
+        });
+    };
+    part("locked", 0, &|said, told| {
+        assert!(misplaced(said) <= 16 && told["split"] == 3 && told["failed"] == serde_json::json!({}), "{told:#}");
+    });
+    let refused = |why: &'static str| {
+        move |said: &str, told: &Value| {
+            assert!(said.contains(&format!("no huge page was cured: {why}")), "{said}");
+            assert!(misplaced(said) > 500 && told["split"] == 0 && told["pages_moved"] == 0, "{said}\n{told:#}");
+        }
+    };
+    part("bound", 125, &refused("node 1 uses a part of memory that the program's policy binds to others"));
+    part("hugetlb", 125, &refused("pages of hugetlb pools are left: the kernel does not split them"));
+    // The first write to a huge page after a fork makes small ones of it.
+    part("forked", 0, &|said, told| {
+        assert!(misplaced(said) < 3328 && told["failed"] == serde_json::json!({}), "{said}\n{told:#}");
+    });
+    part("exit", 3, &|_, told| assert!(told["ended"] == true && told["split"] == 0, "{told:#}"));
+    part("exec", 125, &refused("none of it is in memory any more"));
+    part("static", 0, &|_, told| {
+        assert!(told["split"] == 3 && told["kept_small"] == 0, "{told:#}");
+        assert!(told["failed"].to_string().contains("the kernel may join it again"), "{told:#}");
+    });
+    part("never", 0, &|said, told| {
+        assert!(told["verdict"] == "no huge page was seen" && said.ends_with("status 0\n"), "{said}\n{told:#}");
+    });
+    checks.part("still never", || assert_eq!(ran.section("still never"), "same\n"));
+    checks.part("attached", || assert!(ran.section("attached").starts_with("status 0\nsame flags\n")));
+    checks.part("switches", || assert_eq!(ran.section("switches"), "same\n"));
+}
+
 /// What a recording found is on small pages from the first touch on when the same program runs again, without any right and
 /// without a split or a move. Another build of it, and other sizes, run as they are.
 #[test]

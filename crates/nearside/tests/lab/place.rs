@@ -83,6 +83,42 @@ fn the_second_run_begins_where_the_first_one_would_have_moved_memory() {
     assert_eq!(ran.section("mode").trim(), "600 700");
 }
 
+/// A thousand forks, 2,000 processes that sleep, another program at a known path, and a full disk for lessons: programs end
+/// as they would, and observing takes its share of the time only.
+#[test]
+fn many_processes_and_other_programs_are_placed_as_usual() {
+    let lab = Lab::new();
+    let options = ["--quiet", "--as-root", "--numa-balancing", "off", "--time-scale", "50", "--thp", "never"];
+    let ran = lab.script("small-4x2", &options, include_str!("programs/place_odd.sh")).succeeded();
+    let report = |section: &str| ran.json(&format!("report of {section}"));
+    let checks = Checks::new();
+    checks.part("forks", || {
+        assert_eq!((ran.section("forks"), ran.section("none left")), ("status 3\n", "0\n"));
+        assert_eq!(report("forks")["exit_status"], 3);
+    });
+    checks.part("sleepers", || {
+        let (said, report) = (ran.section("sleepers"), report("sleepers"));
+        assert!(said.contains("\"checksum\"") && said.ends_with("status 0\n"), "{said}");
+        let number = |field: &str| report[field].as_f64().unwrap();
+        // Rounds of a second, if the lab did not scale time: at most 5 % of a CPU.
+        assert!(number("rounds") >= 2.0 && number("cpu_time_s") / number("rounds") < 0.05, "{report:#}");
+    });
+    checks.part("replaced", || {
+        let note = |section: &str| ran.section(&format!("note of {section}"));
+        let other =
+            "what earlier runs of this command taught is not used: the program, or the machine, was another one\n";
+        assert_eq!((note("known"), note("known again")), ("", ""));
+        assert_eq!(note("replaced"), format!("nearside: {other}"));
+        assert_eq!(report("replaced")["began_with"], Value::Null);
+    });
+    checks.part("full", || {
+        let full =
+            "what this run taught is not kept: cannot write /tmp/state/nearside/lessons.json: the disk is full\n";
+        assert_eq!(ran.section("note of full"), format!("nearside: {full}"));
+        assert!(ran.section("full").ends_with("status 0\n"), "{}", ran.section("full"));
+    });
+}
+
 /// Huge pages of which each node uses a part are split, and the parts move to the nodes that use them. A node without
 /// enough room gets as many as fit, and no process is killed for it.
 #[test]

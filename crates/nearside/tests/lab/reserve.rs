@@ -1,17 +1,25 @@
 //! Grants that are carried out, as root of a virtual machine.
 
-use crate::support::Lab;
+use crate::support::{Lab, RunOutput};
 use test_tools::Checks;
+
+/// What scripts of grants begin with.
+const BEGIN: &str = include_str!("programs/reserve_begin.sh");
+
+/// Runs a script of grants as root of a machine; nothing that it waits for may stay away.
+pub fn run_script(lab: &Lab, machine: &str, options: &[&str], script: &str) -> RunOutput {
+    let options = [&["--quiet", "--as-root"], options].concat();
+    let ran = lab.script(machine, &options, &[BEGIN, script].concat()).succeeded();
+    assert!(!ran.text().contains("never: "), "{}", ran.text());
+    ran
+}
 
 /// Systems that are not as a grant needs them.
 const HOSTILE: &str = include_str!("programs/reserve_hostile.sh");
 
 #[test]
 fn what_a_system_refuses_is_said_and_nothing_is_left() {
-    let lab = Lab::new();
-    let ran = lab.script("small-4x2", &["--quiet", "--as-root"], HOSTILE).succeeded();
-    let text = ran.text();
-    assert!(!text.contains("never: "), "{text}");
+    let ran = run_script(&Lab::new(), "small-4x2", &[], HOSTILE);
     let checks = Checks::new();
     let refused = |name: &'static str, why: &str, end: &str| {
         checks.part(name, || {
@@ -45,10 +53,7 @@ const SCRIPT: &str = include_str!("programs/reserve.sh");
 
 #[test]
 fn a_grant_is_carried_out_and_nothing_is_left_of_it() {
-    let lab = Lab::new();
-    let ran = lab.script("small-4x2", &["--quiet", "--as-root"], SCRIPT).succeeded();
-    let text = ran.text();
-    assert!(!text.contains("never: "), "{text}");
+    let ran = run_script(&Lab::new(), "small-4x2", &[], SCRIPT);
     let checks = Checks::new();
     checks.part("inside", || {
         let inside = ran.section("inside");

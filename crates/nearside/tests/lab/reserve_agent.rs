@@ -1,6 +1,7 @@
 //! Grants that the agent makes for its callers, as root and other users of a virtual machine.
 
 use crate::library::compiled;
+use crate::reserve::run_script;
 use crate::support::{FAST, Lab, RunOutput};
 use test_tools::Checks;
 use test_tools::json_fields::assert_documented;
@@ -20,6 +21,8 @@ const DRAWN: &str = include_str!("programs/reserve_agent_drawn.sh");
 
 const ZONE: &str = include_str!("programs/reserve_agent_zone.sh");
 
+const FAULTS: &str = include_str!("programs/reserve_agent_faults.sh");
+
 const END: &str = include_str!("programs/reserve_agent_end.sh");
 
 fn run(part: &str) -> RunOutput {
@@ -31,9 +34,7 @@ const HOOK: &str = include_str!("../../../../packaging/adopt-cgroup");
 
 fn run_in(lab: &Lab, machine: &str, fidelity: &[&str], part: &str) -> RunOutput {
     std::fs::write(lab.path("work/adopt-cgroup"), HOOK).unwrap();
-    let options = [&["--quiet", "--as-root"], fidelity].concat();
-    let ran = lab.script(machine, &options, &[BEGIN, part, END].concat()).succeeded();
-    assert!(!ran.text().contains("never: "), "{}", ran.text());
+    let ran = run_script(lab, machine, fidelity, &[BEGIN, part, END].concat());
     assert_eq!(ran.section("end"), "status 0\nsame\ngrants\nmachine.toml\n", "{}", ran.text());
     ran
 }
@@ -109,7 +110,7 @@ fn the_agent_makes_grants_and_nothing_is_left_of_them() {
     let part = |name: &'static str, check: &dyn Fn(&str)| checks.part(name, || check(ran.section(name)));
     part("none", &|none| {
         assert_eq!(none.matches("no agent makes grants on this machine").count(), 2, "{none}");
-        assert_eq!(none.matches("status 4\n").count(), 2, "{none}");
+        assert!(none.matches("status 4\n").count() == 2 && none.ends_with("no grants\nstatus 0\n"), "{none}");
     });
     part("run", &|run| {
         assert!(
@@ -213,12 +214,41 @@ fn an_agent_that_is_killed_leaves_grants_that_are_whole_or_none() {
         "{left}"
     );
     assert_eq!(ran.section("kills").trim(), "4 same", "{}", ran.text());
-    let steps = ran.section("steps");
-    let [last, each, left] = steps.lines().collect::<Vec<_>>()[..] else { panic!("{steps}") };
-    let (last, kills) = (last.parse::<u32>().unwrap(), each.trim().strip_suffix(" same").unwrap());
-    // A grant and its end take some forty changes.
-    assert!((20..300).contains(&last) && kills.parse::<u32>().unwrap() == (last - 1) / 3, "{}", ran.text());
-    assert!(left.trim().parse::<u32>().unwrap() >= 1, "no kill hit a grant: {steps}");
+    // A grant and its end take some forty changes; the other calls some ninety.
+    for (section, least, apart) in [("steps", 20, 3), ("changes", 60, 16)] {
+        let text = ran.section(section);
+        let mut lines = text.lines();
+        let [last, each, left] = [(); 3].map(|()| lines.next().unwrap_or_else(|| panic!("{text}")).trim());
+        let (last, kills) = (last.parse::<u32>().unwrap(), each.strip_suffix(" same").unwrap());
+        assert!((least..900).contains(&last), "{text}");
+        assert_eq!(kills.parse(), Ok((last - 1) / apart), "{}", ran.text());
+        assert!(left.parse::<u32>().unwrap() >= 1, "no kill hit a grant: {text}");
+        assert_eq!(lines.next(), (section == "changes").then_some("as before"), "{text}");
+    }
+}
+
+#[test]
+fn ended_clients_old_handles_and_full_disks_change_no_grant() {
+    let ran = run(FAULTS);
+    let checks = Checks::new();
+    let part =
+        |name: &'static str, expected: &'static str| checks.part(name, || assert_eq!(ran.section(name), expected));
+    part("between", "has \nhas stays \nhas \nsame\n");
+    part(
+        "old handle",
+        "nearside: the agent refused: grant 2 is another user's\nstatus 1\n\
+        nearside: the agent refused: grant 2 is another user's\nstatus 1\nstatus 0\nsame\n",
+    );
+    part(
+        "no CPU",
+        "nearside: the agent refused: no CPU would be left for the rest of the machine\nstatus 1\n\
+        Cpus_allowed_list:\t6-7\nMems_allowed_list:\t0-3\nsame\n",
+    );
+    part(
+        "full disk",
+        "nearside: the agent refused: cannot write to /run/nearside/grant-2.journal: the disk is full\nstatus 1\n\
+        has before \nstatus 0\nhas after \nsame\n",
+    );
 }
 
 /// With 48 CPUs, in simulated time.

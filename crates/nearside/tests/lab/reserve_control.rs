@@ -1,5 +1,6 @@
 //! Ways of caches and limits of bandwidth for grants, on a machine with control hardware.
 
+use crate::reserve::run_script;
 use crate::support::{Lab, RunOutput};
 use test_tools::Checks;
 
@@ -26,10 +27,7 @@ fn rates(ran: &RunOutput, section: &str) -> (f64, f64) {
 
 #[test]
 fn ways_and_limits_are_obeyed_and_nothing_is_left_of_them() {
-    let lab = Lab::new();
-    let options = ["--quiet", "--as-root", "--memory-per-node", "256M"];
-    let ran = lab.script("magny-cours-4p-control", &options, SCRIPT).succeeded();
-    assert!(!ran.text().contains("never: "), "{}", ran.text());
+    let ran = run_script(&Lab::new(), "magny-cours-4p-control", &["--memory-per-node", "256M"], SCRIPT);
     let checks = Checks::new();
     let part = |name: &'static str, check: &dyn Fn(&str)| checks.part(name, || check(ran.section(name)));
     let (alone, shared) = (ns(&ran, "alone"), ns(&ran, "shared"));
@@ -81,11 +79,8 @@ fn ways_and_limits_are_obeyed_and_nothing_is_left_of_them() {
 /// on that: pqos, grants, and what they draw.
 #[test]
 fn the_kernels_resctrl_controls_the_lab_s_caches_and_bandwidth() {
-    let lab = Lab::new();
-    let options = ["--quiet", "--as-root", "--memory-per-node", "256M"];
     let script = include_str!("programs/reserve_resctrl.sh");
-    let ran = lab.script("magny-cours-4p-control", &options, script).succeeded();
-    assert!(!ran.text().contains("never: "), "{}", ran.text());
+    let ran = run_script(&Lab::new(), "magny-cours-4p-control", &["--memory-per-node", "256M"], script);
     let checks = Checks::new();
     let part = |name: &'static str, check: &dyn Fn(&str)| checks.part(name, || check(ran.section(name)));
     let (alone, shared) = (ns(&ran, "alone"), ns(&ran, "shared"));

@@ -1,5 +1,6 @@
 //! A program that says how it does, and the rest of the machine that follows.
 
+use crate::reserve::run_script;
 use crate::support::Lab;
 use test_tools::Checks;
 
@@ -17,10 +18,7 @@ fn within(text: &str, phase: &str) -> f64 {
 
 #[test]
 fn a_target_is_held_while_a_batch_comes_and_goes() {
-    let lab = Lab::new();
-    let options = ["--quiet", "--as-root", "--memory-per-node", "256M"];
-    let ran = lab.script("magny-cours-4p-control", &options, SCRIPT).succeeded();
-    assert!(!ran.text().contains("never: "), "{}", ran.text());
+    let ran = run_script(&Lab::new(), "magny-cours-4p-control", &["--memory-per-node", "256M"], SCRIPT);
     let checks = Checks::new();
     let part = |name: &'static str, check: &dyn Fn(&str)| checks.part(name, || check(ran.section(name)));
     part("without", &|text| {

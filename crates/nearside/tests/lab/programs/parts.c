@@ -3,11 +3,16 @@
 // line before, and only latency counts.
 // Usage: parts MIB_OF_A_PART SWEEPS CPU CPU CPU CPU [CPU CPU CPU CPU], the last for the second half of the sweeps. Prints the
 // pages that lie on another node than their part's thread, and the time of the second half of the sweeps, ns.
+// PARTS in its environment makes the memory locked, bound (to node 0), hugetlb or shared with a forked child, or makes the
+// program exit or exec itself halfway.
 #define _GNU_SOURCE
+#include <linux/mempolicy.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -20,6 +25,11 @@ static int sweeps, cpus[THREADS], later[THREADS];
 static unsigned nodes[THREADS];
 static long long halfway, end;
 static pthread_barrier_t barrier;
+static const char *odd = "";
+static char **self;
+static pid_t child;
+
+static int is(const char *kind) { return strcmp(odd, kind) == 0; }
 
 static long long now(void) {
     struct timespec time;
@@ -47,7 +57,13 @@ static void *work(void *argument) {
     }
     for (int sweep = 0; sweep < sweeps; sweep++) {
         pthread_barrier_wait(&barrier);
-        if (number == 0 && sweep == sweeps / 2) halfway = now();
+        if (number == 0 && sweep == sweeps / 2) {
+            halfway = now();
+            if (is("exit")) _exit(3);
+            unsetenv("PARTS");
+            if (is("exec")) execv("/proc/self/exe", self);
+        }
+        if (number == 0 && sweep == 0 && is("forked") && (child = fork()) == 0) pause();
         if (sweep == sweeps / 2) run_on(later[number], number);
         // A linear congruential generator that returns each number up to the mask once.
         for (size_t turn = 0, line = 0, none = 0; turn <= mask; turn++) {
@@ -67,14 +83,20 @@ static void *work(void *argument) {
 
 int main(int count, char **arguments) {
     if (count != 3 + THREADS && count != 3 + 2 * THREADS) return 2;
+    if (getenv("PARTS")) odd = strdup(getenv("PARTS"));
+    self = arguments;
     part = (size_t)(atof(arguments[1]) * (1 << 20)) & ~(size_t)(PAGE - 1);
     for (mask = 1; mask < part / LINE; mask = 2 * mask + 1) {}
     sweeps = atoi(arguments[2]);
     size_t bytes = part * THREADS, huge = 2 << 20;
     // With the whole of its last huge page: a neighbouring mapping's first touch would decide on which node that lies.
-    char *mapped = mmap(NULL, bytes + 2 * huge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | (is("hugetlb") ? MAP_HUGETLB : 0);
+    char *mapped = mmap(NULL, (bytes + 3 * huge) & ~(huge - 1), PROT_READ | PROT_WRITE, flags, -1, 0);
     if (mapped == MAP_FAILED) return 1;
     memory = (char *)(((size_t)mapped + huge - 1) & ~(huge - 1));
+    unsigned long node_0 = 1;
+    if (is("locked") && mlock2(memory, bytes, MLOCK_ONFAULT) != 0) return 1;
+    if (is("bound") && syscall(SYS_mbind, memory, bytes, MPOL_BIND, &node_0, 64, 0) != 0) return 1;
     pthread_barrier_init(&barrier, NULL, THREADS);
     pthread_t threads[THREADS];
     for (long number = 0; number < THREADS; number++) {
@@ -83,6 +105,7 @@ int main(int count, char **arguments) {
         pthread_create(&threads[number], NULL, work, (void *)number);
     }
     for (int number = 0; number < THREADS; number++) pthread_join(threads[number], NULL);
+    if (child > 0) kill(child, SIGKILL);
     size_t pages = bytes / PAGE, misplaced = 0;
     for (size_t page = 0; page < pages; page++) {
         void *address = memory + page * PAGE;

@@ -1,9 +1,7 @@
 # Grants on four nodes of two CPUs, made, listed, released, killed and refused. Control groups are looked at before and
 # after.
-PATH=$(realpath ..):$PATH
 groups() { ls -d /sys/fs/cgroup/nearside-grant-* 2>/dev/null; cat /sys/fs/cgroup/cpuset.cpus.isolated; ls /run/nearside/grants 2>/dev/null | grep -v lock; ls /run/nearside | grep journal; }
-until_listed() { for i in $(seq 200); do nearside reserve list | grep -q "$1" && return; sleep 0.01; done; echo "never: $1"; }
-mkdir /sys/fs/cgroup/batch 2>/dev/null; echo +cpuset +cpu +memory > /sys/fs/cgroup/cgroup.subtree_control
+mkdir /sys/fs/cgroup/batch
 cat /proc/irq/*/smp_affinity_list > before.irq
 echo "[inside]"
 nearside reserve run --isolate core,cache,controller --node 1 --local --limit /batch -- true 2>&1; echo "status $?"
@@ -19,7 +17,7 @@ cat $(realpath $(which grep)) > /dev/null
 nearside reserve run --isolate core --node 1 -- nearside run --replicate $(realpath $(which grep)) -- grep -m1 "file=.*grep" /proc/self/numa_maps 2>/dev/null
 echo "[outside]"
 nearside reserve run --isolate core,cache,controller --node 1 --limit /batch -- sleep 100000 2>/dev/null & RUN=$!
-until_listed sleep
+wait_for listed sleep
 nearside reserve list | grep -c sleep
 grep Cpus_allowed_list /proc/self/status
 taskset -c 3 true 2>/dev/null; echo "taskset $?"
@@ -37,7 +35,7 @@ kill $RUN; wait $RUN 2>/dev/null; echo "status $?"
 cat /sys/fs/cgroup/batch/cpu.max
 echo "[killed]"
 nearside reserve run --isolate core,cache,controller --node 1 --limit /batch -- sleep 100001 2>/dev/null & RUN=$!
-until_listed sleep
+wait_for listed sleep
 kill -9 $RUN; wait $RUN 2>/dev/null
 nearside reserve list
 nearside reserve run -- true 2>&1 | grep -E "removed|value" | sed 's/.*nearside-/nearside-/'

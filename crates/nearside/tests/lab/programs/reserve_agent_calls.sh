@@ -1,5 +1,6 @@
 # Runs in the virtual machine of ../reserve_agent.rs: what users ask of the agent.
 echo "[none]"; nearside reserve create --name db 2>&1; echo "status $?"; as 65534 nearside reserve run -- true 2>&1; echo "status $?"
+as 65534 nearside reserve list; echo "status $?"
 state > /tmp/before; start
 echo "[run]"
 nearside reserve run --isolate core,cache,controller --node 1 -- sh -c '
@@ -76,7 +77,7 @@ nearside reserve release job-7; kill $member; wait_for rmdir $G/$J/step_0; rmdir
 echo "[lease]"
 nearside reserve create --name short --lease 1 --isolate core > /dev/null; wait_for listed short; wait_for gone; same
 echo "[lost]"
-said() { sed -n 's/.*grant [0-9]*: its CPUs/its CPUs/p' /tmp/said; grep -v "its CPUs" /tmp/said > /tmp/rest; cat /tmp/rest > /tmp/said; }
+said() { sed -n 's/.*grant [0-9]*: its CPUs/its CPUs/p' /tmp/agent; grep -v "its CPUs" /tmp/agent > /tmp/rest; cat /tmp/rest > /tmp/agent; }
 nearside reserve create --name own --cpus 2 --isolate core,controller > /dev/null; own=$(ls -d $G/nearside-grant-*)
 is_own() { grep -qx isolated $own/cpuset.cpus.partition && ! listed "is promised"; }; wait_for is_own
 lost() { listed "nothing is promised"; }

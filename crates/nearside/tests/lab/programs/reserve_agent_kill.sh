@@ -4,7 +4,7 @@ count() { ls -l /proc/[0-9]*/exe 2> /dev/null | grep -c '/nearside$'; }
 others=$(count)
 idle() { [ $(count) = $others ]; }
 state > /tmp/before; start
-seed=$(od -An -N2 -tu2 /dev/urandom | tr -d ' '); echo "seed $seed" >> /tmp/said
+seed=$(od -An -N2 -tu2 /dev/urandom | tr -d ' '); echo "seed $seed" >> /tmp/agent
 for moment in $(awk -v seed=$seed 'BEGIN { srand(seed); for (i = 0; i < 4; i++) printf "%.4f\n", 0.002 + rand() * 0.15 }'); do
     while :; do
         nearside reserve create --name a --isolate core,cache,controller --node 1
@@ -19,24 +19,41 @@ for moment in $(awk -v seed=$seed 'BEGIN { srand(seed); for (i = 0; i < 4; i++) 
     nearside reserve list | sed -n 's/^ *\([0-9][0-9]*\) .*/\1/p' | while read grant; do echo went on >> /tmp/went; nearside reserve release $grant; done
     same >> /tmp/kills
 done
-# Before every third change of a file or folder that the thread of grants makes for one, and at its end.
+# Before every Nth change of a file or folder that the thread of grants makes for these calls, the first of them at random.
 changes=write,pwrite64,mkdir,rmdir,unlink,unlinkat,rename,renameat,renameat2
 traced() { ! grep -q "^TracerPid:.0$" /proc/$service/task/$thread/status; }
 is_alive() { case $(sed -n 's/^State:.//p' /proc/$service/status 2> /dev/null) in '' | Z*) false ;; esac; }
-for step in $(seq $((1 + seed % 3)) 3 300); do
-    thread=$(basename $(dirname $(grep -lx reserve /proc/$service/task/*/comm)))
-    strace -qq -o /dev/null -e inject=$changes:signal=KILL:when=$step -p $thread 2> /dev/null & tracer=$!
-    wait_for traced
-    { nearside reserve create --name a --isolate core,cache,controller --node 1 && nearside reserve release a; } > /dev/null 2>&1
-    is_alive && break
-    wait $service $tracer 2> /dev/null; wait_for idle
-    gone > /dev/null 2>&1 || echo left >> /tmp/left_in_steps
-    start
-    nearside reserve list | sed -n 's/^ *\([0-9][0-9]*\) .*/\1/p' | while read grant; do nearside reserve release $grant; done
-    same >> /tmp/steps
-done
-kill $tracer; wait $tracer 2> /dev/null
-echo "[steps]"; echo "$step"; uniq -c /tmp/steps; grep -c left /tmp/left_in_steps
+kill_steps() { # N CALLS
+    : > /tmp/steps; : > /tmp/left_in_steps
+    for step in $(seq $((1 + seed % $1)) $1 900); do
+        thread=$(basename $(dirname $(grep -lx reserve /proc/$service/task/*/comm)))
+        strace -qq -o /dev/null -e inject=$changes:signal=KILL:when=$step -p $thread 2> /dev/null & tracer=$!
+        wait_for traced
+        $2 > /dev/null 2>&1
+        is_alive && break
+        wait $service $tracer 2> /dev/null; wait_for idle
+        gone > /dev/null 2>&1 || echo left >> /tmp/left_in_steps
+        start
+        nearside reserve list | sed -n 's/^ *\([0-9][0-9]*\) .*/\1/p' | while read grant; do nearside reserve release $grant; done
+        same >> /tmp/steps
+    done
+    kill $tracer; wait $tracer 2> /dev/null
+    echo "$step"; uniq -c /tmp/steps; grep -c left /tmp/left_in_steps
+}
+create_and_release() { nearside reserve create --name a --isolate core,cache,controller --node 1 && nearside reserve release a; }
+echo "[steps]"; kill_steps 3 create_and_release
+change() {
+    nearside reserve create --name a --isolate core,cache,controller --node 1
+    nearside reserve upgrade a --add-node 3; nearside reserve release a --only cores
+    nearside reserve adopt --cgroup /outer --cpus 4 --node 2 --bytes 64M --isolate core --name outer; nearside reserve release outer
+    nearside reserve release a
+}
+mkdir $G/outer; sleep 1000 & outer=$!; echo $outer > $G/outer/cgroup.procs
+# A group with processes cannot have empty lists again.
+settings() { cat $G/outer/cpuset.cpus $G/outer/cpuset.mems $G/outer/memory.max $G/outer/cpuset.cpus.partition | sed 's/^0-7$//; s/^0-3$//'; }
+outers=$(settings)
+echo "[changes]"; kill_steps 16 change; [ "$outers" = "$(settings)" ] && echo "as before"
+kill $outer; wait_for rmdir $G/outer
 # Grants that stay, that have processes, that have none any more, and that are no longer as they were.
 nearside reserve create --name db --cores 2 --isolate core,cache,controller --node 1 > /dev/null
 sleep 1000 & member=$!; nearside reserve enter db --pid $member

@@ -1,10 +1,5 @@
 # A chase and a reader on CPU 0 of node 0, beside five readers of its memory on the node's other CPUs, with grants whose
 # ways and limits the hardware keeps.
-PATH=$(realpath ..):$PATH
-W=nearside-workloads; G=/sys/fs/cgroup
-echo +cpuset +cpu +memory > $G/cgroup.subtree_control
-wait_for() { for look in $(seq 100); do "$@" > /dev/null 2>&1 && return; sleep 0.02; done; echo "never: $*"; }
-listed() { nearside reserve list | grep -q "$1"; }
 chase() { nearside reserve run --node 0 --cpus 0 --isolate "$@" -- $W chase --pin 0 --size 2M --repeat 4 2> /tmp/said; }
 reader() { nearside reserve run --node 0 --cpus 0 --isolate "$@" -- $W rivals --pin 0 --size 32M --repeat 4 2> /tmp/said; }
 echo "[alone]"; chase core; reader core
@@ -28,16 +23,7 @@ kill -9 $run; wait $run 2> /dev/null
 nearside reserve run --node 2 -- true 2>&1 | grep -o '/lab-control/[^ ]* has' | sort; pkill -x sleep
 chase core; reader core
 echo "[agent]"
-cat > /tmp/agent.toml <<END
-policy = "first-touch"
-round_s = 3600
-[reserve]
-enabled = true
-throttle = "hardware"
-END
-answers() { nearside reserve enter none --pid $$ 2> /dev/null; [ $? = 1 ]; }
-start() { nearside agent --config /tmp/agent.toml 2>> /tmp/agent & service=$!; wait_for answers; }
-start
+echo 'throttle = "hardware"' >> /tmp/agent.toml; start
 nearside reserve create --name high --node 0 --cpus 0 --isolate core,controller --cache-ways 20 --bandwidth 5.9G > /dev/null
 nearside reserve create --name low --node 0 --cpus 1 --isolate core --cache-ways 8 --bandwidth 0.3G > /dev/null
 inside() { nearside reserve enter high -- $W chase --pin 0 --size 2M --repeat 4; }

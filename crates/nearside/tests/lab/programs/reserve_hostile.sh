@@ -1,11 +1,5 @@
 # Runs in the virtual machine of ../reserve.rs: systems that are not as a grant needs them.
-PATH=$(realpath ..):$PATH
-G=/sys/fs/cgroup
-echo +cpuset +cpu +memory > $G/cgroup.subtree_control
 state() { ls -d $G/nearside-grant-*; cat $G/cpuset.cpus.isolated; ls /run/nearside/grants | grep -v lock; ls /run/nearside | grep journal; } 2> /dev/null
-wait_for() { for look in $(seq 100); do "$@" > /dev/null 2>&1 && return; sleep 0.02; done; echo "never: $*"; }
-is_same() { state > /tmp/now; cmp -s /tmp/before /tmp/now; }
-same() { wait_for is_same; diff /tmp/before /tmp/now && echo same; }
 try() { nearside reserve run "$@" -- true 2>&1; echo "status $?"; }
 state > /tmp/before
 echo "[others]"

@@ -1,8 +1,5 @@
 # The kernel's own resctrl on a machine with control hardware: by hand, by pqos, and for grants.
-PATH=$(realpath ..):$PATH
-W=nearside-workloads; G=/sys/fs/cgroup; R=/sys/fs/resctrl
-echo +cpuset +cpu +memory > $G/cgroup.subtree_control
-wait_for() { for look in $(seq 100); do "$@" > /dev/null 2>&1 && return; sleep 0.02; done; echo "never: $*"; }
+R=/sys/fs/resctrl
 mount -t resctrl resctrl $R
 echo "[offer]"; cat $R/schemata; ls $R/mon_data; cd /sys/devices/system/cpu/cpu7/cache/index3; cat id size ways_of_associativity shared_cpu_list; cd - > /dev/null
 chase() { numactl -m 0 $W chase --pin 0 --size 2M --repeat 4; }
@@ -22,15 +19,7 @@ reserve() { nearside reserve run --node 0 --cpus 0 --isolate "$@" 2> /tmp/said; 
 reserve core --cache-ways 10 -- $W chase --pin 0 --size 2M --repeat 4; cat /tmp/said
 reserve core,controller --bandwidth 5.9G --strict -- $W rivals --pin 0 --size 32M --repeat 4
 echo "[agent]"
-cat > /tmp/agent.toml <<END
-policy = "first-touch"
-round_s = 3600
-[reserve]
-enabled = true
-monitor_s = 0.02
-END
-answers() { nearside reserve enter none --pid $$ 2> /dev/null; [ $? = 1 ]; }
-nearside agent --config /tmp/agent.toml 2> /tmp/agent & service=$!; wait_for answers
+echo "monitor_s = 0.02" >> /tmp/agent.toml; start
 nearside reserve create --name high --node 0 --cpus 0 --isolate core,controller --cache-ways 10 --bandwidth 5.9G > /dev/null
 nearside reserve enter high -- $W rivals --pin 0 --size 32M --repeat 100000 > /dev/null & reads=$!
 counted() { nearside reserve list | grep high | grep -qE ' 5\.9/0\.0 +[4-6]\.[0-9]/'; }

@@ -1,9 +1,5 @@
 # A server on CPU 0 of node 0, whose requests read 8 MiB each, beside a batch of five readers of the node's memory that
 # comes and goes. The forecast's bound is loose; the server's own figure holds the target.
-PATH=$(realpath ..):$PATH
-W=nearside-workloads; G=/sys/fs/cgroup
-echo +cpuset +cpu +memory > $G/cgroup.subtree_control
-wait_for() { for look in $(seq 100); do "$@" > /dev/null 2>&1 && return; sleep 0.02; done; echo "never: $*"; }
 # The slowest of the last 30 requests, every 50 ms.
 cat > /tmp/worst.sh <<'END'
 while sleep 0.05; do tail -n 30 /tmp/passes | sort -n | tail -n 1 | awk '{ print 1000 * $1 }'; done
@@ -35,14 +31,7 @@ kill $streams; wait $streams 2> /dev/null; sleep 0.1; phase gone 0.3
 batch; sleep 0.4; phase "batch again" 0.4; limits
 end; cat /tmp/said; kill $streams; wait $streams 2> /dev/null
 echo "[agent]"
-cat > /tmp/agent.toml <<END
-policy = "first-touch"
-round_s = 3600
-[reserve]
-enabled = true
-END
-answers() { nearside reserve enter none --pid $$ 2> /dev/null; [ $? = 1 ]; }
-nearside agent --config /tmp/agent.toml 2> /tmp/agent & service=$!; wait_for answers
+start
 has_limit() { grep -q "limit-0.*after\":\"$1\"" /run/nearside/reserve.journal; }
 nearside reserve run --node 0 --cpus 0 --isolate core,controller --bandwidth 5.9G --slo-target-ms 3 \
   --slo-command 'for said in 9 nonsense 9 9; do echo $said; sleep 0.05; done
@@ -55,11 +44,10 @@ nearside reserve explain 1 --json | grep -E "course|latency_ms|target_ms"
 nearside agent metrics | grep -E "^nearside_grant_(service_[lt]|service_course.* 1|rest)"
 echo "[restart]"
 grep -Ev "grants are made|policy first-touch" /tmp/agent; kill -KILL $service; wait $service 2> /dev/null
-nearside agent --config /tmp/agent.toml 2> /tmp/agent & service=$!; wait_for answers
+: > /tmp/agent; start
 set_limits; nearside reserve list | tail -n 1
 : > /tmp/again; wait_for has_limit 125000000; nearside reserve list | tail -n 1
 : > /tmp/finish; wait $run; echo "status $?"; grep slo-command /tmp/said
-gone() { ! ls -d $G/nearside-grant-*; }
 wait_for gone; ps -eo stat,comm | grep -E "^[^Z].*(sleep|worst)" || echo "nothing runs on"
 kill -TERM $service; wait $service; echo "status $?"; grep cannot /tmp/agent
 nearside reserve run --node 0 --cpus 0 --isolate core,controller --bandwidth 5.9G -- true 2> /dev/null; echo "status $?"
