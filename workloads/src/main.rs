@@ -173,7 +173,7 @@ enum Verb {
     /// Parts of one array, each read by its own thread at random: huge pages are falsely shared where parts meet, and small
     /// ones exceed the TLB
     ///
-    /// --size is the size of the array, in as many parts as threads; --repeat is the number of times that each thread
+    /// --size is the size of the array, in as many parts as threads, or --blocks times as many; --repeat is the number of times that each thread
     /// loads as many words as its part has lines. Threads fill their own parts, one after another.
     #[command(mut_arg("size", default("54M")), mut_arg("repeat", default("10")))]
     Slabs(SlabsOptions),
@@ -345,8 +345,8 @@ fn run(verb: &Verb) -> Result<(), Error> {
         Verb::Lu(options) => measure("lu", options, None, lu::run),
         Verb::Ua(options) => measure("ua", options, None, ua::run),
         Verb::Ep(options) => measure("ep", options, None, ep::run),
-        Verb::Slabs(SlabsOptions { common, move_every }) => {
-            measure("slabs", common, None, |team, size, repeat| slabs::run(team, size, repeat, *move_every))
+        Verb::Slabs(options) => {
+            measure("slabs", &options.common, None, |team, size, n| slabs::run(team, size, n, options))
         }
         Verb::Is(SortOptions { common, period, sweeps }) => {
             measure("is", common, None, |team, size, repeat| integer_sort::run(team, size, repeat, *period, *sweeps))

@@ -36,6 +36,9 @@ pub struct CgOptions {
 pub struct SlabsOptions {
     #[command(flatten)]
     pub common: Options,
+    /// Parts of each thread, dealt in turn
+    #[arg(long, value_parser = parse_count, default_value = "1", value_name = "N")]
+    pub blocks: usize,
     /// After this number of measurements, each part is the next thread's, and so on [default: parts stay with their
     /// threads]
     #[arg(long, value_parser = parse_count, value_name = "N")]

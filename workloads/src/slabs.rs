@@ -1,15 +1,16 @@
 //! Parts of one array, each used by one thread at random: falsely shared huge pages where parts meet, and more small
 //! pages than a TLB has entries for. Small pages cure the first, and large ones the second; only where just the pages
-//! at the borders are small is neither a problem. With `--move-every`, the parts change owners: a cure that follows each
-//! time costs more than it gains.
+//! at the borders are small is neither a problem. With `--blocks`, each thread has several parts, dealt in turn as in
+//! block-cyclic matrices, so that more pages have a border. With `--move-every`, the parts change owners: a cure that
+//! follows each time costs more than it gains.
 
 use crate::arithmetic::mix;
 use crate::error::{self, Error};
-use crate::memory::{share, untouched};
+use crate::memory::untouched;
+use crate::options::SlabsOptions;
 use crate::team::{Span, Team};
 use serde::Serialize;
 use std::fmt;
-use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Bytes of a part for each load of a round.
@@ -23,6 +24,8 @@ const POSITIONS: usize = 4;
 struct Slabs<'a> {
     words: &'a [AtomicU64],
     threads: usize,
+    /// Parts of each thread, dealt in turn.
+    blocks: usize,
     /// Rounds after which each part is its next thread's; none if parts stay with their threads.
     move_every: Option<usize>,
 }
@@ -59,10 +62,10 @@ impl fmt::Display for Loads {
 
 /// Loads words at random, as many as a part has lines, `repeat` times. Threads fill their own parts, in turn: as a program
 /// does that makes one object after another.
-pub fn run(team: &Team, size: usize, repeat: usize, move_every: Option<usize>) -> Result<Loads, Error> {
-    let threads = team.threads;
+pub fn run(team: &Team, size: usize, repeat: usize, options: &SlabsOptions) -> Result<Loads, Error> {
+    let (threads, &SlabsOptions { blocks, move_every, .. }) = (team.threads, options);
     error::check_count(size, size_of::<u64>() * threads)?;
-    let slabs = Slabs { words: untouched::<AtomicU64>(size / size_of::<u64>())?, threads, move_every };
+    let slabs = Slabs { words: untouched::<AtomicU64>(size / size_of::<u64>())?, threads, blocks, move_every };
     let users = (0..threads).map(|thread| User { thread, sum: 0 }).collect();
     let sums: Vec<AtomicU64> = (0..threads).map(|_| AtomicU64::default()).collect();
     let rounds =
@@ -81,8 +84,7 @@ pub fn run(team: &Team, size: usize, repeat: usize, move_every: Option<usize>) -
     }
     let span = Span::from_rounds(&rounds[threads..]);
     let second_half = Span::from_rounds(&rounds[threads + repeat / 2..]);
-    let all: usize =
-        (0..repeat).map(|round| (0..threads).map(|thread| slabs.loads(thread, round)).sum::<usize>()).sum();
+    let all = repeat * threads * slabs.loads();
     let mean_ns = span.seconds * 1e9 * threads as f64 / all.max(1) as f64;
     Ok(Loads { span, second_half, all, mean_ns, checksum: format!("{checksum:016x}") })
 }
@@ -94,32 +96,35 @@ fn position(thread: usize, round: usize, load: usize, words: usize) -> usize {
 }
 
 impl Slabs<'_> {
-    /// The words of a part.
-    fn part(&self, number: usize) -> Range<usize> {
-        share(self.words.len(), self.threads, number)
-    }
-
-    /// The words of the part that a thread uses in a round.
-    fn part_of(&self, thread: usize, round: usize) -> Range<usize> {
-        let moves = self.move_every.map_or(0, |rounds| round / rounds);
-        self.part((thread + moves) % self.threads)
+    /// Words of a block; some at the end of the array may be in none.
+    fn block_words(&self) -> usize {
+        self.words.len() / (self.threads * self.blocks)
     }
 
     /// Loads of a thread in a round.
-    fn loads(&self, thread: usize, round: usize) -> usize {
-        self.part_of(thread, round).len().div_ceil(BYTES_A_LOAD / size_of::<u64>())
+    fn loads(&self) -> usize {
+        (self.block_words() * self.blocks).div_ceil(BYTES_A_LOAD / size_of::<u64>())
+    }
+
+    /// The index of a word of a thread's first blocks.
+    fn index(&self, thread: usize, word: usize) -> usize {
+        let length = self.block_words();
+        (word / length * self.threads + thread) * length + word % length
     }
 
     /// The indices that a thread loads in a round.
     fn indices(&self, thread: usize, round: usize) -> impl Iterator<Item = usize> {
-        let part = self.part_of(thread, round);
-        (0..self.loads(thread, round)).map(move |load| part.start + position(thread, round, load, part.len()))
+        let moves = self.move_every.map_or(0, |rounds| round / rounds);
+        let (owner, words) = ((thread + moves) % self.threads, self.block_words() * self.blocks);
+        (0..self.loads()).map(move |load| self.index(owner, position(thread, round, load, words)))
     }
 
     /// Not inlined, as the other rounds, so that profilers can distinguish them.
     #[inline(never)]
-    fn fill(&self, number: usize) {
-        self.part(number).for_each(|index| self.words[index].store(mix(index as u64, VALUES), Relaxed));
+    fn fill(&self, thread: usize) {
+        for index in (0..self.block_words() * self.blocks).map(|word| self.index(thread, word)) {
+            self.words[index].store(mix(index as u64, VALUES), Relaxed);
+        }
     }
 
     /// The sequential check: the sum of what the loads should have found, computed without the array.
@@ -145,12 +150,13 @@ impl User {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     #[test]
     fn a_lost_word_is_found() {
         let words: Vec<AtomicU64> = (0..4000).map(|_| AtomicU64::default()).collect();
-        let slabs = Slabs { words: &words, threads: 4, move_every: None };
-        (0..4).for_each(|part| slabs.fill(part));
+        let slabs = Slabs { words: &words, threads: 4, blocks: 1, move_every: None };
+        (0..4).for_each(|thread| slabs.fill(thread));
         let mut user = User { thread: 2, sum: 0 };
         (0..3).for_each(|round| user.load(slabs, round));
         slabs.check(2, 3, user.sum).unwrap();
@@ -163,10 +169,16 @@ mod tests {
     #[test]
     fn each_part_has_one_user_a_round_and_another_one_later() {
         let words: Vec<AtomicU64> = (0..4001).map(|_| AtomicU64::default()).collect();
-        let slabs = Slabs { words: &words, threads: 4, move_every: Some(5) };
-        let starts = |round| (0..4).map(|thread| slabs.part_of(thread, round).start).collect::<Vec<_>>();
-        assert_eq!((starts(0), starts(4)), (vec![0, 1000, 2000, 3000], vec![0, 1000, 2000, 3000]));
-        assert_eq!((starts(5), starts(19)), (vec![1000, 2000, 3000, 0], vec![3000, 0, 1000, 2000]));
-        assert_eq!(starts(20), starts(0));
+        let slabs = Slabs { words: &words, threads: 2, blocks: 2, move_every: Some(5) };
+        let blocks = |round| {
+            let of = |thread| slabs.indices(thread, round).map(|index| index / 1000).collect::<BTreeSet<_>>();
+            [of(0), of(1)].map(|blocks| blocks.into_iter().collect::<Vec<_>>())
+        };
+        assert_eq!((blocks(0), blocks(4)), ([vec![0, 2], vec![1, 3]], [vec![0, 2], vec![1, 3]]));
+        assert_eq!((blocks(5), blocks(10)), ([vec![1, 3], vec![0, 2]], [vec![0, 2], vec![1, 3]]));
+        (0..2).for_each(|thread| slabs.fill(thread));
+        let filled =
+            words.iter().zip(0..).all(|(word, index)| word.load(Relaxed) == mix(index, VALUES) || index == 4000);
+        assert!(filled, "each word but the last is in a block");
     }
 }

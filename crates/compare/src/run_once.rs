@@ -3,7 +3,7 @@
 use crate::guard::Guard;
 use crate::numad::Numad;
 use explore::Seconds;
-use linux::{ChildSetup, Pid, monotonic_ns, system_events};
+use linux::{ChildSetup, Pid, Switch, monotonic_ns, system_events};
 use model::Measured;
 use observe::{LabCount, LabCounters};
 use report::MemoryCounts;
@@ -31,6 +31,8 @@ const GRACE: Duration = Duration::from_secs(10);
 const NEWS: Duration = Duration::from_secs(5);
 /// Most that a program may print, as its output is kept in memory until its end.
 const MOST_PRINTED: u64 = 64 << 20;
+/// Of each stream of a program that failed, bytes that are kept: a progress bar is one long line.
+const MOST_LAST: usize = 16 << 10;
 /// Maximum number of readings kept; beyond it, every second one is dropped.
 const MOST_COUNTS: usize = 4096;
 
@@ -84,6 +86,16 @@ pub enum NoRun {
     /// It ran longer than it may, and was ended.
     #[error("it was ended after {} s", .0.as_secs_f64())]
     Late(Duration),
+    /// The kernel's NUMA balancing is not as it was at the start.
+    #[error(
+        "kernel.numa_balancing was {before} at its start and {after} at its end: something else changed it meanwhile"
+    )]
+    Switched {
+        /// The value at its start.
+        before: String,
+        /// The value at its end.
+        after: String,
+    },
 }
 
 /// What to run.
@@ -127,6 +139,8 @@ impl Runner {
 
     /// The same, under numad.
     pub(crate) fn run_with(&mut self, invocation: &Invocation<'_>, numad: Option<&Numad>) -> Result<RunOutput, NoRun> {
+        let balancing = || Switch::numa_balancing().value().ok();
+        let balancing_before = balancing();
         let command = invocation.command;
         let (program, arguments) = command.split_first().map_or((OsStr::new(""), command), |(p, a)| (p.as_os_str(), a));
         let stream = |name| memfd_create(name, MemfdFlags::CLOEXEC).map(File::from).map_err(io::Error::from);
@@ -168,6 +182,10 @@ impl Runner {
             }
         };
         guard(self, None);
+        let switched = balancing_before.zip(balancing()).filter(|(before, after)| before != after);
+        if let Some((before, after)) = switched {
+            return Err(NoRun::Switched { before, after });
+        }
         let pages_moved = moved_before.zip(pages_moved()).map(|(before, after)| after.saturating_sub(before));
         let numad_seconds = numad.and_then(Numad::cpu_seconds);
         self.take_counts_after(ended_ns, &mut counts);
@@ -314,9 +332,11 @@ impl RunOutput {
         [&self.printed, &self.complained].into_iter().find_map(of)
     }
 
-    /// The last lines of both streams.
+    /// The last lines of both streams, of each at most [`MOST_LAST`] bytes.
     pub fn last_lines(&self, most: usize) -> String {
         let lines = |text: &str| {
+            let first = text.len().saturating_sub(MOST_LAST);
+            let text = (first..text.len()).find_map(|at| text.get(at..)).unwrap_or_default();
             let lines: Vec<&str> = text.lines().collect();
             lines.get(lines.len().saturating_sub(most)..).unwrap_or_default().join("\n")
         };

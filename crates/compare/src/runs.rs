@@ -125,7 +125,7 @@ impl Runs<'_> {
             |error| match error {
                 NoRun::Interrupted => Stop::Interrupted,
                 NoRun::Numad(why) => Stop::LeftOut(why),
-                error @ (NoRun::System { .. } | NoRun::Late(_) | NoRun::Loud) => {
+                error @ (NoRun::System { .. } | NoRun::Late(_) | NoRun::Loud | NoRun::Switched { .. }) => {
                     Stop::Failed(chain(&error), String::new())
                 }
             },
@@ -320,7 +320,7 @@ pub fn balance(on: bool) -> Result<Option<SwitchGuard>, String> {
         return Ok(None);
     }
     let cure = if getuid().is_root() { String::new() } else { " (it needs root)".to_owned() };
-    switch.set_for_now(wanted).map(Some).map_err(|error| format!("{}{cure}", chain(&error)))
+    switch.set_alone(wanted).map(Some).map_err(|error| format!("{}{cure}", chain(&error)))
 }
 
 impl<'a> Entry<'a> {

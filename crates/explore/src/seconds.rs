@@ -68,7 +68,14 @@ impl Seconds {
 
 /// The rest of a line from each character on, except within a number.
 fn places(line: &str) -> impl DoubleEndedIterator<Item = &str> {
-    let is_within = |at: usize| line[..at].ends_with(is_of_number) && line[at..].starts_with(is_of_number);
+    let is_within = |at: usize| {
+        let (before, rest) = line.split_at(at);
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        // 1,234 and 1:23 are one number each.
+        let before = if digits == 3 { before.strip_suffix(',').unwrap_or(before) } else { before };
+        let before = before.strip_suffix(':').unwrap_or(before);
+        before.ends_with(is_of_number) && rest.starts_with(is_of_number)
+    };
     line.char_indices().filter(move |(at, _)| !is_within(*at)).map(|(at, _)| &line[at..])
 }
 
@@ -106,6 +113,9 @@ mod tests {
         assert_eq!(seconds("took: {} e", "took: 1.5e-2 e\n"), Some(0.015));
         assert_eq!(seconds("took {}", "took 3\ntook 4\nend"), Some(4.0));
         assert_eq!(seconds("{}s", "time 12.5s, more words"), Some(12.5));
+        assert_eq!([seconds("{} s", "1,234.5 s"), seconds("{}elapsed", "1:23.45elapsed")], [None, None]);
+        assert_eq!([seconds("at 3: {} s", "at 3: 4 s"), seconds("{} s", "at:4 s")], [Some(4.0), Some(4.0)]);
+        assert_eq!(seconds("{} s", "1.5,2.5 s"), Some(2.5));
         for (pattern, printed) in [("/seconds", "{}"), ("{}s", "s 0s -1s"), ("t {}", "t x"), ("{}", ""), ("é{}", "ée")]
         {
             assert_eq!(seconds(pattern, printed), None, "{pattern} {printed}");

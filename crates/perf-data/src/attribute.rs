@@ -131,6 +131,12 @@ impl Attribute {
         self.sample_type & what != 0
     }
 
+    /// Whether the kernel counts lost samples of each counter, `PERF_FORMAT_LOST`: perf then writes their number at the end of
+    /// the file, besides the losses of each ring on the way.
+    pub fn counts_lost(&self) -> bool {
+        self.read_format & (1 << 4) != 0
+    }
+
     /// Whether its times are those of `CLOCK_MONOTONIC`, not of perf's default clock.
     pub fn is_monotonic(&self) -> bool {
         self.flags & USE_CLOCKID != 0 && self.clock_id == CLOCK_MONOTONIC

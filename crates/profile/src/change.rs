@@ -77,7 +77,7 @@ impl Sweep<'_> {
                 let (time_ns, process, address, bytes) = (*time_ns, self.process(*pid), *address, *bytes);
                 let (node, from) = (*node, *from);
                 self.placements.push(PagePlacement { time_ns, process, address, bytes, node, from });
-                self.spaces[process.index()].pages.insert(address, (address.saturating_add(bytes), node));
+                self.spaces[process.index()].place(address, bytes, node);
             }
             What::FramesAllocated { physical, bytes } => {
                 let (time_ns, process, cpu) = (*time_ns, self.process(*pid), *cpu);

@@ -82,6 +82,26 @@ impl Space {
         self.chains.clear();
     }
 
+    /// A range of pages is on a node now, whatever ranges were there.
+    pub fn place(&mut self, start: u64, bytes: u64, node: NodeId) {
+        let end = start.saturating_add(bytes);
+        if let Some((&first, &(last, of))) = self.pages.range(..start).next_back()
+            && last > start
+        {
+            self.pages.insert(first, (start, of));
+            if last > end {
+                self.pages.insert(end, (last, of));
+            }
+        }
+        while let Some((&first, &(last, of))) = self.pages.range(start..end).next() {
+            self.pages.remove(&first);
+            if last > end {
+                self.pages.insert(end, (last, of));
+            }
+        }
+        self.pages.insert(start, (end, node));
+    }
+
     /// The node of an address, as far as page placements were recorded.
     pub fn node(&self, address: u64) -> Option<NodeId> {
         let (_, &(end, node)) = self.pages.range(..=address).next_back()?;

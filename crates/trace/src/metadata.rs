@@ -22,6 +22,9 @@ pub struct About {
     /// do not say.
     #[serde(default = "unsaid")]
     pub program_ended: bool,
+    /// Its exit status, 128 + n where signal n ended it. Older traces do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_status: Option<i32>,
     /// The recorded program with its arguments; empty for a recording of running processes.
     pub command: Vec<String>,
     /// Host name, as printed by `hostname`.
@@ -91,6 +94,7 @@ impl About {
             written_by: concat!("nearside ", env!("CARGO_PKG_VERSION")).to_owned(),
             complete: false,
             program_ended: true,
+            exit_status: None,
             command,
             host: String::new(),
             kernel: String::new(),
@@ -105,9 +109,10 @@ impl About {
         }
     }
 
-    /// Whether it is of a program from its start to its end. perf does not say whether its command line started one.
+    /// Whether it is of a program from its start to its end, without a failure. perf does not say whether its command line started one.
     pub fn is_whole_run(&self) -> bool {
-        self.complete && self.program_ended && !self.command.is_empty() && self.written_by.starts_with("nearside ")
+        let is_whole = self.complete && self.program_ended && self.exit_status.is_none_or(|status| status == 0);
+        is_whole && !self.command.is_empty() && self.written_by.starts_with("nearside ")
     }
 
     /// Counts a loss, added to earlier losses of the same kind.

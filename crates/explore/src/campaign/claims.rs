@@ -162,6 +162,9 @@ fn lowest<'a>(results: &Results, metric: &str, cells: &[&'a Cell]) -> Option<&'a
 
 /// The geometric mean of the pairs' ratios.
 fn mean_ratio(results: &Results, metric: &str, pairs: &[(&Cell, &Cell)]) -> Option<Estimate> {
+    if let [(of, against)] = pairs {
+        return ratio(results, metric, of, against);
+    }
     let different: BTreeSet<&str> =
         pairs.iter().flat_map(|(of, against)| [of, against]).map(|cell| cell.id.as_str()).collect();
     let different: Vec<&str> = different.into_iter().collect();
@@ -169,6 +172,14 @@ fn mean_ratio(results: &Results, metric: &str, pairs: &[(&Cell, &Cell)]) -> Opti
     let position = |cell: &Cell| different.binary_search(&cell.id.as_str()).unwrap_or_default();
     let positions: Vec<(usize, usize)> = pairs.iter().map(|(of, against)| (position(of), position(against))).collect();
     Estimate::mean_ratio(&positions, &times)
+}
+
+/// The ratio of two cells. That of cells that ran on different hosts has no interval: the hosts may be what differs.
+fn ratio(results: &Results, metric: &str, of: &Cell, against: &Cell) -> Option<Estimate> {
+    let ratio = Estimate::ratio(&results.values(&of.id, metric), &results.values(&against.id, metric))?;
+    let interval =
+        ratio.interval.filter(|_| results.hosts(&of.id).any(|host| results.hosts(&against.id).any(|of| of == host)));
+    Some(Estimate { interval, ..ratio })
 }
 
 fn effect_result(results: &Results, effect: &Effect, compared: &[Compared]) -> EffectResult {
@@ -312,6 +323,6 @@ pub fn relative_means<'a>(
     move |cell| {
         let labels = campaign.baseline.substitute(&cell.labels).filter(|_| !campaign.baseline.is_empty())?;
         let baseline = campaign.cell(&labels).filter(|baseline| *baseline != cell)?;
-        Estimate::ratio(&results.values(&cell.id, SECONDS), &results.values(&baseline.id, SECONDS))
+        ratio(results, SECONDS, cell, baseline)
     }
 }

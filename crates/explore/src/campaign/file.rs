@@ -126,6 +126,9 @@ impl File {
         let effects = self.effects(&axes).map_err(&mut keep).unwrap_or_default();
         let correlations = self.correlations(&axes).map_err(&mut keep).unwrap_or_default();
         let baseline = Selector::new(&self.baseline, &axes, "baseline").map_err(&mut keep).unwrap_or_default();
+        if !baseline.is_one() {
+            keep(Violation { field: "baseline".to_owned(), rule: "has one label of an axis".to_owned() });
+        }
         let exclude = self.exclude.iter().enumerate();
         let exclude = exclude.map(|(index, written)| Selector::new(written, &axes, &format!("exclude[{index}]")));
         let exclude: Vec<Selector> = exclude.filter_map(|selector| selector.map_err(&mut keep).ok()).collect();
@@ -154,9 +157,17 @@ impl File {
     }
 }
 
+/// Whether a text can be part of a cell's name.
+fn is_label(text: &str) -> bool {
+    (1..=64).contains(&text.len()) && text.chars().all(|c| c.is_ascii_alphanumeric() || "-._+".contains(c))
+}
+
 /// The labels and values of an axis: a list of values, which are their own labels, or a table.
 fn axis_values(name: &str, value: &toml::Value) -> Result<Values, Violation> {
     let broken = |rule: &str| Violation { field: format!("grid.{name}"), rule: rule.to_owned() };
+    if !is_label(name) || name.contains('.') {
+        return Err(broken("the name of an axis has 1 to 64 letters, digits and - _ +"));
+    }
     let text = |value: &toml::Value| match value {
         toml::Value::String(text) => Ok(text.clone()),
         toml::Value::Integer(number) => Ok(number.to_string()),
@@ -170,9 +181,6 @@ fn axis_values(name: &str, value: &toml::Value) -> Result<Values, Violation> {
             table.iter().map(|(label, value)| Ok((label.clone(), text(value)?))).collect::<Result<_, _>>()?
         }
         _ => return Err(broken("is neither a list of values nor a table of labels with their values")),
-    };
-    let is_label = |label: &str| {
-        !label.is_empty() && label.len() <= 64 && label.chars().all(|c| c.is_ascii_alphanumeric() || "-._+".contains(c))
     };
     // Labels of machines are paths as well.
     let labels: Values = match name {

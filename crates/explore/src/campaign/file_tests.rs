@@ -162,6 +162,35 @@ fn mistakes_are_found_where_they_are() {
 }
 
 #[test]
+fn baselines_of_several_cells_and_names_that_no_output_can_have_are_mistakes() {
+    let several = format!("{STUDY}\n[baseline]\npinning = [\"none\", \"sockets\"]\n");
+    assert!(mistakes(&several).contains("baseline: has one label of an axis"), "{}", mistakes(&several));
+    for name in ["a\\u001b]0;x\\u0007", "vmstat.pgfault", "mean(A)"] {
+        let named = STUDY.replace("[grid]", &format!("[grid]\n\"{name}\" = [\"1\"]"));
+        assert!(mistakes(&named).contains("the name of an axis has 1 to 64 letters"), "{}", mistakes(&named));
+    }
+}
+
+/// All runs of a cell are one part's, which ran on one host.
+#[test]
+fn the_ratio_of_cells_without_a_common_host_has_no_interval() {
+    let campaign = campaign(STUDY);
+    let all: Vec<&Cell> = campaign.cells.iter().collect();
+    let results = |hosts: [&'static str; 2]| {
+        let number = |cell: &Cell| all.iter().position(|of| of.id == cell.id).unwrap();
+        let unit = |cell: &Cell, round: u32| Unit {
+            host: Some(hosts[number(cell) / 2 % 2].to_owned()),
+            ..measured(cell, round, 1.0 + f64::from(round) / 1000.0)
+        };
+        let units = all.iter().flat_map(|cell| (0..3).map(move |round| unit(cell, round)));
+        Results::of(&campaign, units.collect::<Vec<_>>()).0
+    };
+    let has_interval =
+        |hosts| Judged::new(&campaign, &results(hosts), &all).effects()[0].ratio.unwrap().interval.is_some();
+    assert_eq!((has_interval(["a", "a"]), has_interval(["a", "b"])), (true, false));
+}
+
+#[test]
 fn a_cell_runs_until_its_interval_is_narrow() {
     let study = campaign(STUDY);
     let progress = Progress { campaign: &study };
@@ -309,10 +338,13 @@ fn a_folder_holds_each_result_once_and_nothing_by_halves() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path()).unwrap();
     let lock = store.lock(None).unwrap();
-    assert!([None, Some("0-2")].iter().all(|part| matches!(store.lock(*part), Err(StoreError::Busy(_)))));
+    assert!([None, Some((0, 2))].iter().all(|part| matches!(store.lock(*part), Err(StoreError::Busy(_)))));
     drop(lock);
-    let _parts = [store.lock(Some("0-2")).unwrap(), store.lock(Some("1-2")).unwrap()];
-    assert!([None, Some("0-2")].iter().all(|part| matches!(store.lock(*part), Err(StoreError::Busy(_)))));
+    let _parts = [store.lock(Some((0, 2))).unwrap(), store.lock(Some((1, 2))).unwrap()];
+    // Part 0 of 3 has cells of both.
+    assert!(
+        [None, Some((0, 2)), Some((0, 3))].iter().all(|part| matches!(store.lock(*part), Err(StoreError::Busy(_))))
+    );
     let kept =
         [measured(&study.cells[0], 0, 1.5), measured(&study.cells[0], 1, 2.5), measured(&study.cells[1], 0, 3.5)];
     for unit in &kept {

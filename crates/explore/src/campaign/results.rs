@@ -114,6 +114,11 @@ impl Results {
         self.measured(id).filter_map(|measured| measured.metric(metric)).collect()
     }
 
+    /// The hosts of the runs of a cell; none where that is not known.
+    pub fn hosts(&self, id: &str) -> impl Iterator<Item = Option<&str>> {
+        self.units(id).iter().map(|unit| unit.host.as_deref())
+    }
+
     /// Why a cell failed, and the last lines of its output.
     pub fn failure(&self, id: &str) -> Option<(&str, &str)> {
         self.units(id).iter().find_map(|unit| match &unit.outcome {

@@ -93,6 +93,11 @@ impl Selector {
         self.0.iter().map(|(axis, _)| *axis)
     }
 
+    /// Whether it allows one label of each axis that it names.
+    pub(super) fn is_one(&self) -> bool {
+        self.0.iter().all(|(_, allowed)| allowed.len() == 1)
+    }
+
     /// Whether it names no axis.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -62,15 +62,25 @@ impl Store {
         Ok(Self::existing(folder))
     }
 
-    /// Excludes other processes that run campaigns. Those that run parts of one only exclude each other if they run the
-    /// same part.
-    pub fn lock(&self, part: Option<&str>) -> Result<StoreLock, StoreError> {
-        let Some(part) = part else {
+    /// Excludes other processes that run campaigns. Those that run parts of one, each a number and how many there are, only
+    /// exclude each other if they run the same part, or parts of another division.
+    pub fn lock(&self, part: Option<(usize, usize)>) -> Result<StoreLock, StoreError> {
+        let Some((index, count)) = part else {
             return Ok(StoreLock { _files: vec![self.locked(LOCK, FlockOperation::NonBlockingLockExclusive)?] });
         };
         let all = self.locked(LOCK, FlockOperation::NonBlockingLockShared)?;
-        let own = self.locked(&format!("{LOCK}.{part}"), FlockOperation::NonBlockingLockExclusive)?;
-        Ok(StoreLock { _files: vec![all, own] })
+        let division = format!("{LOCK}.of-{count}");
+        let same = self.locked(&division, FlockOperation::NonBlockingLockShared)?;
+        // Two divisions that begin at the same time both fail.
+        for entry in fs::read_dir(&self.folder).map_err(failed("read", &self.folder))?.flatten() {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            if name.starts_with(&format!("{LOCK}.of-")) && *name != *division {
+                self.locked(&name, FlockOperation::NonBlockingLockExclusive)?;
+            }
+        }
+        let own = self.locked(&format!("{LOCK}.{index}-{count}"), FlockOperation::NonBlockingLockExclusive)?;
+        Ok(StoreLock { _files: vec![all, same, own] })
     }
 
     fn locked(&self, name: &str, how: FlockOperation) -> Result<File, StoreError> {

@@ -8,6 +8,11 @@ const NORMAL: f64 = 1.959_963_984_540_054;
 /// Pearson's correlation of pairs, -1 to 1; `None` for fewer than two pairs, or where one side does not vary.
 pub fn pearson(pairs: &[(f64, f64)]) -> Option<f64> {
     let (xs, ys): (Vec<f64>, Vec<f64>) = pairs.iter().copied().unzip();
+    // Deviations from a rounded mean of equal values need not be 0.
+    let varies = |values: &[f64]| values.iter().any(|value| Some(value) != values.first());
+    if !varies(&xs) || !varies(&ys) {
+        return None;
+    }
     let (x_mean, y_mean) = (mean(&xs)?, mean(&ys)?);
     let (mut xy, mut xx, mut yy) = (0.0, 0.0, 0.0);
     for (x, y) in pairs {
@@ -68,6 +73,13 @@ mod tests {
         (2.68, 0.64),
         (2.7, 0.7),
     ];
+
+    #[test]
+    fn what_does_not_vary_is_not_correlated() {
+        // The mean of six times 0.7 is not exactly 0.7.
+        let pairs: Vec<(f64, f64)> = (0..6).map(|run| (0.7, 0.1 + f64::from(run % 2))).collect();
+        assert_eq!((pearson(&pairs), pearson(&[(0.1, 0.7); 6])), (None, None));
+    }
 
     #[test]
     fn correlations_equal_those_with_more_digits() {

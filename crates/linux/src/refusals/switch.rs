@@ -73,7 +73,7 @@ impl Switch {
         written.map_err(|source| self.error("set", source))
     }
 
-    fn error(&self, what: &'static str, source: io::Error) -> SwitchError {
+    pub(super) fn error(&self, what: &'static str, source: io::Error) -> SwitchError {
         SwitchError { what, path: self.path.clone(), source }
     }
 }

@@ -1,6 +1,10 @@
 //! Kernel settings that are changed temporarily.
 
 use crate::refusals::switch::{Switch, SwitchError};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -21,6 +25,8 @@ pub struct SwitchGuard {
     value: String,
     /// Restores the setting if this process is killed. `None` without a shell.
     watch: Option<Watch>,
+    /// Locked, if no other such guard may change the setting meanwhile.
+    lock: Option<File>,
 }
 
 impl Switch {
@@ -29,7 +35,22 @@ impl Switch {
         let before = self.value()?;
         let watch = Watch::start(self.path(), &before, value);
         self.set(value)?;
-        Ok(SwitchGuard { switch: self.clone(), before, value: value.to_owned(), watch })
+        Ok(SwitchGuard { switch: self.clone(), before, value: value.to_owned(), watch, lock: None })
+    }
+
+    /// The same, for as long as no other process does so: two that measure programs would each take the other's value for
+    /// that of the system. A program that is measured may change it by [`set_for_now`](Self::set_for_now).
+    pub fn set_alone(&self, value: &str) -> Result<SwitchGuard, SwitchError> {
+        let file = File::open(self.path()).map_err(|source| self.error("read", source))?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
+            Errno::WOULDBLOCK => {
+                self.error("change", io::Error::other("another nearside has changed it until its program has ended"))
+            }
+            error => self.error("lock", error.into()),
+        })?;
+        let mut guard = self.set_for_now(value)?;
+        guard.lock = Some(file);
+        Ok(guard)
     }
 }
 
@@ -47,6 +68,7 @@ impl Drop for SwitchGuard {
             let _ = self.switch.set(&self.before);
         }
         drop(self.watch.take());
+        drop(self.lock.take());
     }
 }
 
@@ -80,7 +102,10 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let switch = Switch::at(file.path());
         switch.set("1\n").unwrap();
-        let guard = switch.set_for_now("0").unwrap();
+        let guard = switch.set_alone("0").unwrap();
+        let why = machine::chain(&switch.set_alone("1").unwrap_err());
+        assert!(why.ends_with("another nearside has changed it until its program has ended"), "{why}");
+        drop(switch.set_for_now("1").unwrap());
         assert_eq!((guard.before(), switch.value().unwrap().as_str()), ("1", "0"));
         drop(guard);
         assert_eq!(switch.value().unwrap(), "1");

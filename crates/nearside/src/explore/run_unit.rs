@@ -256,6 +256,6 @@ fn set_huge_pages(huge_pages: Thp) -> Result<Option<SwitchGuard>, String> {
         // The kernel has none.
         Err(_) if huge_pages == Thp::Never => Ok(None),
         Err(error) => Err(chain(&error)),
-        Ok(_) => switch.set_for_now(huge_pages.name()).map(Some).map_err(|error| chain(&error)),
+        Ok(_) => switch.set_alone(huge_pages.name()).map(Some).map_err(|error| chain(&error)),
     }
 }

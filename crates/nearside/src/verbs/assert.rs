@@ -1,6 +1,6 @@
 //! `nearside assert`: fails if a trace, or a program, exceeds limits.
 
-use super::record::{self, RecordOptions};
+use super::record::{self, RECORDING, RecordOptions};
 use crate::open_trace::Reading;
 use crate::options::policy::note;
 use crate::options::usage_error::UsageError;
@@ -71,8 +71,6 @@ pub struct Arguments {
 }
 
 const OUTPUT: &str = "Output";
-/// Of options that are for a command.
-const RECORDING: &str = "Recording";
 
 #[derive(Debug, Args)]
 #[group(required = true, multiple = true)]

@@ -40,7 +40,7 @@ Examples:
   nearside explore campaign.toml --into results --slurm 16
   nearside explore campaign.toml --into results --collect --parquet runs.parquet --html page.html
 
-Exit codes: 0 all cells have their runs; 3 they have, and a claim of the file was missed; 1 a cell failed or has runs left, or the \
+Exit codes: 0 all cells have their runs; 3 they have, and a claim of the file was missed or has no data; 1 a cell failed or has runs left, or the \
 system refused; 2 the command line or the file is wrong. Ctrl-C ends the program that runs, restores everything, and reports the runs \
 so far.
 
@@ -61,11 +61,11 @@ pub struct Arguments {
     only: Vec<String>,
 
     /// Print the cells and what they have, and run nothing
-    #[arg(long, conflicts_with = "collect")]
+    #[arg(long, conflicts_with_all = ["collect", "retry", "json", "csv", "parquet", "html", "markdown"])]
     list: bool,
 
     /// Print the results so far, and run nothing
-    #[arg(long)]
+    #[arg(long, conflicts_with = "retry")]
     collect: bool,
 
     /// Run cells that failed once more
@@ -141,7 +141,7 @@ impl FromStr for Shard {
     }
 }
 
-/// Exit code if a claim was missed.
+/// Exit code if a claim was missed, or cannot be judged.
 const CONTRADICTED: u8 = 3;
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
@@ -150,6 +150,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         UsageError::boxed(machine::chain(&error) + more)
     })?;
     let cells = arguments.chosen(&campaign)?;
+    arguments.jobs()?;
     let into = arguments.into.clone().unwrap_or_else(|| arguments.file.with_extension("results"));
     if arguments.files().filter(|file| output::is_output(file)).count() > 1 {
         return Err(UsageError::boxed("only one file can be - for standard output".to_owned()));
@@ -217,8 +218,7 @@ impl Arguments {
         into: &Path,
         cells: &[&Cell],
     ) -> Result<(Vec<String>, bool), Box<dyn Error>> {
-        let part = self.shard.map(|Shard { index, count }| format!("{index}-{count}"));
-        let _lock = store.lock(part.as_deref())?;
+        let _lock = store.lock(self.shard.map(|Shard { index, count }| (index, count)))?;
         let mut results = self.begun(campaign, store, cells)?;
         let names: Vec<String> = openmp_variables().collect();
         if !names.is_empty() {

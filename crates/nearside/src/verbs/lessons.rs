@@ -90,7 +90,7 @@ impl Lessons {
         let folder = PrivateFolder::create(folder, 0o700)?;
         // Another run that ends now has its lesson, too.
         let lock = folder.file(LOCK, 0o600)?;
-        flock(&lock, FlockOperation::LockExclusive).map_err(|error| self.failure(error.into()))?;
+        flock(&lock, FlockOperation::LockExclusive).map_err(|error| self.failure(&error))?;
         let known = self.entries().unwrap_or_default();
         let others = known.iter().filter(|entry| entry.command != self.command).cloned();
         let own = lesson.map(|lesson| Entry { command: self.command.clone(), lesson });
@@ -107,13 +107,13 @@ impl Lessons {
             return Ok(Vec::new());
         }
         let file = PrivateFolder::existing_file(&self.path, Trust::Owners)?;
-        let text = bounded::bytes_of(file, MOST_BYTES).map_err(|error| self.failure(error.into()))?;
-        serde_json::from_slice(&text).map_err(|error| self.failure(error.into()))
+        let text = bounded::bytes_of(file, MOST_BYTES).map_err(|error| self.failure(&error))?;
+        serde_json::from_slice(&text).map_err(|error| self.failure(&error))
     }
 
     /// An error that does not name the file.
-    fn failure(&self, error: Box<dyn Error>) -> Box<dyn Error> {
-        format!("{}: {}", self.path.display(), chain(&*error)).into()
+    fn failure(&self, error: &(dyn Error + 'static)) -> Box<dyn Error> {
+        format!("{}: {}", self.path.display(), chain(error)).into()
     }
 }
 

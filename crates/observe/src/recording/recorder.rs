@@ -45,6 +45,10 @@ pub trait Followed {
     fn has_ended(&mut self) -> bool {
         self.is_over()
     }
+    /// The exit status of the recorded program, 128 + n where signal n ended it; none while it runs, and of other processes.
+    fn exit_status(&mut self) -> Option<i32> {
+        None
+    }
     /// Waits up to this long, less if something happens.
     fn wait(&mut self, patience: Duration);
 }
@@ -174,7 +178,9 @@ impl Recorder {
             let patience = self.drain()?;
             let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
             if whom.is_over() || left.is_zero() {
-                self.writer.about().program_ended = whom.has_ended();
+                let exit_status = whom.exit_status();
+                let about = self.writer.about();
+                (about.program_ended, about.exit_status) = (whom.has_ended(), exit_status);
                 return self.finish();
             }
             whom.wait(patience.min(left));
@@ -258,9 +264,20 @@ impl Recorder {
         if let Some(side_band) = side_band {
             // The kernel reports all processes, threads and files from their start; the library inside a program
             // reports only its own, from when it is ready.
+            let is_start = |event: &&Event| matches!(event.what, What::ProcessStarted { .. });
+            let starts: Vec<Event> = self.events.iter().filter(is_start).cloned().collect();
             self.events.retain(|event| !is_told_by_kernel(&event.what));
             let (stacks, events) = (self.writer.stacks(), &mut self.events);
-            if last { side_band.finish(stacks, events) } else { side_band.drain(stacks, events) }
+            if last {
+                side_band.finish(stacks, events);
+            } else {
+                side_band.drain(stacks, events);
+            }
+            // The kernel drops records where many come at a time.
+            let is_known =
+                |pid| self.processes.contains(&pid) || events.iter().any(|event| event.pid == pid && is_start(&event));
+            let unknown: Vec<Event> = starts.into_iter().filter(|start| !is_known(start.pid)).collect();
+            events.extend(unknown);
         }
         if let Some(allocations) = allocations {
             if last { allocations.finish(&mut self.events) } else { allocations.drain(&mut self.events) }

@@ -330,7 +330,9 @@ impl KnownPages {
         let from = seen.filter(|seen| *seen != now).or_else(|| self.only_other(now));
         sample.node = from;
         let what = What::PagePlaced { address: page, bytes: PAGE_BYTES, node: now, from };
-        events.push(Event { time_ns: sample.time_ns, pid, tid, cpu: Some(sample.cpu), what });
+        // The access came first: it is what made the kernel move the page.
+        let time_ns = sample.time_ns.saturating_add(1);
+        events.push(Event { time_ns, pid, tid, cpu: Some(sample.cpu), what });
     }
 
     /// The only other node with memory, if there are two.

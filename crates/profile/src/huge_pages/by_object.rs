@@ -9,7 +9,7 @@ use machine::HUGE_PAGE;
 use queueing::Distances;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What a cure takes, as measured in the lab with Linux 6.12, ns: to split a huge page, to move a small page, and to
 /// mark a mapping's part so that the kernel does not join it again.
@@ -138,8 +138,10 @@ impl View<'_> {
 
     /// The expected gain if the parts of these huge pages lay with their owners.
     pub fn gain_of_splitting(&self, pages: &[&HugePage]) -> Option<Gain> {
-        let blocks = pages.iter().map(|page| page.address / HUGE_PAGE).collect::<std::collections::BTreeSet<_>>();
-        let flow = self.flow_where(|access| blocks.contains(&(access.address / HUGE_PAGE)));
+        let blocks: BTreeSet<(ProcessId, u64)> =
+            pages.iter().map(|page| (page.process, page.address / HUGE_PAGE)).collect();
+        let process = |access: &Access| self.profile().threads()[access.thread.index()].process;
+        let flow = self.flow_where(|access| blocks.contains(&(process(access), access.address / HUGE_PAGE)));
         let distances = Distances::new(self.profile().machine());
         gain(self, &flow, &distances, owned(self.profile(), pages.iter().copied()), &Placement::Local)
     }

@@ -7,13 +7,15 @@ pub(crate) fn chi_squared_tail(value: f64, degrees: usize) -> f64 {
     if half <= 0.0 || degrees == 0 {
         return 1.0;
     }
-    // The probability that a Poisson variable of this mean is below half the degrees.
-    let (mut term, mut sum) = (1.0, 1.0);
+    // The probability that a Poisson variable of this mean is below half the degrees: the logarithm of each term, as the
+    // terms of thousands of samples are beyond the range of numbers.
+    let mut logarithm = -half;
+    let mut sum = logarithm.exp();
     for at in 1..degrees.div_ceil(2) {
-        term *= half / at as f64;
-        sum += term;
+        logarithm += (half / at as f64).ln();
+        sum += logarithm.exp();
     }
-    ((-half).exp() * sum).min(1.0)
+    sum.min(1.0)
 }
 
 /// The largest p-value that is a discovery if at most this share of the discoveries may be false: Benjamini and
@@ -71,6 +73,8 @@ mod tests {
             assert!((found / p - 1.0).abs() < 0.01, "{value}, {degrees}: {found}");
         }
         assert!(chi_squared_tail(37.697, 15) > 0.001, "0.001 is exact, odd degrees are rounded up");
+        // Terms beyond the largest number.
+        assert_eq!((chi_squared_tail(40_000.0, 441), chi_squared_tail(1e6, 7)), (0.0, 0.0));
         assert_eq!((chi_squared_tail(0.0, 2), chi_squared_tail(5.0, 0)), (1.0, 1.0));
     }
 

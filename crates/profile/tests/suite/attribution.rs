@@ -386,6 +386,34 @@ fn pages_that_were_placed_tell_the_node() {
     assert_eq!(found.placements().len(), 2);
 }
 
+/// A part of a huge page that is placed anew leaves the rest where it was.
+#[test]
+fn placements_that_overlap_replace_what_they_overlap() {
+    let placed = |address, bytes, node| What::PagePlaced { address, bytes, node: NodeId(node), from: None };
+    let events = vec![
+        event(1, 7, 7, placed(0x20_0000, 0x20_0000, 0)),
+        event(1, 7, 7, placed(0x20_2000, 0x1000, 1)),
+        event(1, 7, 7, placed(0x3f_f000, 0x2000, 3)),
+        event(4, 7, 7, placed(0x20_0000, 0x20_0000, 2)),
+    ];
+    let at = [
+        (2, 0x20_1fff),
+        (2, 0x20_2800),
+        (2, 0x20_3000),
+        (2, 0x3f_efff),
+        (2, 0x3f_f000),
+        (2, 0x40_0fff),
+        (2, 0x40_1000),
+    ];
+    let later = [(5, 0x20_2800), (5, 0x3f_f000), (5, 0x40_0000)];
+    let samples =
+        at.iter().chain(&later).map(|(time, address)| trace::Sample { node: None, ..sample(*time, 7, 7, *address) });
+    let found = profile(events, samples.collect());
+    let nodes: Vec<_> = found.accesses().map(|access| access.to.map(|node| node.0)).collect();
+    let expected = [0, 1, 0, 0, 3, 3].map(Some).into_iter().chain([None]).chain([2, 2, 3].map(Some));
+    assert_eq!(nodes, expected.collect::<Vec<_>>());
+}
+
 #[test]
 fn nothing_is_known_of_objects_in_an_invalidated_range() {
     let events = vec![

@@ -24,7 +24,8 @@ type Ran<'a> = (&'a PolicyRuns, &'a PolicySummary);
 impl Verdict {
     pub(super) fn new(policies: &[PolicyRuns], summaries: &[PolicySummary], baseline: Option<&str>) -> Self {
         let undecided = |text: String| Self { winner: None, text };
-        let mut ran: Vec<Ran> = policies.iter().zip(summaries).filter(|(_, sum)| sum.seconds.is_some()).collect();
+        let has_run = |(policy, summary): &Ran| summary.seconds.is_some() && policy.failed.is_none();
+        let mut ran: Vec<Ran> = policies.iter().zip(summaries).filter(has_run).collect();
         ran.sort_by(|(_, a), (_, b)| mean(a).total_cmp(&mean(b)));
         let Some((best, others)) = ran.split_first() else {
             return undecided("No policy ran: there is nothing to compare.".to_owned());

@@ -96,6 +96,8 @@ impl CampaignReport {
             notes.push(format!("{others} of {claims} claims are about other cells, too, and are not judged"));
         }
         notes.extend(hosts(results, cells));
+        let failed = cells.iter().filter(|cell| results.failure(&cell.id).is_some()).count();
+        notes.extend((failed > 0).then(|| format!("{failed} cells failed: --retry runs them again")));
         let relative = relative_means(campaign, results);
         let cell = |cell: &&Cell| {
             let seconds = results.values(&cell.id, "seconds");
@@ -134,10 +136,12 @@ impl CampaignReport {
         self.cells.iter().all(|cell| cell.is_over && cell.failed.is_none())
     }
 
-    /// Whether a claim was missed.
+    /// Whether a claim was missed, or has no data: where all runs are there, none has its metric, or that is 0.
     pub fn is_contradicted(&self) -> bool {
         let claims = self.effects.iter().map(|effect| effect.claim);
-        claims.chain(self.correlations.iter().map(|correlation| correlation.claim)).any(|claim| claim == Claim::Missed)
+        claims
+            .chain(self.correlations.iter().map(|correlation| correlation.claim))
+            .any(|claim| matches!(claim, Claim::Missed | Claim::NoData))
     }
 }
 
@@ -149,7 +153,10 @@ fn hosts(results: &Results, cells: &[&Cell]) -> Option<String> {
     let more = if hosts.len() > MOST_HOSTS { ", …" } else { "" };
     (hosts.len() > 1).then(|| {
         let names = first.join(", ");
-        format!("the runs are of {} hosts ({names}{more}): differences between these are in the intervals", hosts.len())
+        format!(
+            "the runs are of {} hosts ({names}{more}): a ratio of two cells without a common host has no interval",
+            hosts.len()
+        )
     })
 }
 

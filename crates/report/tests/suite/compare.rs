@@ -116,6 +116,14 @@ fn a_winner_is_named_only_where_chance_allows() {
     assert!(few.starts_with("No significant difference: the best, carrefour, was 1."), "{few}");
     let once = text(vec![slow(), runs("carrefour", &[100.0], None)]);
     assert!(once.starts_with("carrefour was the fastest, but not every policy has two runs"), "{once}");
+    // A policy under which the program failed cannot be the fastest, and leaves the others' verdict.
+    let failed = Some(FailedRun { index: 4, why: "exit status 9".into(), output: String::new() });
+    let failing = |times| PolicyRuns { failed: failed.clone(), ..runs("interleave", times, None) };
+    let fast = || runs("carrefour", &[100.0, 101.0, 99.0], None);
+    for times in [&[50.0][..], &[50.0, 50.1, 50.2]] {
+        let left = text(vec![slow(), failing(times), fast()]);
+        assert!(left.starts_with("carrefour is the fastest: 2.00 times (") && !left.contains("interleave"), "{left}");
+    }
     assert!(text(vec![slow()]).starts_with("Only first-touch ran"));
     assert!(text(vec![]).starts_with("No policy ran"));
     // Without first touch, the first policy is the baseline.

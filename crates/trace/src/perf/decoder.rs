@@ -53,7 +53,10 @@ impl Decoder {
             MMAP | MMAP2 => self.mapping(kind, misc, body),
             COMM => self.named(misc, body),
             FORK | EXIT => self.task(kind, body),
-            LOST => lost_count(body, 8).map(|count| self.lose(LOST_BY_KERNEL, count)),
+            LOST => {
+                lost_count(body, 8).map(|count| self.lose(LOST_BY_KERNEL, if self.counts_lost() { 0 } else { count }))
+            }
+            LOST_SAMPLES if self.counts_lost() => lost_count(body, 0).map(|count| self.lose(LOST_BY_KERNEL, count)),
             LOST_SAMPLES => lost_count(body, 0).map(|count| self.lose("samples that the processor dropped", count)),
             THROTTLE => {
                 self.lose("times that the kernel throttled sampling", 1);
@@ -128,6 +131,11 @@ impl Decoder {
         }
         self.latest = self.latest.max(time);
         self.round.events.push(event);
+    }
+
+    /// Whether all samples that the kernel has dropped are in records at the end.
+    fn counts_lost(&self) -> bool {
+        self.session.attributes().iter().any(perf_data::Attribute::counts_lost)
     }
 
     /// Counts a loss.

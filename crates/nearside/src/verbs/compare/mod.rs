@@ -122,6 +122,9 @@ pub fn run(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dy
     if let Some(repeated) = arguments.request(&[]).repeated_candidate() {
         return Err(UsageError::boxed(format!("the policy {repeated} is named twice")));
     }
+    let files = || [&arguments.json, &arguments.html].into_iter().flatten().map(PathBuf::as_path);
+    output::check_names(files())?;
+    files().try_for_each(output::check)?;
     let path = std::env::var_os("PATH");
     let program = arguments.command.first().cloned().unwrap_or_default();
     if program_file(&program, path.as_deref()).is_none_or(|file| !file.is_file()) {
@@ -195,15 +198,16 @@ fn tell(
         in_lab::hand_over(&report.comparison, file)?;
     } else {
         let on_output = arguments.json.as_deref().is_some_and(output::is_output);
+        // First: of what took so long, something is there where a file cannot be written.
+        if !on_output {
+            terminal.print(report, None)?;
+        }
         if let Some(file) = &arguments.json {
             let json = json::document(report)?;
             output::write_private(&json, Some(file.as_path()).filter(|_| !on_output))?;
         }
         if let Some(file) = &arguments.html {
             output::write_private(&comparison_to_html(report, machine)?, Some(file))?;
-        }
-        if !on_output {
-            terminal.print(report, None)?;
         }
     }
     Ok(if report.is_complete() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -9,7 +9,7 @@ use crate::output;
 use crate::output::json;
 use crate::output::terminal::Terminal;
 use crate::verbs::lab::{LabRecordArguments, MachineOptions, record_in_lab};
-use crate::verbs::record::{self, RecordOptions, observable};
+use crate::verbs::record::{self, RECORDING, RecordOptions, observable};
 use clap::Args;
 use linux::Pid;
 use profile::Filter;
@@ -43,6 +43,10 @@ const ENOUGH: f64 = 0.9;
         that a trace was recorded on")),
     mut_arg("output", |output| output.help("Keep the trace in this folder [default: it is removed]").conflicts_with("trace")),
     mut_arg("quiet", |quiet| quiet.help("Print nothing about the recording")),
+    mut_args(|option| {
+        let is_of_recording = option.get_help_heading() == Some(RECORDING) && option.get_id() != "machine";
+        if is_of_recording { option.conflicts_with("trace") } else { option }
+    }),
     after_help = "\
 Examples:
   nearside hugepages find -- ./program --its-options
@@ -77,11 +81,11 @@ pub struct Arguments {
     #[command(flatten)]
     machine: Option<MachineOptions>,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = RECORDING)]
     recording: RecordOptions,
 
     /// The program and its arguments
-    #[arg(last = true, value_name = "CMD", required_unless_present_any = ["trace", "pid"])]
+    #[arg(last = true, value_name = "CMD", help_heading = None, required_unless_present_any = ["trace", "pid"])]
     command: Vec<OsString>,
 }
 

@@ -44,6 +44,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 ///
 /// Ctrl-C is passed to the program, and the trace is complete when the program ends; a second one ends the recording at
 /// once. The recording ends with the program: child processes still running are no longer recorded.
+/// The heading of the options of a recording, where others beside them are not for a command.
+pub const RECORDING: &str = "Recording";
+
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Examples:

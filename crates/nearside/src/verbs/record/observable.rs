@@ -3,11 +3,14 @@
 use crate::options::system::{System, UnseenError};
 use linux::{Pid, Process, ProcessError};
 use observe::Processes;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// Opens running processes. Needs permission to see their mappings.
 pub fn open(pids: &[u32], interrupted: Arc<AtomicBool>) -> Result<Processes, UnseenError> {
+    // Of a process that is named twice, each sample would be taken twice.
+    let pids: BTreeSet<u32> = pids.iter().copied().collect();
     let held = pids.iter().map(|&pid| observable(Pid(pid))).collect::<Result<_, _>>()?;
     Ok(Processes::new(held, interrupted))
 }

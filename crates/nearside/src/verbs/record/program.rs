@@ -16,6 +16,8 @@ use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Signals that are forwarded to the program: those that others send and programs handle, without those of faults, files,
@@ -35,6 +37,8 @@ pub struct Program {
     /// The second signal that requested the end.
     left_by: Option<i32>,
     status: Option<i32>,
+    /// Whether signals end this process as they would without a program: handlers stay when their reader has gone.
+    is_over: Arc<AtomicBool>,
 }
 
 /// Why the program does not run.
@@ -69,10 +73,14 @@ impl Program {
         // Installed before the start, so that no signal ends this process instead of the program.
         let told = TOLD.into_iter().filter(|&signal| !linux::is_ignored(signal));
         let signals = Signals::new(told).map_err(failed)?;
+        let is_over = Arc::new(AtomicBool::new(false));
+        for signal in ENDING.into_iter().filter(|&signal| !linux::is_ignored(signal)) {
+            signal_hook::flag::register_conditional_default(signal, is_over.clone()).map_err(failed)?;
+        }
         let child = command.keep_ignored_pipe().spawn().map_err(failed)?;
         let ended = Pid::from_raw(child.id().cast_signed());
         let ended = ended.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-        Ok(Self { child, ended, signals, asked_to_end: false, left_by: None, status: None })
+        Ok(Self { child, ended, signals, asked_to_end: false, left_by: None, status: None, is_over })
     }
 
     pub fn pid(&self) -> linux::Pid {
@@ -110,6 +118,12 @@ impl Program {
     }
 }
 
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.is_over.store(true, Relaxed);
+    }
+}
+
 impl Followed for Program {
     /// Also over when the user ends the recording while the program runs.
     fn is_over(&mut self) -> bool {
@@ -118,6 +132,10 @@ impl Followed for Program {
 
     fn has_ended(&mut self) -> bool {
         !matches!(self.status(), Ok(None))
+    }
+
+    fn exit_status(&mut self) -> Option<i32> {
+        self.status().ok().flatten()
     }
 
     /// Forwards signals as well.
