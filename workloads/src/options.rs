@@ -39,6 +39,9 @@ pub struct SlabsOptions {
     /// Parts of each thread, dealt in turn
     #[arg(long, value_parser = parse_count, default_value = "1", value_name = "N")]
     pub blocks: usize,
+    /// Each load waits for the one before, so that latencies count: of memory, and of page walks
+    #[arg(long)]
+    pub dependent: bool,
     /// After this number of measurements, each part is the next thread's, and so on [default: parts stay with their
     /// threads]
     #[arg(long, value_parser = parse_count, value_name = "N")]

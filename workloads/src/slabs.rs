@@ -11,6 +11,7 @@ use crate::options::SlabsOptions;
 use crate::team::{Span, Team};
 use serde::Serialize;
 use std::fmt;
+use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Bytes of a part for each load of a round.
@@ -26,6 +27,8 @@ struct Slabs<'a> {
     threads: usize,
     /// Parts of each thread, dealt in turn.
     blocks: usize,
+    /// Whether a load waits for the one before.
+    dependent: bool,
     /// Rounds after which each part is its next thread's; none if parts stay with their threads.
     move_every: Option<usize>,
 }
@@ -63,9 +66,10 @@ impl fmt::Display for Loads {
 /// Loads words at random, as many as a part has lines, `repeat` times. Threads fill their own parts, in turn: as a program
 /// does that makes one object after another.
 pub fn run(team: &Team, size: usize, repeat: usize, options: &SlabsOptions) -> Result<Loads, Error> {
-    let (threads, &SlabsOptions { blocks, move_every, .. }) = (team.threads, options);
+    let (threads, &SlabsOptions { blocks, dependent, move_every, .. }) = (team.threads, options);
     error::check_count(size, size_of::<u64>() * threads)?;
-    let slabs = Slabs { words: untouched::<AtomicU64>(size / size_of::<u64>())?, threads, blocks, move_every };
+    let slabs =
+        Slabs { words: untouched::<AtomicU64>(size / size_of::<u64>())?, threads, blocks, dependent, move_every };
     let users = (0..threads).map(|thread| User { thread, sum: 0 }).collect();
     let sums: Vec<AtomicU64> = (0..threads).map(|_| AtomicU64::default()).collect();
     let rounds =
@@ -141,8 +145,12 @@ impl Slabs<'_> {
 impl User {
     #[inline(never)]
     fn load(&mut self, slabs: Slabs<'_>, round: usize) {
+        // A zero that the compiler does not know makes the next address depend on this word.
+        let (zero, mut last) = (black_box(0), 0);
         for index in slabs.indices(self.thread, round) {
-            self.sum = self.sum.wrapping_add(slabs.words[index].load(Relaxed));
+            let from = if slabs.dependent { (last & zero) as usize } else { 0 };
+            last = slabs.words[index + from].load(Relaxed);
+            self.sum = self.sum.wrapping_add(last);
         }
     }
 }
@@ -155,7 +163,7 @@ mod tests {
     #[test]
     fn a_lost_word_is_found() {
         let words: Vec<AtomicU64> = (0..4000).map(|_| AtomicU64::default()).collect();
-        let slabs = Slabs { words: &words, threads: 4, blocks: 1, move_every: None };
+        let slabs = Slabs { words: &words, threads: 4, blocks: 1, dependent: true, move_every: None };
         (0..4).for_each(|thread| slabs.fill(thread));
         let mut user = User { thread: 2, sum: 0 };
         (0..3).for_each(|round| user.load(slabs, round));
@@ -169,7 +177,7 @@ mod tests {
     #[test]
     fn each_part_has_one_user_a_round_and_another_one_later() {
         let words: Vec<AtomicU64> = (0..4001).map(|_| AtomicU64::default()).collect();
-        let slabs = Slabs { words: &words, threads: 2, blocks: 2, move_every: Some(5) };
+        let slabs = Slabs { words: &words, threads: 2, blocks: 2, dependent: false, move_every: Some(5) };
         let blocks = |round| {
             let of = |thread| slabs.indices(thread, round).map(|index| index / 1000).collect::<BTreeSet<_>>();
             [of(0), of(1)].map(|blocks| blocks.into_iter().collect::<Vec<_>>())

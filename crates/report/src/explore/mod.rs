@@ -97,7 +97,7 @@ impl CampaignReport {
         }
         notes.extend(hosts(results, cells));
         let failed = cells.iter().filter(|cell| results.failure(&cell.id).is_some()).count();
-        notes.extend((failed > 0).then(|| format!("{failed} cells failed: --retry runs them again")));
+        notes.extend((failed > 0).then(|| format!("of failed cells, --retry runs what failed again: {failed}")));
         let relative = relative_means(campaign, results);
         let cell = |cell: &&Cell| {
             let seconds = results.values(&cell.id, "seconds");
