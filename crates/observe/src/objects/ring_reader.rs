@@ -158,8 +158,11 @@ impl RingReader {
                 let [old, old_bytes, before, _] = records.next()?;
                 let moves = Head { time: before.min(time), ..head };
                 context.tell(self.tid?, &moves, What::Remapped { old, old_bytes, start: address, bytes });
+                // What shrinks in place may be a part of a larger object, which is cut there.
                 if old == address && old_bytes != 0 {
-                    context.tell(self.tid?, &head, What::Resized { address, bytes });
+                    if bytes > old_bytes {
+                        context.tell(self.tid?, &head, What::Resized { address, bytes });
+                    }
                 } else {
                     context.tell(self.tid?, &head, What::Allocated { address, bytes, stack: chain? });
                 }
@@ -324,13 +327,15 @@ mod tests {
     #[test]
     fn a_mapping_that_moves_is_one_event_and_a_new_object() {
         let remapped = |address| [record(Kind::Remapped, 9, address, 8192), [0x1000, 4096, 5, 0]];
-        let records = [&[record(Kind::Thread, 1, 0, 7)][..], &remapped(0x9000), &remapped(0x1000)].concat();
+        let smaller = [record(Kind::Remapped, 9, 0x1000, 4096), [0x1000, 8192, 6, 0]];
+        let records = [&[record(Kind::Thread, 1, 0, 7)][..], &remapped(0x9000), &remapped(0x1000), &smaller].concat();
         let (events, _, losses) = read(&records, 4 * records.len() as u64);
         let remapped = |start| What::Remapped { old: 0x1000, old_bytes: 4096, start, bytes: 8192 };
         let told: Vec<(u64, What)> = events.into_iter().map(|event| (event.time_ns, event.what)).collect();
         let new = What::Allocated { address: 0x9000, bytes: 8192, stack: Stacks::UNKNOWN };
         let larger = What::Resized { address: 0x1000, bytes: 8192 };
-        assert_eq!(told, [(5, remapped(0x9000)), (9, new), (5, remapped(0x1000)), (9, larger)]);
+        let smaller = What::Remapped { old: 0x1000, old_bytes: 8192, start: 0x1000, bytes: 4096 };
+        assert_eq!(told, [(5, remapped(0x9000)), (9, new), (5, remapped(0x1000)), (9, larger), (6, smaller)]);
         assert_eq!(losses.malformed, 0);
     }
 

@@ -97,7 +97,9 @@ impl CampaignReport {
         }
         notes.extend(hosts(results, cells));
         let failed = cells.iter().filter(|cell| results.failure(&cell.id).is_some()).count();
-        notes.extend((failed > 0).then(|| format!("of failed cells, --retry runs what failed again: {failed}")));
+        notes.extend(
+            (failed > 0).then(|| format!("{failed} of {} cells failed: --retry runs these again", cells.len())),
+        );
         let relative = relative_means(campaign, results);
         let cell = |cell: &&Cell| {
             let seconds = results.values(&cell.id, "seconds");
