@@ -14,7 +14,7 @@ use agent::broker::{CallError, Connection};
 use agent::grants::{Carrier, Hardware, Limit, LiveState, Records, RecordsError, Watch, carry_out, has_own_record};
 use agent::{Journal, journal};
 use clap::Args;
-use linux::ChildSetup;
+use linux::{ChildSetup, program_file};
 use observe::Followed;
 use report::ReserveReport;
 use reserve::protocol::FOLDER;
@@ -70,6 +70,10 @@ pub struct Run {
     /// may be repeated
     #[arg(long, value_name = "CGROUP")]
     limit: Vec<String>,
+    /// Give the program a copy of its own file on the grant's nodes, as `nearside run --replicate` does: pages that other
+    /// programs have read stay where they are. Needs root, or user namespaces that any user may make
+    #[arg(long)]
+    copy_image: bool,
     #[command(flatten)]
     service: ServiceOptions,
     #[command(flatten)]
@@ -99,11 +103,22 @@ pub fn run(arguments: &Run, asker: &Asker) -> Result<ExitCode, Box<dyn Error>> {
         ));
     }
     let wait_s = arguments.wait.most_s();
+    let command = if arguments.copy_image { with_copied_image(&arguments.command)? } else { arguments.command.clone() };
     if let Some(connection) = agent_of(arguments.machine.is_default() && arguments.limit.is_empty())? {
-        return through_agent(&connection, request, wait_s, &arguments.command, watched);
+        return through_agent(&connection, request, wait_s, &command, watched);
     }
     let how = How { machine: &arguments.machine, limit: &arguments.limit, wait_s, watched };
-    start(&request, &how, &arguments.command, asker)
+    start(&request, &how, &command, asker)
+}
+
+/// A command with a copy of its program on the nodes where it runs.
+fn with_copied_image(command: &[OsString]) -> Result<Vec<OsString>, Box<dyn Error>> {
+    let program = command.first().cloned().unwrap_or_default();
+    let file = program_file(&program, std::env::var_os("PATH").as_deref()).and_then(|file| file.canonicalize().ok());
+    let file = file.ok_or_else(|| format!("--copy-image: there is no program {}", program.display()))?;
+    let nearside = std::env::current_exe()?.into_os_string();
+    let run = [nearside, "run".into(), "--replicate".into(), file.into_os_string(), "--".into()];
+    Ok(run.into_iter().chain(command.iter().cloned()).collect())
 }
 
 /// How this process carries a grant out.

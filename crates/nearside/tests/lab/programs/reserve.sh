@@ -14,7 +14,7 @@ nearside reserve run --isolate core,cache,controller --node 1 --bytes 64M --limi
 cat run.error | grep -c "the rest may draw"
 echo "[image]"
 cat $(realpath $(which grep)) > /dev/null
-nearside reserve run --isolate core --node 1 -- nearside run --replicate $(realpath $(which grep)) -- grep -m1 "file=.*grep" /proc/self/numa_maps 2>/dev/null
+nearside reserve run --isolate core --node 1 --copy-image -- grep -m1 "file=.*grep" /proc/self/numa_maps 2>/dev/null
 echo "[outside]"
 nearside reserve run --isolate core,cache,controller --node 1 --limit /batch -- sleep 100000 2>/dev/null & RUN=$!
 wait_for listed sleep
