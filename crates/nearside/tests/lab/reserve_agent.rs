@@ -271,7 +271,7 @@ fn grants_are_made_and_ended_in_time() {
     let moved = ran.section("moved");
     let ms: u32 = moved.lines().next().and_then(|line| line.strip_prefix("moved ")).unwrap().parse().unwrap();
     assert!(ms <= 500 && moved.ends_with("\n6\n"), "{moved}");
-    // At most 0.5 % of a CPU for 25 grants.
+    // C41: at most 0.5 % of a CPU for 25 grants.
     let (worked_ns, rest) = ran.section("monitor").split_once('\n').unwrap();
     assert!(worked_ns.parse::<u64>().unwrap() <= 10_000_000 && rest == "same\n", "{worked_ns} {rest}");
 }
