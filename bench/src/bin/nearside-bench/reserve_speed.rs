@@ -52,14 +52,8 @@ fn command(ledger: &Ledger) -> Result<Row, Error> {
         let all = ledger.grants().count();
         if status.success() && read == all { Ok(taken) } else { Err(none(format!("{status}, {read} records"))) }
     };
-    let times: Result<Vec<f64>, Error> = (0..RUNS).map(decide).collect();
-    Ok(Row {
-        what: format!("nearside reserve check, 64 nodes, 512 CPUs, and reading the records of {GRANTS} grants"),
-        target: Target::AtMost(20.0),
-        measured: median(times?),
-        unit: "ms",
-        command: "nearside-bench --only reserve".to_owned(),
-    })
+    let what = format!("nearside reserve check, 64 nodes, 512 CPUs, and reading the records of {GRANTS} grants");
+    figure(what, 20.0, decide)
 }
 
 fn row(ledger: &Ledger, answer: &str, request: &Request, is_granted: bool) -> Result<Row, Error> {
@@ -71,10 +65,15 @@ fn row(ledger: &Ledger, answer: &str, request: &Request, is_granted: bool) -> Re
         let said = decided.as_ref().err().map(ToString::to_string).unwrap_or_default();
         if decided.is_ok() == is_granted { Ok(taken.as_secs_f64() * 1e3) } else { Err(none(said)) }
     };
+    figure(format!("reserve: a request {answer}, 64 nodes, 512 CPUs, {GRANTS} grants"), 5.0, decide)
+}
+
+/// The median of the times of all runs, ms.
+fn figure(what: String, most_ms: f64, decide: impl FnMut(usize) -> Result<f64, Error>) -> Result<Row, Error> {
     let times: Result<Vec<f64>, Error> = (0..RUNS).map(decide).collect();
     Ok(Row {
-        what: format!("reserve: a request {answer}, 64 nodes, 512 CPUs, {GRANTS} grants"),
-        target: Target::AtMost(5.0),
+        what,
+        target: Target::AtMost(most_ms),
         measured: median(times?),
         unit: "ms",
         command: "nearside-bench --only reserve".to_owned(),
