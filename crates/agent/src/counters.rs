@@ -1,7 +1,8 @@
 //! Derives a round's counts from counter readings and those before.
 
 use machine::{Link, LinkDirection, Machine, NodeId};
-use placement::{ControllerLoad, LinkLoad, Traffic};
+use placement::{ControllerLoad, Costs, LinkLoad, Thread, Traffic};
+use std::collections::BTreeMap;
 use trace::{Count, Counter};
 
 /// Bytes per access.
@@ -41,6 +42,17 @@ impl RoundCounts {
         }
         self.traffic
     }
+}
+
+/// Shares of uses where nothing samples them: from each node as often as threads ran there, of every node's memory alike.
+pub(crate) fn uses_of_running(threads: &[Thread], costs: &Costs) -> Vec<Traffic> {
+    let mut running: BTreeMap<NodeId, f64> = BTreeMap::new();
+    for node in threads.iter().filter_map(|thread| costs.node_of_cpu(thread.cpu?)) {
+        *running.entry(node).or_default() += 1.0;
+    }
+    let memory = costs.memory_nodes();
+    let to_all = |(from, accesses)| memory.iter().map(move |to| Traffic { from, to, accesses });
+    running.into_iter().flat_map(to_all).collect()
 }
 
 /// Scales shares so that each controller carries what was counted.
@@ -184,6 +196,20 @@ mod tests {
             counts.traffic(sampled, &[pair(0, 3, 1.0)]),
             [pair(0, 0, 100.0), pair(0, 1, 10.0), pair(0, 2, 30.0)]
         );
+    }
+
+    #[test]
+    fn without_samples_running_threads_say_whose_traffic_the_controllers_carried() {
+        let costs = Costs::new(&presets::find("opteron-8380x4").unwrap());
+        let thread = |cpu| Thread { cpu, ..Thread::new(machine::Pid(7), machine::Tid(7)) };
+        // Two threads on node 0, one on node 1 and one that has not run.
+        let uses =
+            uses_of_running(&[Some(0), Some(1), Some(4), None].map(|cpu| thread(cpu.map(machine::CpuId))), &costs);
+        assert_eq!(uses.len(), 8, "{uses:?}");
+        let counts = RoundCounts { carried: vec![(NodeId(2), 300.0)], ..RoundCounts::default() };
+        let carried = counts.traffic(Vec::new(), &uses);
+        let to_2: Vec<Traffic> = carried.into_iter().filter(|pair| pair.to == NodeId(2)).collect();
+        assert_eq!(to_2, [pair(0, 2, 200.0), pair(1, 2, 100.0)]);
     }
 
     #[test]

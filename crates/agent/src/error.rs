@@ -15,11 +15,13 @@ pub enum AgentError {
     /// The chosen source is not available.
     #[error(transparent)]
     Source(#[from] AccessError),
-    /// The policy decides by samples, and no source of samples is available.
-    #[error("{policy} needs samples of memory accesses, and no source is available: {}", tried.join("; "))]
+    /// The policy decides by samples, or by counters as well, and no source is available.
+    #[error("{policy} needs {what} of memory accesses, and no source is available: {}", tried.join("; "))]
     NoSource {
         /// The policy.
         policy: String,
+        /// What it decides by.
+        what: &'static str,
         /// The sources that were tried, and why each is unavailable.
         tried: Vec<String>,
     },

@@ -143,6 +143,7 @@ impl Ledger {
 
     /// Adds a step and its outcome; none in a dry run.
     pub fn add_step(&mut self, round: u64, step: &Step, done: Option<&StepOutcome>) {
+        self.run_summary.add_gain(round, &step.reason);
         if step.action == Action::Nothing {
             self.run_summary.add_idle(&step.reason);
         }
@@ -239,6 +240,7 @@ impl Ledger {
             pages_moved: run_summary.pages_moved,
             bytes_moved: run_summary.bytes_moved,
             by_rule: run_summary.by_rule(),
+            gains: run_summary.gains().to_vec(),
             idle_reason: run_summary.idle_reason(),
             pages_refused: run_summary.refused(),
             pages_copied: run_summary.pages_copied,

@@ -2,7 +2,7 @@
 
 use crate::managed_process::{Inherited, ManagedProcess, SharedOut};
 use crate::samples::ThreadSamples;
-use linux::{Cgroups, Process, process_cpu_time};
+use linux::{Cgroups, Process, process_cpu_time, thread_cpu};
 use machine::{CpuSet, MemoryMode, MemoryPolicy, Pid, SMALL_PAGE, Tid};
 use observe::ThreadCount;
 use placement::{Mappings, Page, Range};
@@ -196,17 +196,25 @@ impl Managed {
         }
     }
 
-    /// Mappings, in the form of observations.
-    pub fn ranges(&mut self, which: Mappings, sampled: &[Page]) -> Vec<Range> {
-        let sampled: FxHashSet<Pid> = sampled.iter().map(|page| page.pid).collect();
-        let is_needed = |pid: &Pid| which == Mappings::All || sampled.contains(pid);
+    /// Reads the CPU where each thread ran last, where no samples tell it.
+    pub fn read_cpus(&mut self) {
+        for ManagedProcess { process, threads, .. } in self.processes.values_mut() {
+            for (tid, thread) in threads {
+                thread.record.cpu = thread_cpu(process, *tid).or(thread.record.cpu);
+            }
+        }
+    }
+
+    /// Mappings, in the form of observations: of all processes, or of these.
+    pub fn ranges(&mut self, which: Mappings, users: &FxHashSet<Pid>) -> Vec<Range> {
+        let is_needed = |pid: &Pid| which == Mappings::All || users.contains(pid);
         let processes = self.processes.iter_mut().filter(|(pid, _)| is_needed(pid));
         processes
             .flat_map(|(_, process)| {
                 let mut ranges = match which {
                     // What has moved already must not move again.
                     Mappings::All => process.mappings.read(&process.process),
-                    Mappings::OfSampledPages => process.mappings.read_or_last(&process.process),
+                    Mappings::OfUsers => process.mappings.read_or_last(&process.process),
                 };
                 let is_ordered = |range: &Range| process.owners.is_ordered(&(range.start..range.end));
                 // For a policy, its owner has placed it.

@@ -35,9 +35,10 @@ pub(crate) fn to_start_with(
 /// Why a policy gives a program this initial memory policy.
 pub(crate) fn why(placement: &MemoryPlacement) -> &'static str {
     match placement {
-        MemoryPlacement::Default | MemoryPlacement::Carrefour | MemoryPlacement::Predict => {
-            "the program's own policy applies"
-        }
+        MemoryPlacement::Default
+        | MemoryPlacement::Carrefour
+        | MemoryPlacement::CarrefourPublished
+        | MemoryPlacement::Predict => "the program's own policy applies",
         MemoryPlacement::FirstTouch => "pages are to be on the node of the CPU that touches them first",
         MemoryPlacement::Local => "pages are to be on the node of the program's CPUs",
         MemoryPlacement::Remote => "pages are to be on the node that is farthest from the program's CPUs",

@@ -31,9 +31,7 @@ const FIRST_PERIOD: u64 = 200_000;
 /// Observes a round.
 pub(crate) struct Observer {
     nodes: NodeMap,
-    accesses: Option<Accesses>,
-    /// None with the lab's source, which counts by itself.
-    host_counters: Option<HostCounters>,
+    sources: Sources,
     thread_counters: Option<ThreadCounters>,
     lifecycle: LifecycleSource,
     clock: TickClock,
@@ -54,6 +52,16 @@ pub(crate) struct Observer {
     round_began_ns: u64,
 }
 
+/// What observes accesses.
+#[derive(Default)]
+struct Sources {
+    accesses: Option<Accesses>,
+    /// None with the lab's source, which counts by itself.
+    host_counters: Option<HostCounters>,
+    /// Counters alone: nothing is sampled.
+    counts_alone: bool,
+}
+
 /// What was observed in a round.
 pub(crate) struct RoundReadings {
     pub samples: RoundSamples,
@@ -71,7 +79,7 @@ impl Observer {
         options: &Options,
         notes: &mut Vec<String>,
     ) -> Result<Self, AgentError> {
-        let accesses = open_source(policy, options, notes)?;
+        let sources = Sources::open(machine, policy, options, notes)?;
         let lifecycle = match SideBand::open_lives(&options.target) {
             Ok(side_band) => LifecycleSource::Kernel { side_band: Box::new(side_band), has_skipped: false },
             Err(error) => {
@@ -79,21 +87,19 @@ impl Observer {
                 LifecycleSource::Proc
             }
         };
-        let counts_itself = matches!(accesses, None | Some(Accesses::Lab(_)));
-        let evens_pressure = matches!(options.policy.threads, ThreadPolicy::Auto | ThreadPolicy::AutoThreads);
-        let host_counters = if counts_itself { None } else { HostCounters::open(machine, evens_pressure, notes) };
-        let thread_counters = (evens_pressure && !counts_itself).then(ThreadCounters::probe).and_then(|probed| {
-            let failed = |why: LiveError| {
-                notes.push(format!("instructions per thread are estimated from those of all CPUs: {why}"));
-            };
-            probed.map_err(failed).ok().map(|()| ThreadCounters::default())
-        });
+        let counts_itself = matches!(sources.accesses, None | Some(Accesses::Lab(_)));
+        let thread_counters =
+            (evens_pressure(policy) && !counts_itself).then(ThreadCounters::probe).and_then(|probed| {
+                let failed = |why: LiveError| {
+                    notes.push(format!("instructions per thread are estimated from those of all CPUs: {why}"));
+                };
+                probed.map_err(failed).ok().map(|()| ThreadCounters::default())
+            });
         let contended_per_us = options.settings.thresholds.accesses_per_us_min_on(policy.costs());
         Ok(Self {
             nodes: NodeMap::new(machine, Path::new("/sys")),
-            clock: Accesses::tick_clock(accesses.as_ref()),
-            accesses,
-            host_counters,
+            clock: Accesses::tick_clock(sources.accesses.as_ref()),
+            sources,
             thread_counters,
             lifecycle,
             stacks: Stacks::new(),
@@ -113,18 +119,26 @@ impl Observer {
 
     /// The source of accesses.
     pub fn source(&self) -> Option<String> {
-        let notes = self.accesses.as_ref()?.notes();
+        if self.sources.counts_alone {
+            return Some("counters alone".to_owned());
+        }
+        let notes = self.sources.accesses.as_ref()?.notes();
         Some(notes.into_iter().map(|note| note.event).collect::<Vec<_>>().join(", "))
     }
 
     /// Whether rings of hardware samples must be drained within a round.
     pub fn fills_rings(&self) -> bool {
-        matches!(self.accesses, Some(Accesses::Perf(_) | Accesses::HintFaults(_)))
+        matches!(self.sources.accesses, Some(Accesses::Perf(_) | Accesses::HintFaults(_)))
     }
 
     /// Whether the page faults of the kernel's NUMA balancing are the source of samples.
     pub fn uses_hint_faults(&self) -> bool {
-        matches!(self.accesses, Some(Accesses::HintFaults(_)))
+        matches!(self.sources.accesses, Some(Accesses::HintFaults(_)))
+    }
+
+    /// Whether nothing is sampled, and memory traffic is counted.
+    pub fn counts_alone(&self) -> bool {
+        self.sources.counts_alone
     }
 
     /// Whether each new thread is seen, however short its life.
@@ -134,7 +148,7 @@ impl Observer {
 
     /// Samples lost before they reached the agent.
     pub fn lost(&self) -> u64 {
-        let lost = self.accesses.as_ref().map(Accesses::lost).unwrap_or_default();
+        let lost = self.sources.accesses.as_ref().map(Accesses::lost).unwrap_or_default();
         lost.iter().map(|loss| loss.count).sum()
     }
 
@@ -146,10 +160,9 @@ impl Observer {
         since(self.round_began_ns)
     }
 
-    /// Reads what the sources have recorded. The virtual PMU's rings hold a whole round and are drained at its end.
+    /// Reads what the sources have recorded. The virtual PMU is read at the end of the round only.
     pub fn drain(&mut self, is_over: bool, managed: &mut Managed, mut huge_pages: Option<&mut HugePageService>) {
-        let Some(accesses) = &mut self.accesses else { return };
-        if !is_over && matches!(accesses, Accesses::Lab(_)) {
+        if !is_over && matches!(self.sources.accesses, None | Some(Accesses::Lab(_))) {
             return;
         }
         let Self { sample_tally, nodes, came, .. } = self;
@@ -164,19 +177,23 @@ impl Observer {
                 sample_tally.add(sample, nodes, || sizes.at(held, sample.address));
             }
         };
-        if let Accesses::Lab(pmu) = accesses {
-            pmu.each(take);
-            pmu.counts(&mut self.counts);
-            if let Some(tasks) = pmu.take_tasks() {
-                self.thread_work = self.thread_counts.take(tasks.iter().map(of_task));
+        match &mut self.sources.accesses {
+            Some(Accesses::Lab(pmu)) => {
+                pmu.each(take);
+                pmu.counts(&mut self.counts);
+                if let Some(tasks) = pmu.take_tasks() {
+                    self.thread_work = self.thread_counts.take(tasks.iter().map(of_task));
+                }
             }
-        } else {
-            let mut events: Vec<Event> = Vec::new();
-            let told = Told { samples: &mut self.samples, events: &mut events, counts: &mut self.counts };
-            accesses.drain(false, &mut self.clock, &mut self.stacks, told);
-            self.samples.drain(..).for_each(|sample| take(&sample));
+            Some(accesses) => {
+                let mut events: Vec<Event> = Vec::new();
+                let told = Told { samples: &mut self.samples, events: &mut events, counts: &mut self.counts };
+                accesses.drain(false, &mut self.clock, &mut self.stacks, told);
+                self.samples.drain(..).for_each(|sample| take(&sample));
+            }
+            None => {}
         }
-        if let Some(counters) = self.host_counters.as_mut().filter(|_| is_over) {
+        if let Some(counters) = self.sources.host_counters.as_mut().filter(|_| is_over) {
             counters.counts(&mut self.counts);
         }
         if let Some(counters) = self.thread_counters.as_mut().filter(|_| is_over) {
@@ -194,7 +211,7 @@ impl Observer {
     pub fn drain_paused(&mut self, page_cap: u64) {
         if self.period_before_pause.is_none() {
             self.period_before_pause =
-                Some(if let Some(Accesses::Lab(pmu)) = &self.accesses { pmu.period() } else { 0 });
+                Some(if let Some(Accesses::Lab(pmu)) = &self.sources.accesses { pmu.period() } else { 0 });
             self.rest();
         }
         self.lifecycle.skip(&mut self.stacks);
@@ -206,13 +223,13 @@ impl Observer {
     /// Ends a pause, if there is one.
     pub fn resume(&mut self) {
         if let Some(period) = self.period_before_pause.take() {
-            self.accesses.iter_mut().for_each(|accesses| accesses.go_on(period));
+            self.sources.accesses.iter_mut().for_each(|accesses| accesses.go_on(period));
         }
     }
 
     /// Stops sampling.
     pub fn rest(&mut self) {
-        self.accesses.iter_mut().for_each(Accesses::rest);
+        self.sources.accesses.iter_mut().for_each(Accesses::rest);
     }
 
     /// The first round begins with the program.
@@ -247,7 +264,11 @@ impl Observer {
 
     /// How full each node's memory is; empty if accesses are not observed.
     pub fn memory(&mut self, round: u64) -> Vec<NodeMemory> {
-        if self.accesses.is_some() { self.memory.at(round) } else { Vec::new() }
+        if self.observes() { self.memory.at(round) } else { Vec::new() }
+    }
+
+    fn observes(&self) -> bool {
+        self.sources.accesses.is_some() || self.sources.counts_alone
     }
 
     /// Pages were moved, which filled these bytes per node at most.
@@ -260,7 +281,8 @@ impl Observer {
         self.rate.learn(cost, length_s);
         self.rate.set_divisor(divisor);
         let came = std::mem::take(&mut self.came);
-        match &mut self.accesses {
+        match &mut self.sources.accesses {
+            _ if self.sources.counts_alone => {}
             Some(Accesses::Lab(pmu)) => pmu.set_period(self.rate.next_period(pmu.period(), came, length_s)),
             Some(Accesses::Perf(source)) => {
                 if let Some(hz) = self.rate.next_hz(machine.cpus().len()) {
@@ -280,20 +302,38 @@ fn wants_samples(policy: &Policy, target: &Target) -> bool {
     !policy.has_nothing_to_place() && (policy.is_dynamic() || settles && *target != Target::Program)
 }
 
-fn open_source(policy: &Policy, options: &Options, notes: &mut Vec<String>) -> Result<Option<Accesses>, AgentError> {
-    let wants_samples = wants_samples(policy, &options.target) || options.huge_pages.is_some();
-    if !wants_samples || policy.has_nothing_to_place() || options.source == AccessSource::None {
-        return Ok(None);
+fn evens_pressure(policy: &Policy) -> bool {
+    matches!(policy.name().threads, ThreadPolicy::Auto | ThreadPolicy::AutoThreads)
+}
+
+impl Sources {
+    fn open(
+        machine: &Machine,
+        policy: &Policy,
+        options: &Options,
+        notes: &mut Vec<String>,
+    ) -> Result<Self, AgentError> {
+        let wants_samples = wants_samples(policy, &options.target) || options.huge_pages.is_some();
+        if !wants_samples || policy.has_nothing_to_place() || options.source == AccessSource::None {
+            return Ok(Self::default());
+        }
+        let wanted = AccessOptions { target: &options.target, period: None, rate: None, stacks: false };
+        let accesses = wanted.open(options.source, notes)?;
+        let is_lab = matches!(accesses, Some(Accesses::Lab(_)));
+        let host_counters = if is_lab { None } else { HostCounters::open(machine, evens_pressure(policy), notes) };
+        let counts_alone = options.source == AccessSource::Counters || accesses.is_none();
+        match &accesses {
+            Some(Accesses::Lab(pmu)) if !counts_alone => pmu.set_period(FIRST_PERIOD),
+            _ => {}
+        }
+        let counters_are_enough = policy.decides_by_counters() && options.huge_pages.is_none();
+        if counts_alone && !(counters_are_enough && (is_lab || host_counters.is_some())) {
+            let (policy, tried) = (policy.name().to_string(), std::mem::take(notes));
+            let what = if counters_are_enough { "samples or counters" } else { "samples" };
+            return Err(AgentError::NoSource { policy, what, tried });
+        }
+        Ok(Self { accesses, host_counters, counts_alone })
     }
-    let wanted = AccessOptions { target: &options.target, period: None, rate: None, stacks: false };
-    let accesses = wanted.open(options.source, notes)?;
-    if let Some(Accesses::Lab(pmu)) = &accesses {
-        pmu.set_period(FIRST_PERIOD);
-    }
-    if accesses.is_none() {
-        return Err(AgentError::NoSource { policy: policy.name().to_string(), tried: std::mem::take(notes) });
-    }
-    Ok(accesses)
 }
 
 /// Queries the node of each page and drops pages that no longer exist.

@@ -1,6 +1,6 @@
 //! What a run of the agent did: how memory was used before it moved anything and since, what was moved, and why.
 
-use placement::Lesson;
+use placement::{Lesson, Quantity, Reason, Rule};
 use serde::{Deserialize, Serialize};
 
 /// The final output of `nearside place`.
@@ -34,6 +34,8 @@ pub struct PlaceReport {
     pub bytes_moved: u64,
     /// Moved pages by reason.
     pub by_rule: Vec<PlaceRule>,
+    /// What was predicted of moves, and what came of it; only of `predict`.
+    pub gains: Vec<PlaceGain>,
     /// Why nothing was done, in most of the rounds in which nothing was; none if something was done in all of them.
     pub idle_reason: Option<String>,
     /// Pages that could not be moved, by reason.
@@ -103,6 +105,38 @@ pub struct PlaceRule {
     pub why: String,
     /// Number of pages.
     pub pages: u64,
+}
+
+/// What was predicted of a round's moves, and what came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PlaceGain {
+    /// The round in which it was measured.
+    pub round: u64,
+    /// How many times as fast the program was to run.
+    pub predicted_speedup: f64,
+    /// The same as measured: from what accesses took before and since, and the predicted part of the time in which
+    /// threads wait for them. None if that part is not known.
+    pub measured_speedup: Option<f64>,
+    /// Mean cost of an access before, ns.
+    pub access_ns_before: f64,
+    /// Mean cost of an access since, ns.
+    pub access_ns: f64,
+    /// Whether the moves made accesses slower, and were taken back as far as possible.
+    pub taken_back: bool,
+}
+
+impl PlaceGain {
+    /// Of a decision that compares moves with their prediction; none if this is another.
+    pub(crate) fn of(round: u64, reason: &Reason) -> Option<Self> {
+        Some(Self {
+            round,
+            predicted_speedup: reason.value(Quantity::PredictedSpeedup)?,
+            measured_speedup: reason.value(Quantity::MeasuredSpeedup),
+            access_ns_before: reason.value(Quantity::AccessNsBefore)?,
+            access_ns: reason.value(Quantity::AccessNs)?,
+            taken_back: reason.rule == Rule::MadeWorse,
+        })
+    }
 }
 
 /// Pages that could not be moved for one reason.

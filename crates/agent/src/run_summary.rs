@@ -1,6 +1,6 @@
 //! Summary of a run's rounds, before and after the first move.
 
-use crate::place_report::{PlaceMetrics, PlaceRefusal, PlaceRule};
+use crate::place_report::{PlaceGain, PlaceMetrics, PlaceRefusal, PlaceRule};
 use crate::step_outcome::StepOutcome;
 use placement::{Costs, Decision, Metrics, Observation, Reason, Rule, Traffic};
 use std::collections::BTreeMap;
@@ -52,6 +52,8 @@ pub(crate) struct RunSummary {
     pub pages_kept_small: u64,
     pub threads_moved: u64,
     pages_by_rule: BTreeMap<Rule, u64>,
+    /// What became of predictions, once a round.
+    gains: Vec<PlaceGain>,
     /// Rounds in which nothing was done, by reason, with the last reason of each rule.
     idle: BTreeMap<Rule, (u64, String)>,
 }
@@ -79,6 +81,16 @@ impl RunSummary {
         if pages > 0 {
             *self.pages_by_rule.entry(rule).or_default() += pages;
         }
+    }
+
+    /// Adds what became of a prediction, if this decision compares one.
+    pub fn add_gain(&mut self, round: u64, reason: &Reason) {
+        let is_known = self.gains.last().is_some_and(|last| last.round == round);
+        self.gains.extend(PlaceGain::of(round, reason).filter(|_| !is_known));
+    }
+
+    pub fn gains(&self) -> &[PlaceGain] {
+        &self.gains
     }
 
     /// Adds a round in which nothing was done.

@@ -132,7 +132,7 @@ pub use processes::program_file::{program_file, why_not_started};
 pub use processes::signals::is_ignored;
 pub use processes::start_time::{StartTime, boot_id, parse_start_time, ticks};
 pub use processes::thread_stack::{stack_around, stack_pointer_of, thread_stack};
-pub use processes::threads::{PolicyMark, Thread, last_cpu, thread_policy, threads};
+pub use processes::threads::{PolicyMark, Thread, thread_cpu, thread_policy, threads};
 pub use refusals::diagnosis::{
     Attempt, cpus_in_the_way, diagnose, diagnose_pages, diagnose_process, nodes_in_the_way, without_memory,
 };

@@ -34,7 +34,10 @@ impl Rules<'_> {
         let on = |mode: MemoryMode, nodes: NodeSet| (!nodes.is_empty()).then(|| MemoryPolicy::new(mode, nodes));
         let one = |node: Option<NodeId>| on(MemoryMode::Preferred, node.into_iter().collect());
         match self.policy {
-            MemoryPlacement::Default | MemoryPlacement::Carrefour | MemoryPlacement::Predict => None,
+            MemoryPlacement::Default
+            | MemoryPlacement::Carrefour
+            | MemoryPlacement::CarrefourPublished
+            | MemoryPlacement::Predict => None,
             MemoryPlacement::FirstTouch => Some(MemoryPolicy::plain(MemoryMode::Local)),
             MemoryPlacement::Local => match home {
                 Some(home) => one(self.costs.nearest(home, &nodes)),

@@ -49,8 +49,17 @@ pub enum MemoryPlacement {
     Bind(Selection<NodeId>),
     /// `carrefour`: pages are migrated, interleaved or replicated according to use.
     Carrefour,
+    /// `carrefour-published`: the same without nearside's additions.
+    CarrefourPublished,
     /// `predict`: segments are placed by a forecast of what that changes.
     Predict,
+}
+
+impl MemoryPlacement {
+    /// Whether it is Carrefour, with or without additions.
+    pub fn is_carrefour(&self) -> bool {
+        matches!(self, Self::Carrefour | Self::CarrefourPublished)
+    }
 }
 
 /// A policy by its name: `carrefour`, `balanced+local`, `bind:0-1`.
@@ -67,12 +76,13 @@ pub struct PolicyName {
 }
 
 /// All names with descriptions, for help texts.
-pub const POLICIES: [(&str, &str); 18] = [
+pub const POLICIES: [(&str, &str); 19] = [
     ("first-touch", "memory on the node of the CPU that touches it first"),
     ("interleave[:NODES]", "memory on all nodes, or these, in turn"),
     ("weighted-interleave[:NODES]", "memory on all nodes, or these, in proportion to the nodes' measured bandwidth"),
     ("bind:NODES", "memory on these nodes only, and threads on their CPUs"),
     ("carrefour", "pages move, are dealt to nodes or replicated, as counters and samples say"),
+    ("carrefour-published", "as carrefour, as it was published: without what nearside added to it"),
     ("predict", "parts of mappings go where a model of the machine predicts the most speed, once that pays"),
     ("auto", "processes and their memory move between nodes to even out the pressure on caches"),
     ("auto-threads", "as auto, but memory stays"),
@@ -191,6 +201,7 @@ impl FromStr for Half {
             "local" => memory(MemoryPlacement::Local),
             "remote" => memory(MemoryPlacement::Remote),
             "carrefour" => memory(MemoryPlacement::Carrefour),
+            "carrefour-published" => memory(MemoryPlacement::CarrefourPublished),
             "predict" => memory(MemoryPlacement::Predict),
             _ => return Err(NameError::Unknown { name: name.to_owned(), nearest: nearest(name) }),
         };
@@ -272,6 +283,7 @@ impl fmt::Display for MemoryPlacement {
             Self::WeightedInterleave(Some(nodes)) => write!(f, "weighted-interleave:{nodes}"),
             Self::Bind(nodes) => write!(f, "bind:{nodes}"),
             Self::Carrefour => f.write_str("carrefour"),
+            Self::CarrefourPublished => f.write_str("carrefour-published"),
             Self::Predict => f.write_str("predict"),
         }
     }
@@ -328,7 +340,7 @@ mod tests {
 
     #[test]
     fn every_name_of_the_list_is_read() {
-        for (policy, _) in &POLICIES[..16] {
+        for (policy, _) in &POLICIES[..17] {
             let plain = policy.split(['[', ':']).next().unwrap();
             let text = if plain == "bind" { "bind:0" } else { plain };
             assert_eq!(name(text).to_string(), if plain == "kernel" { "default" } else { text });

@@ -45,6 +45,9 @@ pub struct Observation {
     /// Pages with sampled accesses, once for each process that accessed them.
     #[serde(default)]
     pub pages: Vec<Page>,
+    /// No source samples accesses: it is unknown, not observed, who uses which page.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub counts_alone: bool,
     /// Samples of pages beyond the limit: see [`crate::PageTally`].
     #[serde(default)]
     pub samples_missed: u64,

@@ -58,8 +58,8 @@ pub enum PolicyError {
 pub enum Mappings {
     /// Those of all processes.
     All,
-    /// Those of processes with sampled pages.
-    OfSampledPages,
+    /// Those of processes whose accesses were sampled, or that run where nothing samples.
+    OfUsers,
 }
 
 /// State that a policy keeps between rounds: it can be saved, and passed to [`Policy::with_state`].
@@ -110,6 +110,10 @@ impl Policy {
             let (policy, machine, there) = (name.to_string(), machine.name.clone(), machine.cpus());
             return Err(PolicyError::Cpu { policy, cpu, machine, there });
         }
+        let settings = match &name.memory {
+            MemoryPlacement::CarrefourPublished => settings.without_additions(),
+            _ => settings,
+        };
         Ok(Self { name, settings, costs, thread_nodes, memory_nodes, state: State::default() })
     }
 
@@ -154,13 +158,19 @@ impl Policy {
     pub fn is_dynamic(&self) -> bool {
         let threads = &self.name.threads;
         let looks_again = matches!(threads, ThreadPolicy::Auto | ThreadPolicy::AutoThreads);
-        let is_moving = matches!(self.name.memory, MemoryPlacement::Carrefour | MemoryPlacement::Predict);
+        let memory = &self.name.memory;
+        let is_moving = memory.is_carrefour() || *memory == MemoryPlacement::Predict;
         looks_again || *threads == ThreadPolicy::ThreadClustering || is_moving
     }
 
     /// Whether it splits huge pages that are found falsely shared: [`split_shared`](crate::Thresholds::split_shared).
     pub fn splits_shared(&self) -> bool {
-        self.name.memory == MemoryPlacement::Carrefour && self.settings.thresholds.split_shared > 0
+        self.name.memory.is_carrefour() && self.settings.thresholds.split_shared > 0
+    }
+
+    /// Whether it decides where nothing samples accesses and memory traffic is counted.
+    pub fn decides_by_counters(&self) -> bool {
+        self.name.memory == MemoryPlacement::Predict
     }
 
     /// What the name requests and the process's cpuset denies.
@@ -179,13 +189,13 @@ impl Policy {
         denied
     }
 
-    /// Whether the observation of this round must include mappings: of all processes, or only of those with sampled
-    /// pages.
-    pub fn needs_ranges(&self, round: u64) -> Option<Mappings> {
-        let is_choosing = self.name.memory == MemoryPlacement::Predict && self.state.predict.may_choose(round);
+    /// Whether the observation of this round, which has this number of samples, must include mappings, and of which processes.
+    pub fn needs_ranges(&self, round: u64, samples: u64) -> Option<Mappings> {
+        let is_predicting = self.name.memory == MemoryPlacement::Predict;
+        let is_choosing = is_predicting && self.state.predict.may_choose(round, samples);
         match (self.follows(), is_choosing) {
             (true, _) => Some(Mappings::All),
-            (false, true) => Some(Mappings::OfSampledPages),
+            (false, true) => Some(Mappings::OfUsers),
             (false, false) => None,
         }
     }
@@ -279,7 +289,7 @@ impl Policy {
     }
 
     fn steps(&mut self, observation: &Observation, metrics: &Metrics) -> Vec<Step> {
-        let has_carrefour = self.name.memory == MemoryPlacement::Carrefour;
+        let has_carrefour = self.name.memory.is_carrefour();
         let is_clustering = self.name.threads == ThreadPolicy::ThreadClustering;
         // Clusters and pages take turns, because each invalidates what the other has observed; in rounds without thread
         // moves, pages get both turns.

@@ -74,7 +74,7 @@ rules! {
     /// `predict`: samples.
     FewSamples = "there are too few samples to choose a placement by";
     /// `predict`: the machine.
-    NoLatencies = "latencies are not known, of the accesses or of the machine: `nearside measure` tells the latter";
+    NoLatencies = "the machine's latencies are not known: `nearside measure` measures them";
     /// `predict`: mappings are read only now and then, as that takes time.
     MappingsNotRead = "the processes' mappings were not read in this round";
     /// `predict`: the search.
@@ -87,6 +87,8 @@ rules! {
     FasterAtUsers = "on its users' node it is predicted to be faster";
     /// `predict`: the round after moves.
     MovesSettle = "the last moves have just been made";
+    /// `predict`: nothing to compare.
+    GainUnknown = "nothing measures what the last moves gained, so nothing moves for some rounds";
     /// `predict`: the comparison.
     MovesCompared = "the last moves are kept";
     /// Carrefour's first gate.
@@ -227,6 +229,8 @@ quantities! {
     AccessNsBefore = "before that", Ns;
     /// Predicted time as it is over that of the chosen placement.
     PredictedSpeedup = "predicted speedup", Times;
+    /// The same as it came out: by what accesses take since, and how long the forecast had threads wait for them.
+    MeasuredSpeedup = "measured speedup", Times;
     /// What moving takes.
     MoveMs = "moving takes", Ms;
     /// What the placement would have saved since the program began, or since the last moves.

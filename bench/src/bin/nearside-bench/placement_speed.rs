@@ -1,39 +1,56 @@
-//! Duration of one decision of `carrefour`, on the same round as `cargo bench -p nearside-placement`.
+//! Duration of one decision of `carrefour` and of `predict`, on the same rounds as `cargo bench -p nearside-placement`.
 
 #[path = "../../../../crates/placement/benches/round/mod.rs"]
 mod round;
+#[path = "../../../../crates/placement/benches/round/sixteen_nodes.rs"]
+mod sixteen_nodes;
 
 use crate::target::{Row, Target, median};
 use bench::Error;
-use placement::Action;
+use placement::{Action, Observation, Policy};
 use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 
 const RUNS: usize = 15;
 
-/// Times decisions about few and about many pages, as CPU time, since a decision waits for nothing.
+/// Most CPU time of a choice of `predict`, ms.
+const MOST_CHOICE_MS: f64 = 20.0;
+
+/// Times decisions as CPU time, since a decision waits for nothing.
 pub fn measure() -> Result<Vec<Row>, Error> {
-    [(30_000, 3.0), (1_000_000, 150.0)].into_iter().map(|(pages, most_ms)| row(pages, most_ms)).collect()
+    let of_carrefour = |(pages, most_ms)| {
+        let what = format!("placement: one decision, {pages} pages, 8 nodes");
+        row(what, most_ms, &round::policy(pages).map_err(failed)?, &round::observation(pages))
+    };
+    let mut rows = [(30_000, 3.0), (1_000_000, 150.0)].into_iter().map(of_carrefour).collect::<Result<Vec<_>, _>>()?;
+    let (mappings, pages) = (sixteen_nodes::SEGMENTS, sixteen_nodes::PAGES);
+    let what = format!("placement: one choice of `predict`, {mappings} mappings of {pages} pages, 16 nodes");
+    let policy = sixteen_nodes::policy().map_err(failed)?;
+    rows.push(row(what, MOST_CHOICE_MS, &policy, &sixteen_nodes::observation())?);
+    Ok(rows)
 }
 
-fn row(pages: u64, most_ms: f64) -> Result<Row, Error> {
-    let observation = round::observation(pages);
+fn row(what: String, most_ms: f64, policy: &Policy, observation: &Observation) -> Result<Row, Error> {
     let decide = |_| {
-        let mut policy = round::policy(pages).map_err(|error| none(machine::chain(error.as_ref())))?;
+        let mut policy = policy.clone();
         let started = processor_time();
-        let decision = policy.decide(&observation);
+        let decision = policy.decide(observation);
         let taken = processor_time().saturating_sub(started);
         let bytes: u64 = decision.steps.iter().map(|step| Action::bytes(&step.action)).sum();
         if bytes == 0 { Err(none("nothing moves".to_owned())) } else { Ok(taken.as_secs_f64() * 1e3) }
     };
     let times: Result<Vec<f64>, Error> = (0..RUNS).map(decide).collect();
     Ok(Row {
-        what: format!("placement: one decision, {pages} pages, 8 nodes"),
+        what,
         target: Target::AtMost(most_ms),
         measured: median(times?),
         unit: "ms",
         command: "nearside-bench --only placement".to_owned(),
     })
+}
+
+fn failed(error: Box<dyn std::error::Error>) -> Error {
+    none(machine::chain(error.as_ref()))
 }
 
 fn none(said: String) -> Error {

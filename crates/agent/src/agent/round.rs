@@ -1,6 +1,7 @@
 //! The end of a round: observation, decisions and their outcome.
 
 use super::{Agent, first_line, round_length::rounds_in_one};
+use crate::counters::uses_of_running;
 use crate::cpu_rotation::rotate_cpu;
 use crate::error::AgentError;
 use crate::huge_pages::Advisers;
@@ -9,7 +10,7 @@ use crate::observer::RoundReadings;
 use crate::samples::RoundSamples;
 use linux::monotonic_ns;
 use machine::SMALL_PAGE;
-use placement::{Decision, LogLine, MemoryPlacement, Observation, Outcome};
+use placement::{Decision, LogLine, Observation, Outcome, Process};
 
 /// Rounds after which the state of the kernel's NUMA balancing is checked again.
 const BALANCING_ROUNDS: u64 = 16;
@@ -106,11 +107,26 @@ impl Agent {
         for pid in self.managed.end_round(self.round, length_s, &threads, (&thread_work, shared_out)) {
             self.forget(pid)?;
         }
-        self.managed.mark_pages(&mut pages, self.options.policy.memory == MemoryPlacement::Carrefour);
+        self.managed.mark_pages(&mut pages, self.options.policy.memory.is_carrefour());
         if let Some(huge_pages) = &self.huge_pages {
             huge_pages.mark(&mut pages);
         }
         self.ledger.add_samples(count, missed);
+        let counts_alone = self.observer.counts_alone();
+        let samples = pages.iter().fold(0_u64, |sum, page| sum.saturating_add(page.samples()));
+        let needs_ranges = self.policy.needs_ranges(self.round, samples);
+        if counts_alone && needs_ranges.is_some() {
+            self.managed.read_cpus();
+        }
+        let processes = self.managed.records();
+        let users = if counts_alone {
+            let is_busy = |process: &&Process| process.cpu_share > self.options.settings.thresholds.cpu_share_min;
+            processes.iter().filter(is_busy).map(|process| process.pid).collect()
+        } else {
+            pages.iter().map(|page| page.pid).collect()
+        };
+        let threads = self.managed.threads();
+        let uses = if counts_alone { uses_of_running(&threads, self.policy.costs()) } else { uses };
         Ok(Observation {
             round: self.round,
             length_s,
@@ -121,13 +137,11 @@ impl Agent {
             latency_mean_ns,
             latency_error_ns,
             memory: self.observer.memory(self.round),
-            processes: self.managed.records(),
-            threads: self.managed.threads(),
+            processes,
+            threads,
+            counts_alone,
             samples_missed: missed,
-            ranges: self
-                .policy
-                .needs_ranges(self.round)
-                .map_or_else(Vec::new, |which| self.managed.ranges(which, &pages)),
+            ranges: needs_ranges.map_or_else(Vec::new, |which| self.managed.ranges(which, &users)),
             pages,
             // What is left of it when orders are carried out.
             budget_bytes: None,

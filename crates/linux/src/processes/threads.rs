@@ -61,7 +61,7 @@ pub fn threads(process: &Process, mark: Option<PolicyMark>) -> Result<Vec<Thread
     for tid in ids.iter() {
         // A thread that has exited does not belong to the process any more.
         let Some(status) = process.thread_status(tid)? else { continue };
-        let cpu = process.text_below(&format!("task/{tid}/stat")).ok().and_then(|text| last_cpu(&text));
+        let cpu = thread_cpu(process, tid);
         let policy = mark.and_then(|mark| policy(process, tid, mark));
         threads.push(Thread { tid, status, cpu, policy });
     }
@@ -100,8 +100,13 @@ fn find_mapping<T>(
     }
 }
 
+/// The CPU where a thread ran last; none if it has exited.
+pub fn thread_cpu(process: &Process, tid: Tid) -> Option<CpuId> {
+    last_cpu(&process.text_below(&format!("task/{tid}/stat")).ok()?)
+}
+
 /// The CPU in the text of /proc/PID/stat: field 39. Field 2 is a name in parentheses that may hold anything.
-pub fn last_cpu(stat: &str) -> Option<CpuId> {
+pub(crate) fn last_cpu(stat: &str) -> Option<CpuId> {
     let (_, fields) = stat.rsplit_once(')')?;
     fields.split_ascii_whitespace().nth(39 - 3)?.parse().ok().map(CpuId)
 }

@@ -47,6 +47,22 @@ fn carrefour_and_predict_beat_first_touch_on_streamcluster() {
             assert!((round_s - 0.02).abs() < 1e-9, "rounds have the lab's time scale: {report:#}");
         });
     }
+    // Without samples of the hardware's: counters alone, and the page faults of the kernel's balancing alone.
+    for source in ["counters", "faults"] {
+        checks.part(source, || {
+            let (placed, report) = (ran.json(source), ran.json(&format!("report of {source}")));
+            assert_documented(PLACE, [&report]);
+            assert_eq!(plain["checksum"], placed["checksum"], "nothing is lost");
+            assert!(1.1 * seconds(&placed) < seconds(&plain), "{plain:#}\n{placed:#}\n{report:#}");
+            assert!(report["pages_moved"].as_u64() > Some(1000), "{report:#}");
+        });
+    }
+    assert!(ran.section("carrefour by counters").ends_with("exit 125\n"), "{}", ran.error);
+    assert!(
+        ran.error.contains("carrefour needs samples of memory accesses, and no source is available"),
+        "{}",
+        ran.error
+    );
     // What its first thread fills is spread from the start: nothing has to move.
     let (placed, report) = (ran.json("spread start"), ran.json("report of spread start"));
     assert_eq!(plain["checksum"], placed["checksum"]);

@@ -52,8 +52,9 @@ impl SourceOptions<'_> {
             notes.push("no accesses to memory were sampled".to_owned());
         }
         // Without this PMU the counters are usually missing, too; the lab's source has its own counters.
-        let is_perf = matches!(accesses, Some(Accesses::Perf(_)));
-        let counters = if is_perf { HostCounters::open(self.machine, false, &mut notes) } else { None };
+        let counts = self.accesses == AccessSource::Counters && accesses.is_none();
+        let counts = counts || matches!(accesses, Some(Accesses::Perf(_)));
+        let counters = if counts { HostCounters::open(self.machine, false, &mut notes) } else { None };
         let clock = Accesses::tick_clock(accesses.as_ref());
         let (objects, library) = self.objects(&clock, &mut notes).unzip();
         let side_band = SideBand::open(target)

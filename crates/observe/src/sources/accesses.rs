@@ -35,6 +35,8 @@ pub enum AccessSource {
     Perf,
     /// Hint faults. NUMA balancing is switched on for them.
     HintFaults,
+    /// Counters without samples: the virtual PMU that takes none, and elsewhere no source of accesses at all.
+    Counters,
     /// No source.
     None,
 }
@@ -74,6 +76,10 @@ impl AccessOptions<'_> {
             AccessSource::Lab => Some(self.lab(LabPmu::find()?.ok_or(AccessError::NotTheLab)?)),
             AccessSource::Perf => Some(self.perf()?),
             AccessSource::HintFaults => Some(self.hint_faults(true)?),
+            AccessSource::Counters => LabPmu::find()?.map(|pmu| {
+                pmu.set_period(0);
+                Accesses::Lab(pmu)
+            }),
             AccessSource::None => None,
         })
     }

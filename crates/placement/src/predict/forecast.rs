@@ -1,16 +1,14 @@
 //! What a placement would change: the round's traffic through the machine's queues, with rates that follow latencies.
 
 use super::Matrix;
+use super::demand::Demand;
 use super::segments::{Sampled, Segment};
 use crate::costs::Costs;
-use crate::observation::Observation;
 use queueing::{Class, Distances, LINE_BYTES, NodeShare, Served, scale, scaled, solve};
+use serde::{Deserialize, Serialize};
 
 /// Least part of the time that threads wait for memory; smaller ones are rounded up.
 const LEAST_BOUND: f64 = 1e-3;
-/// Least CPU time of a node's threads, over the round's length: a node with accesses has a running thread.
-const LEAST_BUSY: f64 = 0.01;
-
 /// Where the pages of a segment are placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Choice {
@@ -20,6 +18,28 @@ pub(crate) enum Choice {
     Deal,
     /// On the node with this index.
     Local(usize),
+}
+
+/// What a placement changes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Effect {
+    /// How many times as fast the threads run.
+    pub speedup: f64,
+    /// What an access takes, over what it took before.
+    pub latency: f64,
+}
+
+impl Effect {
+    pub const NONE: Self = Self { speedup: 1.0, latency: 1.0 };
+
+    /// How many times as fast threads run when accesses take this part of what they took before, if they wait for memory
+    /// as this forecast says. None where it says nothing about that.
+    pub fn speedup_at(self, latency: f64) -> Option<f64> {
+        let waited = (1.0 - 1.0 / self.speedup) / (1.0 - self.latency);
+        let speedup = 1.0 / (1.0 - waited.clamp(0.0, 1.0) * (1.0 - latency));
+        (waited > 0.0 && speedup.is_finite() && speedup > 0.0).then_some(speedup)
+    }
 }
 
 /// A round's traffic, and the rates at which the machine serves it.
@@ -40,48 +60,26 @@ pub(crate) struct Forecast<'a> {
 }
 
 impl<'a> Forecast<'a> {
-    /// None if the traffic, its latency or the machine's latencies are not known.
-    pub fn new(observation: &Observation, sampled: Sampled, costs: &'a Costs) -> Option<Self> {
-        let count = costs.nodes().len();
-        let mut traffic = Matrix::new(count);
-        for pair in &observation.traffic {
-            if let Some((from, to)) = costs.index_of(pair.from).zip(costs.index_of(pair.to)) {
-                traffic.add(from, to, pair.accesses);
-            }
-        }
+    /// None if the machine's latencies are not known.
+    pub fn new(demand: Demand, sampled: Sampled, costs: &'a Costs) -> Option<Self> {
+        let Demand { traffic, latency_ns, busy, length_ns, is_assumed } = demand;
         let accesses = traffic.by_row();
-        let mut seen = sampled.fixed.clone();
-        for segment in &sampled.segments {
-            seen.join(&segment.uses, 1.0);
-        }
+        let seen = sampled.all();
         let per_sample: Vec<f64> = accesses
             .iter()
             .zip(seen.by_row())
             .map(|(accesses, samples)| if samples > 0.0 { accesses / samples } else { 0.0 })
             .collect();
         let fixed = sampled.fixed.with_rows(&per_sample).or_of(&traffic, &seen);
-        let latency_ns = observation.latency_mean_ns.filter(|ns| ns.is_finite() && *ns > 0.0)?;
-        let all: f64 = accesses.iter().sum();
-        if !(all.is_finite() && all > 0.0 && observation.length_s.is_finite() && observation.length_s > 0.0) {
-            return None;
-        }
-        let length_ns = observation.length_s * 1e9;
-        let mut busy = vec![0.0; count];
-        for thread in &observation.threads {
-            let node = thread.cpu.and_then(|cpu| costs.node_of_cpu(cpu)).and_then(|node| costs.index_of(node));
-            if let Some(node) = node {
-                busy[node] += thread.cpu_share;
-            }
-        }
         let mut forecast = Self {
             distances: costs.distances(),
             costs,
             segments: sampled.segments,
             per_sample,
             fixed,
-            busy: busy.iter().map(|busy| busy.max(LEAST_BUSY)).collect(),
+            busy,
             classes: Vec::new(),
-            nodes: (0..count).filter(|&node| accesses[node] > 0.0).collect(),
+            nodes: (0..costs.nodes().len()).filter(|&node| accesses[node] > 0.0).collect(),
             before: Vec::new(),
         };
         let now = forecast.traffic(&vec![Choice::Leave; forecast.segments.len()]);
@@ -101,26 +99,27 @@ impl<'a> Forecast<'a> {
         };
         let classes: Vec<Class> = forecast.nodes.iter().map(class).collect();
         let weights: Vec<f64> = forecast.nodes.iter().map(|&node| accesses[node]).collect();
-        let factor = scale(&classes, &weights, latency_ns, &forecast.distances)?;
+        let fitted = || scale(&classes, &weights, latency_ns, &forecast.distances);
+        let factor = if is_assumed { 1.0 } else { fitted()? };
         forecast.classes = scaled(&classes, factor);
         forecast.before = solve(&forecast.classes, &forecast.distances)?;
         Some(forecast)
     }
 
-    /// How many times as fast the threads would run.
-    pub fn speedup(&self, choices: &[Choice]) -> f64 {
+    /// What a placement of the segments would change; nothing if that cannot be told.
+    pub fn effect(&self, choices: &[Choice]) -> Effect {
         let traffic = self.traffic(choices);
         let placed = self.nodes.iter().zip(&self.classes);
         let classes: Vec<Class> =
             placed.map(|(&node, class)| Class { to: self.shares(&traffic, node), ..class.clone() }).collect();
-        let Some(after) = solve(&classes, &self.distances) else { return 1.0 };
+        let Some(after) = solve(&classes, &self.distances) else { return Effect::NONE };
         let (mut busy, mut time) = (0.0, 0.0);
         for ((&node, before), after) in self.nodes.iter().zip(&self.before).zip(&after) {
             busy += self.busy[node];
             time += self.busy[node] * before.rate / after.rate;
         }
-        let speedup = busy / time;
-        if speedup.is_finite() { speedup } else { 1.0 }
+        let effect = Effect { speedup: busy / time, latency: mean_ns(&after) / mean_ns(&self.before) };
+        if effect.speedup.is_finite() && effect.latency.is_finite() { effect } else { Effect::NONE }
     }
 
     /// Accesses with segments placed.
@@ -150,6 +149,12 @@ impl<'a> Forecast<'a> {
         };
         row.iter().zip(self.costs.nodes()).filter_map(share).collect()
     }
+}
+
+/// What an access takes on average, ns.
+fn mean_ns(served: &[Served]) -> f64 {
+    let all: f64 = served.iter().map(|of| of.rate).sum();
+    served.iter().map(|of| of.rate * of.latency_ns).sum::<f64>() / all
 }
 
 /// Bytes of a segment that a choice moves.

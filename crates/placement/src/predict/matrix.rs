@@ -54,6 +54,12 @@ impl Matrix {
         Self { nodes: self.nodes, cells: cells.collect() }
     }
 
+    /// Each column times a factor.
+    pub fn with_columns(&self, factors: &[f64]) -> Self {
+        let cells = self.cells.iter().enumerate().map(|(at, cell)| cell * factors[at % self.nodes]);
+        Self { nodes: self.nodes, cells: cells.collect() }
+    }
+
     /// This, and of `all` the rows without any samples.
     pub fn or_of(mut self, all: &Self, seen: &Self) -> Self {
         for from in (0..self.nodes).filter(|&from| seen.row(from).iter().all(|&samples| samples <= 0.0)) {

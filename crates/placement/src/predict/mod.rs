@@ -16,12 +16,16 @@
 //! 6. [`Lesson`]: a plan that places nearly all memory alike is worth remembering. A later run of the same program can
 //!    begin with it, and needs no moves.
 //!
-//! Latencies of sampled accesses are needed: with hint faults or counters alone nothing moves. Threads with a line or more
-//! under way count as always waiting for memory, so that gains of streams, which prefetch, are overestimated; the trust
-//! corrects this after the first moves.
+//! [`demand`] estimates what the source leaves open. With counters alone, mappings are segments, and the nodes that use
+//! them are those that use the memory of the nodes where they are. With hint faults alone nothing says how much is gained:
+//! predicted gains count a quarter, and after moves the policy rests, longer each time.
+//!
+//! Threads with a line or more under way count as always waiting for memory, so that gains of streams, which prefetch, are
+//! overestimated; the trust corrects this after the first moves.
 //!
 //! The steps are those of several systems: Pandia's resource loop (3), BWAP's weights (2), ski rental (4).
 
+mod demand;
 mod forecast;
 mod lesson;
 mod matrix;
@@ -38,7 +42,9 @@ use crate::observation::{Observation, Process};
 use crate::outcome::Outcome;
 use crate::reason::{Quantity, Reason, Rule};
 use crate::settings::Settings;
-use forecast::Forecast;
+use crate::thresholds::Thresholds;
+use demand::{Demand, counted};
+use forecast::{Effect, Forecast};
 pub use lesson::Lesson;
 use machine::Pid;
 use matrix::Matrix;
@@ -99,7 +105,11 @@ pub(crate) struct Predict {
 struct Trial {
     round: u64,
     pids: BTreeSet<Pid>,
+    /// The speedup that was acted on: that of the forecast, as far as forecasts are trusted.
     predicted: f64,
+    /// The forecast. None in logs of earlier versions.
+    #[serde(default)]
+    forecast: Option<Effect>,
     before: Option<AccessCost>,
     /// Whose accesses there were.
     #[serde(default)]
@@ -154,16 +164,16 @@ impl Predict {
         }
     }
 
-    /// Whether a placement may be chosen after this round, so that mappings are needed.
-    pub fn may_choose(&self, round: u64) -> bool {
-        self.trial.is_none() && round >= self.rests_until && self.waiting.is_over(round)
+    /// Whether a placement may be chosen after this round, which has this number of samples, so that mappings are needed.
+    pub fn may_choose(&self, round: u64, samples: u64) -> bool {
+        self.trial.is_none() && round >= self.rests_until && self.waiting.is_over(round, samples)
     }
 
     /// Whether the next round needs many samples: for a choice, or to compare what accesses cost since moves.
     pub fn needs_samples(&self) -> bool {
         let next = self.round.saturating_add(1);
         let is_judged = |trial: &Trial| next >= trial.round.saturating_add(SETTLING_ROUNDS);
-        self.trial.as_ref().map_or_else(|| self.may_choose(next), is_judged)
+        self.trial.as_ref().map_or_else(|| self.may_choose(next, 0), is_judged)
     }
 
     /// Rounds after the last one in which nothing will be decided, unless the traffic changes.
@@ -244,15 +254,24 @@ impl Predict {
         if trial.users.is_elsewhere(&Shape::of_users(observation), samples(observation)) {
             return None;
         }
+        if trial.before.is_none() {
+            self.rest(thresholds);
+            return Some(nothing(Reason::new(Rule::GainUnknown)));
+        }
         let (before, after) = trial.before.zip(metrics.access_cost())?;
+        let measured = trial.forecast.and_then(|forecast| {
+            let speedup = forecast.speedup_at(after.access_ns / before.access_ns)?;
+            Some((speedup, (speedup - 1.0) / (forecast.speedup - 1.0)))
+        });
         let reason = |rule| {
-            Reason::new(rule)
-                .with(Quantity::PredictedSpeedup, trial.predicted)
-                .with(Quantity::AccessNsBefore, before.access_ns)
-                .with(Quantity::AccessNs, after.access_ns)
+            let predicted = Reason::new(rule).with(Quantity::PredictedSpeedup, trial.predicted);
+            let both = match measured {
+                Some((speedup, _)) => predicted.with(Quantity::MeasuredSpeedup, speedup),
+                None => predicted,
+            };
+            both.with(Quantity::AccessNsBefore, before.access_ns).with(Quantity::AccessNs, after.access_ns)
         };
-        let gained = (before.access_ns / after.access_ns - 1.0) / (trial.predicted - 1.0);
-        if gained.is_finite() {
+        if let Some((_, gained)) = measured.filter(|(_, gained)| gained.is_finite()) {
             self.trust = f64::midpoint(self.trust, gained.clamp(LEAST_TRUST, 1.0));
         }
         if after.above_ns(thresholds.worse_cost_min, before).is_none() {
@@ -261,14 +280,19 @@ impl Predict {
         }
         // The opposite was predicted, and is wrong.
         self.lesson = self.began_with;
-        let rest = thresholds.rest_rounds.saturating_mul(1 << self.failures.min(MOST_DOUBLINGS));
-        let rest = rest.min(thresholds.rest_rounds_max.max(thresholds.rest_rounds));
-        self.rests_until = round.saturating_add(rest);
-        self.failures = self.failures.saturating_add(1);
+        self.rest(thresholds);
         let mut limits = Limits::new(observation, costs, thresholds, u64::MAX);
         let back = trial.back.into_iter().filter_map(|action| limited(action, observation, &mut limits, costs));
         let back: Vec<Step> = back.map(|action| Step { action, reason: reason(Rule::MadeWorse) }).collect();
         Some(if back.is_empty() { nothing(reason(Rule::MadeWorse)) } else { back })
+    }
+
+    /// Nothing moves for some rounds, twice as many as the last time.
+    fn rest(&mut self, thresholds: &Thresholds) {
+        let rest = thresholds.rest_rounds.saturating_mul(1 << self.failures.min(MOST_DOUBLINGS));
+        let rest = rest.min(thresholds.rest_rounds_max.max(thresholds.rest_rounds));
+        self.rests_until = self.round.saturating_add(rest);
+        self.failures = self.failures.saturating_add(1);
     }
 
     /// The moves that are worth their cost by now.
@@ -279,21 +303,16 @@ impl Predict {
         settings: &Settings,
         metrics: &Metrics,
     ) -> Result<Vec<Step>, NotChosen> {
-        if observation.traffic.is_empty() {
-            return Err(Reason::new(Rule::NoTraffic).into());
-        }
-        let count = samples(observation);
-        if count < FEWEST_SAMPLES {
-            let few = Reason::new(Rule::FewSamples);
-            return Err(few.against(Quantity::Samples, count as f64, FEWEST_SAMPLES as f64).into());
-        }
-        let sampled = Sampled::new(observation, costs, settings);
+        let sampled = sampled(observation, costs, settings)?;
         if sampled.unread > MOST_UNREAD {
             return Err(Reason::new(Rule::MappingsNotRead).into());
         }
-        let forecast = Forecast::new(observation, sampled, costs).ok_or_else(|| Reason::new(Rule::NoLatencies))?;
+        let demand =
+            Demand::new(observation, &sampled, costs, metrics).ok_or_else(|| Reason::new(Rule::NoLatencies))?;
+        let trust = if demand.is_assumed { LEAST_TRUST } else { self.trust };
+        let forecast = Forecast::new(demand, sampled, costs).ok_or_else(|| Reason::new(Rule::NoLatencies))?;
         let plan = Plan::search(&forecast);
-        let speedup = 1.0 + (plan.speedup - 1.0) * self.trust;
+        let speedup = 1.0 + (plan.effect.speedup - 1.0) * trust;
         let predicted = |rule| Reason::new(rule).against(Quantity::PredictedSpeedup, speedup, LEAST_SPEEDUP);
         // Where memory was spread already and that was wrong, forecasts of the opposite are not believed again.
         if self.began_with != Some(Lesson::FirstTouch) {
@@ -315,7 +334,24 @@ impl Predict {
         }
         let Moves { steps, pids, back, bytes, .. } = moves;
         let (round, before, users) = (observation.round, metrics.access_cost(), Shape::of_users(observation));
-        self.trial = Some(Trial { round, pids, predicted: speedup, before, users, bytes, back });
+        let forecast = Some(plan.effect);
+        self.trial = Some(Trial { round, pids, predicted: speedup, forecast, before, users, bytes, back });
         Ok(steps)
     }
+}
+
+/// Who uses what, or why that is not known.
+fn sampled(observation: &Observation, costs: &Costs, settings: &Settings) -> Result<Sampled, Reason> {
+    if observation.counts_alone {
+        if observation.traffic.is_empty() {
+            return Err(Reason::new(Rule::NoTraffic));
+        }
+        return Ok(Sampled::by_residence(observation, &counted(observation, costs), costs, settings));
+    }
+    let count = samples(observation);
+    if count < FEWEST_SAMPLES {
+        let few = Reason::new(Rule::FewSamples);
+        return Err(few.against(Quantity::Samples, count as f64, FEWEST_SAMPLES as f64));
+    }
+    Ok(Sampled::new(observation, costs, settings))
 }

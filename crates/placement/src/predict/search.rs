@@ -1,6 +1,6 @@
 //! The search for a placement: some for all segments first, then one segment after the other.
 
-use super::forecast::{Choice, Forecast, moved_bytes};
+use super::forecast::{Choice, Effect, Forecast, moved_bytes};
 use super::segments::Segment;
 
 /// Segments that are placed one by one, those with the most accesses.
@@ -17,8 +17,8 @@ const OWNED: f64 = 0.6;
 pub(crate) struct Plan {
     /// By segment.
     pub choices: Vec<Choice>,
-    /// How many times as fast the threads would run.
-    pub speedup: f64,
+    /// What it would change.
+    pub effect: Effect,
     /// Bytes that it moves.
     pub bytes: f64,
     /// The largest speedup of those that were tried.
@@ -29,8 +29,8 @@ impl Plan {
     fn new(choices: Vec<Choice>, forecast: &Forecast) -> Self {
         let moved = forecast.segments.iter().zip(&choices);
         let bytes = moved.map(|(segment, choice)| moved_bytes(segment, *choice)).sum();
-        let speedup = forecast.speedup(&choices);
-        Self { choices, speedup, bytes, peak: speedup }
+        let effect = forecast.effect(&choices);
+        Self { choices, effect, bytes, peak: effect.speedup }
     }
 
     /// The best of those that were tried.
@@ -60,9 +60,10 @@ impl Plan {
 
     /// Takes another plan if it is faster, or as fast with less to move.
     fn offer(&mut self, other: Self) {
-        let peak = self.peak.max(other.speedup);
-        let is_cheaper = other.bytes < self.bytes && other.speedup > peak * (1.0 - STEP);
-        if other.speedup > self.speedup * (1.0 + STEP) || is_cheaper {
+        let (speedup, other_speedup) = (self.effect.speedup, other.effect.speedup);
+        let peak = self.peak.max(other_speedup);
+        let is_cheaper = other.bytes < self.bytes && other_speedup > peak * (1.0 - STEP);
+        if other_speedup > speedup * (1.0 + STEP) || is_cheaper {
             *self = other;
         }
         self.peak = peak;

@@ -34,7 +34,7 @@ impl Segment {
     }
 }
 
-/// What was sampled: segments, and samples of pages that must stay.
+/// Who uses what: segments, and samples of pages that must stay. With counters alone, accesses stand for samples.
 pub(crate) struct Sampled {
     pub segments: Vec<Segment>,
     pub fixed: Matrix,
@@ -42,9 +42,15 @@ pub(crate) struct Sampled {
     pub unread: f64,
 }
 
-impl Sampled {
-    /// Of processes whose memory may be placed. Shared pages, those of other processes, and what owners placed stay.
-    pub fn new(observation: &Observation, costs: &Costs, settings: &Settings) -> Self {
+/// The mappings whose pages may be placed, in order of address, and the parts of dealt memory of their processes.
+/// Mappings of other processes, and what owners placed, stay.
+struct Placed<'a> {
+    ranges: Vec<&'a Range>,
+    dealt: FxHashMap<Pid, Vec<f64>>,
+}
+
+impl<'a> Placed<'a> {
+    fn new(observation: &'a Observation, costs: &Costs, settings: &Settings) -> Self {
         let is_free = |process: &&Process| process.memory_policy.is_none() || !settings.respect_owner;
         let free = observation.processes.iter().filter(is_free);
         let dealt = free.filter_map(|process| Some((process.pid, dealt(process, costs)?)));
@@ -54,10 +60,18 @@ impl Sampled {
             let is_owned = range.memory_policy.is_some() && settings.respect_owner;
             dealt.contains_key(&range.pid) && is_resident && !is_owned
         };
+        let mut ranges: Vec<&Range> = observation.ranges.iter().filter(is_placed).collect();
+        ranges.sort_by_key(|range| (range.pid, range.start));
+        Self { ranges, dealt }
+    }
+}
+
+impl Sampled {
+    /// By the samples of pages. Shared pages stay.
+    pub fn new(observation: &Observation, costs: &Costs, settings: &Settings) -> Self {
+        let Placed { ranges, dealt } = Placed::new(observation, costs, settings);
+        let mut ranges: Vec<(&Range, Vec<&Page>)> = ranges.into_iter().map(|range| (range, Vec::new())).collect();
         let read: FxHashSet<Pid> = observation.ranges.iter().map(|range| range.pid).collect();
-        let placed = observation.ranges.iter().filter(is_placed);
-        let mut ranges: Vec<(&Range, Vec<&Page>)> = placed.map(|range| (range, Vec::new())).collect();
-        ranges.sort_by_key(|(range, _)| (range.pid, range.start));
         let mut fixed = Matrix::new(costs.nodes().len());
         let (mut all, mut unread) = (0.0, 0.0);
         for page in &observation.pages {
@@ -86,6 +100,49 @@ impl Sampled {
             halve((range, dealt), span(range, &pages), &pages, costs, &mut segments);
         }
         Self { segments, fixed, unread: if all > 0.0 { unread / all } else { 0.0 } }
+    }
+
+    /// By counters alone: each byte on a node is used as often as any other there, by the nodes that were counted.
+    pub fn by_residence(observation: &Observation, traffic: &Matrix, costs: &Costs, settings: &Settings) -> Self {
+        let on_nodes = |range: &Range| {
+            let mut on = vec![0.0; costs.nodes().len()];
+            for by in &range.bytes {
+                if let Some(index) = costs.index_of(by.node) {
+                    on[index] += by.bytes as f64;
+                }
+            }
+            on
+        };
+        let mut resident = vec![0.0; costs.nodes().len()];
+        for range in &observation.ranges {
+            resident.iter_mut().zip(on_nodes(range)).for_each(|(all, on)| *all += on);
+        }
+        let all: f64 = resident.iter().sum();
+        let (mut fixed, mut segments) = (traffic.clone(), Vec::new());
+        let Placed { ranges, dealt } = Placed::new(observation, costs, settings);
+        for range in ranges {
+            let bytes = on_nodes(range);
+            let Some(dealt) = dealt.get(&range.pid) else { continue };
+            if bytes.iter().sum::<f64>() <= LEAST_SHARE * all {
+                continue;
+            }
+            let parts: Vec<f64> =
+                bytes.iter().zip(&resident).map(|(on, all)| if *all > 0.0 { on / all } else { 0.0 }).collect();
+            let uses = traffic.with_columns(&parts);
+            fixed.join(&uses, -1.0);
+            let span = AddressRange { start: range.start, end: range.end };
+            segments.push(Segment { pid: range.pid, range: span, bytes, uses, dealt: dealt.clone() });
+        }
+        Self { segments, fixed, unread: if observation.ranges.is_empty() { 1.0 } else { 0.0 } }
+    }
+
+    /// All samples.
+    pub fn all(&self) -> Matrix {
+        let mut all = self.fixed.clone();
+        for segment in &self.segments {
+            all.join(&segment.uses, 1.0);
+        }
+        all
     }
 }
 

@@ -1,6 +1,7 @@
 //! When to choose again. A choice needs many samples, the mappings and a forecast, which take the program's CPUs some
 //! time: while the traffic is as it was, there is nothing new to be found.
 
+use super::FEWEST_SAMPLES;
 use crate::observation::Observation;
 use crate::reason::{Reason, Rule};
 use machine::NodeId;
@@ -54,9 +55,11 @@ pub(super) struct Waiting {
 pub(super) struct Shape(Vec<((NodeId, NodeId), f64)>);
 
 impl Waiting {
-    /// Whether a placement may be chosen after this round.
-    pub fn is_over(&self, round: u64) -> bool {
-        round >= self.until
+    /// Whether a placement may be chosen after this round, which has this number of samples. A wait for samples is over when there are
+    /// enough: hint faults come in bursts.
+    pub fn is_over(&self, round: u64, samples: u64) -> bool {
+        let waits_for_samples = self.last.as_ref().is_some_and(|(reason, _)| reason.rule == Rule::FewSamples);
+        round >= self.until || waits_for_samples && samples >= FEWEST_SAMPLES
     }
 
     /// The round of the next choice, unless the traffic changes.
@@ -72,7 +75,7 @@ impl Waiting {
             let rounds = (observation.own_s / OWN_SHARE / unit_s).clamp(0.0, MOST_ROUNDS) as u64;
             self.until = self.until.max(then.saturating_add(rounds));
         }
-        let (reason, then) = self.last.as_ref().filter(|_| !self.is_over(observation.round))?;
+        let (reason, then) = self.last.as_ref().filter(|_| !self.is_over(observation.round, samples(observation)))?;
         let reason = reason.clone();
         if then.has_changed(&Shape::new(observation), samples(observation)) {
             *self = Self { until: observation.round.saturating_add(1), ..Self::default() };

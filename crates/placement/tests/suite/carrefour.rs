@@ -5,7 +5,7 @@ use crate::support::*;
 use machine::{NodeId, SMALL_PAGE, presets};
 use placement::{
     Action, Decision, LinkLoad, NodeMemory, Observation, Outcome, Page, PageOf, Policy, Quantity, Rule, Sampling,
-    Thread, Thresholds,
+    Settings, Thread, Thresholds,
 };
 
 #[test]
@@ -351,4 +351,26 @@ fn what_cannot_be_replicated_tells_the_next_best() {
     assert_eq!((pages.len(), readers.to_string()), (500, "0-1".to_owned()));
     assert!(matches!(&**instead, Action::InterleavePages { pages, .. } if pages.len() > 300));
     assert!(decision.steps[0].to_string().contains("if the kernel could; instead deal"), "{}", decision.steps[0]);
+}
+
+/// The policy as published differs by its additions only, which `--threshold` switches off one by one.
+#[test]
+fn carrefour_as_published_is_carrefour_without_its_additions() {
+    let new = |name: &str, settings| Policy::new(name.parse().unwrap(), &machine(), settings).unwrap();
+    let additions = ["link_utilisation_min", "split_shared", "hot_page_share_min", "worse_cost_min", "credit_rounds"];
+    let differ = |settings: &Settings| {
+        let now = settings.thresholds.values().into_iter().zip(Settings::default().thresholds.values());
+        now.filter(|(now, usual)| now != usual).map(|((name, _), _)| name).collect::<Vec<_>>()
+    };
+    let published = new("carrefour-published", Settings::default());
+    assert_eq!(published.name().to_string(), "carrefour-published");
+    let mut differing = differ(published.settings());
+    differing.sort_unstable();
+    let mut wanted = additions.to_vec();
+    wanted.sort_unstable();
+    assert_eq!(differing, wanted);
+    let (mut by_name, mut by_thresholds) = (published.clone(), new("carrefour", published.settings().clone()));
+    let contended = observation(1, contended(), vec![misplaced()]);
+    assert_eq!(by_name.decide(&contended), by_thresholds.decide(&contended));
+    assert!(!published.splits_shared() && new("carrefour", Settings::default()).splits_shared());
 }

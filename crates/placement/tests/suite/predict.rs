@@ -413,3 +413,83 @@ proptest! {
         }
     }
 }
+
+/// The same second, as a source without latencies and counters tells it.
+fn without_counts(observation: Observation) -> Observation {
+    Observation { traffic: Vec::new(), latency_mean_ns: None, latency_error_ns: None, ..observation }
+}
+
+#[test]
+fn a_process_s_time_is_that_of_its_threads_where_theirs_is_not_read() {
+    let speedup = |share: f64, own: bool, accesses_per_us: f64| {
+        let mut seen = Observation { latency_mean_ns: Some(150.0), ..observation(1, accesses_per_us, all) };
+        seen.processes[0].cpu_share = share;
+        seen.threads.iter_mut().for_each(|thread| thread.cpu_share = if own { share / 24.0 } else { 0.0 });
+        policy().decide(&seen).steps[0].reason.value(Quantity::PredictedSpeedup).unwrap()
+    };
+    for (share, accesses_per_us) in [(24.0, 40.0), (24.0, 4.0), (6.0, 4.0)] {
+        let (read, shared) = (speedup(share, true, accesses_per_us), speedup(share, false, accesses_per_us));
+        assert!((read / shared - 1.0).abs() < 1e-9, "{read} {shared}");
+    }
+    // 24 threads with 4 accesses of 150 ns in a microsecond wait for a fortieth of their time.
+    let (few, many) = (speedup(24.0, false, 4.0), speedup(24.0, false, 80.0));
+    assert!(few < 1.01 && many > 1.03, "{few} {many}");
+}
+
+#[test]
+fn hint_faults_alone_move_what_is_clearly_wrong_and_then_nothing_for_some_rounds() {
+    let mut policy = policy();
+    let decision = policy.decide(&without_counts(observation(1, 0.0, all)));
+    assert!(matches!(decision.steps[..], [Step { action: Action::DealRanges { .. }, .. }]), "{decision:#?}");
+    let predicted = decision.steps[0].reason.value(Quantity::PredictedSpeedup).unwrap();
+    assert!((1.1..1.4).contains(&predicted), "a quarter of what the model predicts: {predicted}");
+    let rules: Vec<Rule> =
+        (2..10).map(|round| rule(&policy.decide(&without_counts(observation(round, 0.0, all))))).collect();
+    let rest = [Rule::Resting; 3];
+    assert_eq!(rules[..6], [&[Rule::MovesSettle, Rule::GainUnknown][..], &rest, &[Rule::FasterDealt]].concat());
+    // Hint faults come in bursts: those of a round in which the policy waits for samples are used.
+    let mut waiting = self::policy();
+    let burst = |round| without_counts(observation(round, 0.0, all));
+    let between = |round| Observation { pages: Vec::new(), ..burst(round) };
+    let rules: Vec<Rule> = (1..7).map(|round| rule(&waiting.decide(&between(round)))).collect();
+    assert_eq!(rules, [Rule::FewSamples; 6]);
+    let few = waiting.needs_ranges(7, 255).is_some();
+    assert!(!few && waiting.needs_ranges(7, 2048).is_some());
+    assert_eq!(rule(&waiting.decide(&burst(7))), Rule::FasterDealt);
+    // Memory is where threads use it.
+    let near = Observation { pages: vec![], ..observation(1, 0.0, quarters) };
+    let pages = observation(1, 0.0, quarters).pages.into_iter();
+    let pages = pages.map(|page| Page { node: page.accesses[0].node, ..page }).collect();
+    assert_eq!(rule(&self::policy().decide(&without_counts(Observation { pages, ..near }))), Rule::NothingFaster);
+}
+
+#[test]
+fn counters_alone_place_whole_mappings_and_compare_what_accesses_cost_since() {
+    let mut policy = policy();
+    let counted = |round, on: u32| {
+        let seen = observation(round, 80.0, all);
+        let traffic = seen.traffic.iter().flat_map(|pair| {
+            let part = move |to| Traffic { to: NodeId(to), accesses: pair.accesses / f64::from(on), ..*pair };
+            (0..on).map(part)
+        });
+        let load = |node| ControllerLoad { node: NodeId(node), utilisation: 0.9 / f64::from(on) };
+        let traffic = traffic.collect();
+        let controllers = (0..on).map(load).collect();
+        let ranges = vec![Range {
+            bytes: (0..on).map(|node| NodeBytes { node: NodeId(node), bytes: BYTES / u64::from(on) }).collect(),
+            ..seen.ranges[0].clone()
+        }];
+        let unsampled = Observation { pages: Vec::new(), latency_mean_ns: None, latency_error_ns: None, ..seen };
+        Observation { traffic, controllers, ranges, counts_alone: true, ..unsampled }
+    };
+    let decision = policy.decide(&counted(1, 1));
+    let [Step { action: Action::DealRanges { ranges, .. }, .. }] = &decision.steps[..] else { panic!("{decision:#?}") };
+    assert_eq!(ranges[..], [AddressRange { start: START, end: START + BYTES }]);
+    assert_eq!(rule(&policy.decide(&counted(2, 4))), Rule::MovesSettle);
+    assert_eq!(rule(&policy.decide(&counted(3, 4))), Rule::MovesCompared);
+    assert_eq!(rule(&policy.decide(&counted(4, 4))), Rule::NothingFaster);
+    let neither = Observation { traffic: Vec::new(), ..counted(1, 1) };
+    assert_eq!(rule(&self::policy().decide(&neither)), Rule::NoTraffic);
+    let unread = Observation { ranges: Vec::new(), ..counted(1, 1) };
+    assert_eq!(rule(&self::policy().decide(&unread)), Rule::MappingsNotRead);
+}

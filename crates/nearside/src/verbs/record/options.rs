@@ -17,6 +17,8 @@ Exit codes: the program's own, 128 + n if signal n ended it, or was the second o
 125 the recording failed, or ended early because the disk was full (what was written can be read), 126 the program cannot be run, 127 there \
 is no such program, 2 the command line is wrong.";
 
+const UNSAMPLED: &str = "this source takes no samples: --period and --rate have no effect";
+
 /// Source of memory access samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Source {
@@ -29,6 +31,8 @@ pub enum Source {
     /// Page faults of the kernel's NUMA balancing, which is switched on for this: which thread uses which page. Needs
     /// root
     HintFaults,
+    /// Counters of memory traffic only, without samples: nobody knows which page was used
+    Counters,
     /// None: only objects, processes and mappings
     None,
 }
@@ -36,7 +40,11 @@ pub enum Source {
 impl Source {
     /// Rejects a sampling period or rate for a source that has none.
     pub fn check_pace(self, said: bool) -> Result<(), Box<dyn Error>> {
-        if said && self == Self::HintFaults { Err(UsageError::boxed(UNPACED)) } else { Ok(()) }
+        match self {
+            Self::HintFaults if said => Err(UsageError::boxed(UNPACED)),
+            Self::Counters | Self::None if said => Err(UsageError::boxed(UNSAMPLED)),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -47,6 +55,7 @@ impl From<Source> for AccessSource {
             Source::Lab => Self::Lab,
             Source::Perf => Self::Perf,
             Source::HintFaults => Self::HintFaults,
+            Source::Counters => Self::Counters,
             Source::None => Self::None,
         }
     }

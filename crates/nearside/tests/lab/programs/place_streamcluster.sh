@@ -8,5 +8,8 @@ placed() { # NAME POLICY OPTIONS...
 }
 placed carrefour carrefour
 placed predict predict --threshold spread_start=0
+placed counters predict --threshold spread_start=0 --source counters
+placed faults predict --threshold spread_start=0 --source hint-faults
 placed 'spread start' predict
+echo '[carrefour by counters]'; $near place --policy carrefour --source counters -- true; echo "exit $?"
 echo '[end]'
