@@ -1,7 +1,7 @@
 //! Derives a round's counts from counter readings and those before.
 
-use machine::{Link, LinkDirection, Machine, NodeId};
-use placement::{ControllerLoad, Costs, LinkLoad, Thread, Traffic};
+use machine::{CpuId, Link, LinkDirection, Machine, NodeId};
+use placement::{ControllerLoad, Costs, LinkLoad, NodeBytes, Traffic};
 use std::collections::BTreeMap;
 use trace::{Count, Counter};
 
@@ -44,15 +44,25 @@ impl RoundCounts {
     }
 }
 
-/// Shares of uses where nothing samples them: from each node as often as threads ran there, of every node's memory alike.
-pub(crate) fn uses_of_running(threads: &[Thread], costs: &Costs) -> Vec<Traffic> {
-    let mut running: BTreeMap<NodeId, f64> = BTreeMap::new();
-    for node in threads.iter().filter_map(|thread| costs.node_of_cpu(thread.cpu?)) {
-        *running.entry(node).or_default() += 1.0;
+/// Shares of uses where nothing samples them: from each CPU for as long as it ran, to where memory is; equally to all
+/// nodes while that is not known.
+pub(crate) fn uses_by_time(running: &[(CpuId, f64)], resident: &[NodeBytes], costs: &Costs) -> Vec<Traffic> {
+    let mut from: BTreeMap<NodeId, f64> = BTreeMap::new();
+    for (cpu, part) in running {
+        if let Some(node) = costs.node_of_cpu(*cpu) {
+            *from.entry(node).or_default() += part;
+        }
     }
-    let memory = costs.memory_nodes();
-    let to_all = |(from, accesses)| memory.iter().map(move |to| Traffic { from, to, accesses });
-    running.into_iter().flat_map(to_all).collect()
+    let mut to: BTreeMap<NodeId, f64> = BTreeMap::new();
+    for NodeBytes { node, bytes } in resident {
+        *to.entry(*node).or_default() += *bytes as f64;
+    }
+    if to.is_empty() {
+        to = costs.memory_nodes().iter().map(|node| (node, 1.0)).collect();
+    }
+    let pair =
+        |(&from, part): (&NodeId, &f64), (&to, bytes): (&NodeId, &f64)| Traffic { from, to, accesses: part * bytes };
+    from.iter().flat_map(|of| to.iter().map(move |by| pair(of, by))).collect()
 }
 
 /// Scales shares so that each controller carries what was counted.
@@ -199,17 +209,20 @@ mod tests {
     }
 
     #[test]
-    fn without_samples_running_threads_say_whose_traffic_the_controllers_carried() {
+    fn without_samples_traffic_is_of_those_who_ran_and_goes_where_their_memory_is() {
         let costs = Costs::new(&presets::find("opteron-8380x4").unwrap());
-        let thread = |cpu| Thread { cpu, ..Thread::new(machine::Pid(7), machine::Tid(7)) };
-        // Two threads on node 0, one on node 1 and one that has not run.
-        let uses =
-            uses_of_running(&[Some(0), Some(1), Some(4), None].map(|cpu| thread(cpu.map(machine::CpuId))), &costs);
-        assert_eq!(uses.len(), 8, "{uses:?}");
-        let counts = RoundCounts { carried: vec![(NodeId(2), 300.0)], ..RoundCounts::default() };
-        let carried = counts.traffic(Vec::new(), &uses);
-        let to_2: Vec<Traffic> = carried.into_iter().filter(|pair| pair.to == NodeId(2)).collect();
-        assert_eq!(to_2, [pair(0, 2, 200.0), pair(1, 2, 100.0)]);
+        // CPUs 0 to 3 are node 0's, 4 to 7 node 1's.
+        let running = [(CpuId(0), 1.0), (CpuId(1), 0.5), (CpuId(4), 0.5), (CpuId(999), 1.0)];
+        let resident = [(2, 100), (2, 200), (1, 100)].map(|(node, bytes)| NodeBytes { node: NodeId(node), bytes });
+        let uses = uses_by_time(&running, &resident, &costs);
+        let wanted = [pair(0, 1, 150.0), pair(0, 2, 450.0), pair(1, 1, 50.0), pair(1, 2, 150.0)];
+        assert_eq!(uses, wanted);
+        let of_controllers = RoundCounts { carried: vec![(NodeId(2), 400.0)], ..RoundCounts::default() };
+        let to_2 = of_controllers.traffic(Vec::new(), &uses).into_iter().filter(|pair| pair.to == NodeId(2));
+        assert_eq!(to_2.collect::<Vec<_>>(), [pair(0, 2, 300.0), pair(1, 2, 100.0)]);
+        let of_caches = RoundCounts { elsewhere: vec![(NodeId(0), 400.0)], ..RoundCounts::default() };
+        assert_eq!(of_caches.traffic(Vec::new(), &uses), [pair(0, 1, 100.0), pair(0, 2, 300.0)]);
+        assert_eq!(uses_by_time(&running, &[], &costs).len(), 8, "memory is not known yet");
     }
 
     #[test]

@@ -249,7 +249,6 @@ impl ManagedProcess {
             self.record.samples += seen.samples;
             record.cpu = seen.cpu.or(record.cpu);
             record.accesses = Vec::<NodeAccesses>::from_iter(seen.accesses());
-            record.modified_share = (misses > 0.0).then(|| seen.writes / misses);
             record.cache_misses = (misses > 0.0 || all.instructions > 0.0).then_some(misses.round() as u64);
             // Without counts per thread, instructions of all CPUs are divided in proportion to each thread's CPU time
             // not spent waiting for memory.

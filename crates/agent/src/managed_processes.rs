@@ -3,9 +3,9 @@
 use crate::managed_process::{Inherited, ManagedProcess, SharedOut};
 use crate::samples::ThreadSamples;
 use linux::{Cgroups, Process, process_cpu_time, thread_cpu};
-use machine::{CpuSet, MemoryMode, MemoryPolicy, Pid, SMALL_PAGE, Tid};
+use machine::{CpuId, CpuSet, MemoryMode, MemoryPolicy, Pid, SMALL_PAGE, Tid};
 use observe::ThreadCount;
-use placement::{Mappings, Page, Range};
+use placement::{Mappings, NodeBytes, Page, Range};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -196,13 +196,29 @@ impl Managed {
         }
     }
 
-    /// Reads the CPU where each thread ran last, where no samples tell it.
-    pub fn read_cpus(&mut self) {
-        for ManagedProcess { process, threads, .. } in self.processes.values_mut() {
-            for (tid, thread) in threads {
-                thread.record.cpu = thread_cpu(process, *tid).or(thread.record.cpu);
+    /// Reads the CPU where each thread of these processes ran last, where no samples tell it.
+    pub fn read_cpus(&mut self, users: &FxHashSet<Pid>) {
+        for (_, managed) in self.processes.iter_mut().filter(|(pid, _)| users.contains(pid)) {
+            for (tid, thread) in &mut managed.threads {
+                thread.record.cpu = thread_cpu(&managed.process, *tid).or(thread.record.cpu);
             }
         }
+    }
+
+    /// On which CPUs these processes ran, and for which part of the time: equally, on those of their threads.
+    pub fn running(&self, users: &FxHashSet<Pid>) -> Vec<(CpuId, f64)> {
+        let used = self.processes.iter().filter(|(pid, _)| users.contains(pid));
+        used.flat_map(|(_, managed)| {
+            let part = managed.record.cpu_share / managed.threads.len().max(1) as f64;
+            managed.threads.values().filter_map(move |thread| Some((thread.record.cpu?, part)))
+        })
+        .collect()
+    }
+
+    /// Memory of these processes by node, as it was last read.
+    pub fn resident(&self, users: &FxHashSet<Pid>) -> Vec<NodeBytes> {
+        let used = self.processes.iter().filter(|(pid, _)| users.contains(pid));
+        used.flat_map(|(_, managed)| managed.mappings.last()).flat_map(|range| range.bytes.iter().copied()).collect()
     }
 
     /// Mappings, in the form of observations: of all processes, or of these.

@@ -18,7 +18,7 @@ use observe::{
     AccessOptions, AccessSource, Accesses, HostCounters, LiveError, SideBand, Target, ThreadCount, ThreadCounters,
     TickClock, Told,
 };
-use placement::{MemoryPlacement, NodeMemory, PageSample, Policy, ThreadPolicy};
+use placement::{MemoryPlacement, NodeMemory, PageSample, Policy, Tells, ThreadPolicy};
 use rustc_hash::FxHashMap;
 use std::path::Path;
 use std::time::Duration;
@@ -136,9 +136,13 @@ impl Observer {
         matches!(self.sources.accesses, Some(Accesses::HintFaults(_)))
     }
 
-    /// Whether nothing is sampled, and memory traffic is counted.
-    pub fn counts_alone(&self) -> bool {
-        self.sources.counts_alone
+    /// What the sources tell.
+    pub fn tells(&self) -> Tells {
+        match self.sources.accesses {
+            _ if self.sources.counts_alone => Tells::Counts,
+            Some(Accesses::HintFaults(_)) => Tells::Uses,
+            _ => Tells::Accesses,
+        }
     }
 
     /// Whether each new thread is seen, however short its life.
@@ -319,18 +323,24 @@ impl Sources {
         }
         let wanted = AccessOptions { target: &options.target, period: None, rate: None, stacks: false };
         let accesses = wanted.open(options.source, notes)?;
+        let counters_are_enough = policy.decides_by_counters() && options.huge_pages.is_none();
+        let counts_alone = options.source == AccessSource::Counters || accesses.is_none();
+        let refused = |tried| {
+            let what = if counters_are_enough { "samples or counters" } else { "samples" };
+            AgentError::NoSource { policy: policy.name().to_string(), what, tried }
+        };
+        if counts_alone && !counters_are_enough {
+            if options.source == AccessSource::Counters {
+                notes.push("counters do not tell which pages are used".to_owned());
+            }
+            return Err(refused(std::mem::take(notes)));
+        }
         let is_lab = matches!(accesses, Some(Accesses::Lab(_)));
         let host_counters = if is_lab { None } else { HostCounters::open(machine, evens_pressure(policy), notes) };
-        let counts_alone = options.source == AccessSource::Counters || accesses.is_none();
         match &accesses {
             Some(Accesses::Lab(pmu)) if !counts_alone => pmu.set_period(FIRST_PERIOD),
+            None if host_counters.is_none() => return Err(refused(std::mem::take(notes))),
             _ => {}
-        }
-        let counters_are_enough = policy.decides_by_counters() && options.huge_pages.is_none();
-        if counts_alone && !(counters_are_enough && (is_lab || host_counters.is_some())) {
-            let (policy, tried) = (policy.name().to_string(), std::mem::take(notes));
-            let what = if counters_are_enough { "samples or counters" } else { "samples" };
-            return Err(AgentError::NoSource { policy, what, tried });
         }
         Ok(Self { accesses, host_counters, counts_alone })
     }

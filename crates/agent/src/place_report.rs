@@ -34,7 +34,8 @@ pub struct PlaceReport {
     pub bytes_moved: u64,
     /// Moved pages by reason.
     pub by_rule: Vec<PlaceRule>,
-    /// What was predicted of moves, and what came of it; only of `predict`.
+    /// What was predicted of moves, and what came of it, as far as that was measured: the first 1,000; only of
+    /// `predict`.
     pub gains: Vec<PlaceGain>,
     /// Why nothing was done, in most of the rounds in which nothing was; none if something was done in all of them.
     pub idle_reason: Option<String>,

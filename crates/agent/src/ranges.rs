@@ -27,6 +27,11 @@ impl Mappings {
         self.last.clone()
     }
 
+    /// The resident mappings that were read last.
+    pub fn last(&self) -> &[Range] {
+        &self.last
+    }
+
     /// The resident mappings, as they were last read.
     pub fn read_or_last(&mut self, process: &Process) -> Vec<Range> {
         let read = self.read(process);

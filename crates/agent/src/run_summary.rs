@@ -5,6 +5,9 @@ use crate::step_outcome::StepOutcome;
 use placement::{Costs, Decision, Metrics, Observation, Reason, Rule, Traffic};
 use std::collections::BTreeMap;
 
+/// Most predictions that are kept, the first ones: a service makes them without end.
+const MOST_GAINS: usize = 1000;
+
 /// Totals of some rounds.
 #[derive(Clone, Debug, Default)]
 struct Sum {
@@ -86,7 +89,8 @@ impl RunSummary {
     /// Adds what became of a prediction, if this decision compares one.
     pub fn add_gain(&mut self, round: u64, reason: &Reason) {
         let is_known = self.gains.last().is_some_and(|last| last.round == round);
-        self.gains.extend(PlaceGain::of(round, reason).filter(|_| !is_known));
+        let has_room = self.gains.len() < MOST_GAINS;
+        self.gains.extend(PlaceGain::of(round, reason).filter(|_| !is_known && has_room));
     }
 
     pub fn gains(&self) -> &[PlaceGain] {

@@ -72,7 +72,7 @@ pub enum NoRun {
     #[error("cannot {what}")]
     System {
         /// What was tried.
-        what: &'static str,
+        what: String,
         /// The system's error.
         #[source]
         why: io::Error,
@@ -116,8 +116,8 @@ impl<'a> Invocation<'a> {
     }
 }
 
-fn system(what: &'static str) -> impl Fn(io::Error) -> NoRun {
-    move |why| NoRun::System { what, why }
+fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> NoRun {
+    move |why| NoRun::System { what: what.into(), why }
 }
 
 impl Runner {
@@ -166,7 +166,8 @@ impl Runner {
         }
         let moved_before = pages_moved();
         let began_ns = monotonic_ns();
-        let mut child = start.spawn().map_err(system("start the program"))?;
+        let failed = system(format!("start `{}`", start.get_program().display()));
+        let mut child = start.spawn().map_err(failed)?;
         // Of a killed nearside, the kernel ends the program, and the guard its children.
         let guard = |runner: &mut Self, group| runner.guard.iter_mut().for_each(|guard| guard.guard(group));
         guard(self, Some(child.id()));

@@ -10,6 +10,8 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
     fence,
 };
+use std::time::{Duration, Instant};
+use std::{io, thread};
 
 /// Total size in bytes: a power of two, as PCI requires.
 pub const BYTES: usize = 32 << 20;
@@ -55,6 +57,10 @@ mod word {
     pub const COUNTERS: usize = 64;
     pub const RING: usize = COUNTERS + (super::COUNTERS_MAX / 8);
 }
+/// Longest time for one publication: its thread may wait for a CPU of a busy host.
+const MOST_PUBLISHING: Duration = Duration::from_secs(10);
+/// Time between two looks whether one has ended.
+const LOOK: Duration = Duration::from_millis(1);
 /// Room for the counters, bytes.
 const COUNTERS_MAX: usize = 1 << 20;
 const SLOT_WORDS: usize = 15;
@@ -311,6 +317,21 @@ impl<'a> Pmu<'a> {
         fence(Acquire);
         let whole = before.is_multiple_of(2) && self.get(word::COUNTERS_CHANGES) == before;
         whole.then_some(Published { json, clock_ns })
+    }
+
+    /// The same at the end of a run: waits while the plugin is publishing, which may have to wait for a CPU itself.
+    pub fn last_counters_json(&self) -> io::Result<Published> {
+        let until = Instant::now() + MOST_PUBLISHING;
+        loop {
+            if let Some(published) = self.counters_json() {
+                return Ok(published);
+            }
+            if Instant::now() >= until {
+                let why = format!("the plugin has been changing them for {} s", MOST_PUBLISHING.as_secs());
+                return Err(io::Error::other(why));
+            }
+            thread::sleep(LOOK);
+        }
     }
 
     /// For the plugin only: publishes the counters and QEMU's guest time. Fails with the needed size if there is too

@@ -48,14 +48,18 @@ pub(crate) struct AccessCost {
 }
 
 impl AccessCost {
+    /// Whether both are measured, or both estimated.
+    pub fn is_like(self, other: Self) -> bool {
+        self.access_error_ns.is_some() == other.access_error_ns.is_some()
+    }
+
     /// How much it is above `factor` times the other, ns; none if it is not, or if samples leave that open. A
     /// measurement and an estimate are not compared.
     pub fn above_ns(self, factor: f64, other: Self) -> Option<f64> {
         let above_ns = self.access_ns - factor * other.access_ns;
         let error = |cost: Self| cost.access_error_ns.unwrap_or(0.0);
         let left_open_ns = ERRORS * error(self).hypot(factor * error(other));
-        let is_like = self.access_error_ns.is_some() == other.access_error_ns.is_some();
-        (is_like && above_ns >= left_open_ns).then_some(above_ns)
+        (self.is_like(other) && above_ns >= left_open_ns).then_some(above_ns)
     }
 }
 

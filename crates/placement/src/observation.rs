@@ -45,9 +45,9 @@ pub struct Observation {
     /// Pages with sampled accesses, once for each process that accessed them.
     #[serde(default)]
     pub pages: Vec<Page>,
-    /// No source samples accesses: it is unknown, not observed, who uses which page.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub counts_alone: bool,
+    /// What the source tells.
+    #[serde(default, skip_serializing_if = "Tells::is_usual")]
+    pub tells: Tells,
     /// Samples of pages beyond the limit: see [`crate::PageTally`].
     #[serde(default)]
     pub samples_missed: u64,
@@ -60,6 +60,25 @@ pub struct Observation {
     /// How long observing and deciding took at the end of the round before, s; 0 if not known.
     #[serde(default)]
     pub own_s: f64,
+}
+
+/// What a source tells, besides what its counters do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tells {
+    /// Accesses: those that memory served are known from others.
+    #[default]
+    Accesses,
+    /// Who uses which page, and not how often, or from where it is served: hint faults.
+    Uses,
+    /// Nothing else: it is not known who uses which page.
+    Counts,
+}
+
+impl Tells {
+    fn is_usual(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// Accesses from CPUs of one node to memory of another, or the same.
@@ -161,8 +180,8 @@ pub struct Thread {
     /// Its misses of the last-level cache.
     #[serde(default)]
     pub cache_misses: Option<u64>,
-    /// Of cache lines filled into its core's data cache, the part that another core had modified, 0 to 1; or else the
-    /// part of its memory accesses that write.
+    /// Of cache lines filled into its core's data cache, the part that another core had modified, 0 to 1. No source of
+    /// nearside's tells it: samples have the share of writes, which is the process's `read_ratio`.
     #[serde(default)]
     pub modified_share: Option<f64>,
     /// Its accesses that memory served, by the memory's node: counted, or samples times their weight.

@@ -39,6 +39,9 @@ pub enum PolicyError {
         /// The nodes that have some.
         there: NodeSet,
     },
+    /// A threshold is of what the policy leaves out.
+    #[error("carrefour-published has no {0}: `carrefour` has")]
+    Addition(&'static str),
     /// The CPU does not exist.
     #[error("policy {policy} wants CPU {cpu}, which {machine} does not have: it has {there}")]
     Cpu {
@@ -75,6 +78,9 @@ pub struct State {
 #[derive(Clone, Debug)]
 pub struct Policy {
     name: PolicyName,
+    /// The user's settings.
+    asked: Settings,
+    /// Those without what the policy leaves out.
     settings: Settings,
     costs: Costs,
     /// The nodes that the name gives for threads, and for memory.
@@ -110,11 +116,12 @@ impl Policy {
             let (policy, machine, there) = (name.to_string(), machine.name.clone(), machine.cpus());
             return Err(PolicyError::Cpu { policy, cpu, machine, there });
         }
+        let asked = settings.clone();
         let settings = match &name.memory {
-            MemoryPlacement::CarrefourPublished => settings.without_additions(),
+            MemoryPlacement::CarrefourPublished => settings.without_additions()?,
             _ => settings,
         };
-        Ok(Self { name, settings, costs, thread_nodes, memory_nodes, state: State::default() })
+        Ok(Self { name, asked, settings, costs, thread_nodes, memory_nodes, state: State::default() })
     }
 
     /// Continues from a saved state.
@@ -150,7 +157,7 @@ impl Policy {
 
     /// The user's settings.
     pub fn settings(&self) -> &Settings {
-        &self.settings
+        &self.asked
     }
 
     /// Whether it needs observations with pages and traffic in every round. Other policies decide when processes and
@@ -170,7 +177,11 @@ impl Policy {
 
     /// Whether it decides where nothing samples accesses and memory traffic is counted.
     pub fn decides_by_counters(&self) -> bool {
-        self.name.memory == MemoryPlacement::Predict
+        let places_by_samples = matches!(
+            self.name.threads,
+            ThreadPolicy::Auto | ThreadPolicy::AutoThreads | ThreadPolicy::ThreadClustering
+        );
+        self.name.memory == MemoryPlacement::Predict && !places_by_samples
     }
 
     /// What the name requests and the process's cpuset denies.

@@ -1,5 +1,6 @@
 //! Settings of all policies.
 
+use crate::policy::PolicyError;
 use crate::thresholds::Thresholds;
 use serde::{Deserialize, Serialize};
 
@@ -23,20 +24,29 @@ impl Default for Settings {
 
 impl Settings {
     /// Without what nearside added to Carrefour: gates by links, splits, taking moves back, and limits by what moves
-    /// gain.
-    #[must_use]
-    pub(crate) fn without_additions(mut self) -> Self {
+    /// gain. Fails if a threshold of these was set.
+    pub(crate) fn without_additions(mut self) -> Result<Self, PolicyError> {
+        let values = self.thresholds.values().into_iter().zip(Thresholds::default().values());
+        let is_set = |((name, set), (_, default)): ((&'static str, f64), (&'static str, f64))| {
+            (ADDITIONS.contains(&name) && set != default).then_some(name)
+        };
+        if let Some(name) = values.filter_map(is_set).next() {
+            return Err(PolicyError::Addition(name));
+        }
         self.thresholds = Thresholds {
-            link_utilisation_min: 1.0,
+            link_utilisation_min: NEVER,
             split_shared: 0,
-            hot_page_share_min: 1.0,
+            hot_page_share_min: NEVER,
             worse_cost_min: NEVER,
             credit_rounds: NEVER,
             ..self.thresholds
         };
-        self
+        Ok(self)
     }
 }
 
+/// The thresholds of what nearside added to Carrefour.
+const ADDITIONS: [&str; 6] =
+    ["link_utilisation_min", "split_shared", "hot_page_share_min", "worse_cost_min", "credit_rounds", "credit_share"];
 /// A threshold that nothing reaches, or a limit that nothing meets.
 const NEVER: f64 = 1e9;

@@ -1,7 +1,7 @@
 //! The end of a round: observation, decisions and their outcome.
 
 use super::{Agent, first_line, round_length::rounds_in_one};
-use crate::counters::uses_of_running;
+use crate::counters::uses_by_time;
 use crate::cpu_rotation::rotate_cpu;
 use crate::error::AgentError;
 use crate::huge_pages::Advisers;
@@ -9,8 +9,9 @@ use crate::managed_process::SharedOut;
 use crate::observer::RoundReadings;
 use crate::samples::RoundSamples;
 use linux::monotonic_ns;
-use machine::SMALL_PAGE;
-use placement::{Decision, LogLine, Observation, Outcome, Process};
+use machine::{Pid, SMALL_PAGE};
+use placement::{Decision, LogLine, Observation, Outcome, Process, Tells};
+use rustc_hash::FxHashSet;
 
 /// Rounds after which the state of the kernel's NUMA balancing is checked again.
 const BALANCING_ROUNDS: u64 = 16;
@@ -112,21 +113,23 @@ impl Agent {
             huge_pages.mark(&mut pages);
         }
         self.ledger.add_samples(count, missed);
-        let counts_alone = self.observer.counts_alone();
-        let samples = pages.iter().fold(0_u64, |sum, page| sum.saturating_add(page.samples()));
-        let needs_ranges = self.policy.needs_ranges(self.round, samples);
-        if counts_alone && needs_ranges.is_some() {
-            self.managed.read_cpus();
-        }
+        let tells = self.observer.tells();
         let processes = self.managed.records();
-        let users = if counts_alone {
+        let users: FxHashSet<Pid> = if tells == Tells::Counts {
             let is_busy = |process: &&Process| process.cpu_share > self.options.settings.thresholds.cpu_share_min;
             processes.iter().filter(is_busy).map(|process| process.pid).collect()
         } else {
             pages.iter().map(|page| page.pid).collect()
         };
-        let threads = self.managed.threads();
-        let uses = if counts_alone { uses_of_running(&threads, self.policy.costs()) } else { uses };
+        let samples = pages.iter().fold(0_u64, |sum, page| sum.saturating_add(page.samples()));
+        let needs_ranges = self.policy.needs_ranges(self.round, samples);
+        let ranges = needs_ranges.map_or_else(Vec::new, |which| self.managed.ranges(which, &users));
+        let uses = if tells == Tells::Counts {
+            self.managed.read_cpus(&users);
+            uses_by_time(&self.managed.running(&users), &self.managed.resident(&users), self.policy.costs())
+        } else {
+            uses
+        };
         Ok(Observation {
             round: self.round,
             length_s,
@@ -138,10 +141,10 @@ impl Agent {
             latency_error_ns,
             memory: self.observer.memory(self.round),
             processes,
-            threads,
-            counts_alone,
+            threads: self.managed.threads(),
+            tells,
             samples_missed: missed,
-            ranges: needs_ranges.map_or_else(Vec::new, |which| self.managed.ranges(which, &users)),
+            ranges,
             pages,
             // What is left of it when orders are carried out.
             budget_bytes: None,

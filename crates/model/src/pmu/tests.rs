@@ -88,5 +88,12 @@ fn counters_are_read_as_they_were_written() -> Result<(), NoPmu> {
     assert_eq!(pmu.counters_json().map(|published| published.json.len()), Some(COUNTERS_MAX));
     memory[word::COUNTERS_CHANGES].fetch_add(1, Relaxed);
     assert_eq!(pmu.counters_json(), None, "they are being changed");
+    std::thread::scope(|scope| {
+        let last = scope.spawn(|| pmu.last_counters_json());
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        memory[word::COUNTERS_CHANGES].fetch_add(1, Relaxed);
+        let published = last.join().map(|read| read.map(|published| published.json.len()).ok());
+        assert!(matches!(published, Ok(Some(COUNTERS_MAX))));
+    });
     Ok(())
 }

@@ -160,7 +160,7 @@ Policies:
 {policies}
 
 predict, carrefour, auto, auto-threads and thread-clustering need observed accesses: by the processor (AMD's IBS, Intel's PEBS, Arm's SPE), by the lab's \
-virtual PMU, or, but for predict, by hint faults while NUMA balancing is on. The others decide when processes and threads start.
+virtual PMU, or by hint faults while NUMA balancing is on; for predict, counters of memory traffic are enough. The others decide when processes and threads start.
 
 Privileges: none for your own programs, if `kernel.perf_event_paranoid` allows observing them (2 or less); splitting huge \
 pages and switching off the kernel's balancing need root. Pages that other processes also map stay where they are, or are copied.

@@ -48,7 +48,7 @@ impl SourceOptions<'_> {
         let options = AccessOptions { target, period, rate, stacks: true };
         let accesses = options.open(self.accesses, &mut notes)?;
         notes.extend(Accesses::note_of_pace(accesses.as_ref(), period.is_some() || rate.is_some()));
-        if accesses.is_none() {
+        if accesses.is_none() || self.accesses == AccessSource::Counters {
             notes.push("no accesses to memory were sampled".to_owned());
         }
         // Without this PMU the counters are usually missing, too; the lab's source has its own counters.

@@ -76,8 +76,8 @@ impl AccessOptions<'_> {
             AccessSource::Lab => Some(self.lab(LabPmu::find()?.ok_or(AccessError::NotTheLab)?)),
             AccessSource::Perf => Some(self.perf()?),
             AccessSource::HintFaults => Some(self.hint_faults(true)?),
-            AccessSource::Counters => LabPmu::find()?.map(|pmu| {
-                pmu.set_period(0);
+            AccessSource::Counters => LabPmu::find()?.map(|mut pmu| {
+                pmu.count_only();
                 Accesses::Lab(pmu)
             }),
             AccessSource::None => None,

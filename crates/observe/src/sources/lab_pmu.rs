@@ -68,6 +68,8 @@ pub struct LabPmu {
     dropped: u64,
     taken: Vec<pmu::Sample>,
     rate: Option<Rate>,
+    /// Nothing is sampled, whatever the period.
+    counts_only: bool,
     /// The publication round of the last counters read.
     counters_round: u64,
     /// What each thread had done by then, until it is taken.
@@ -130,8 +132,17 @@ impl LabPmu {
         pmu.set_with_names(false);
         let clocks = Clocks::compare(pmu).ok_or(LabPmuError::Clocks)?;
         let dropped = pmu.dropped();
-        let found =
-            Self { words, _file: file, clocks, dropped, taken: Vec::new(), rate: None, counters_round: 0, tasks: None };
+        let found = Self {
+            words,
+            _file: file,
+            clocks,
+            dropped,
+            taken: Vec::new(),
+            rate: None,
+            counts_only: false,
+            counters_round: 0,
+            tasks: None,
+        };
         // Discard the samples left by a recorder that was killed.
         found.pop(&mut Vec::new());
         Ok(Some(found))
@@ -172,8 +183,18 @@ impl LabPmu {
         self.set_period(next);
     }
 
+    /// Takes no samples: counters alone.
+    pub fn count_only(&mut self) {
+        self.set_period(0);
+        self.counts_only = true;
+    }
+
     /// What the PMU observes, and what it cannot see.
     pub fn notes(&self) -> Vec<SourceNote> {
+        if self.counts_only {
+            let (event, cannot_see) = ("counters of the virtual PMU".to_owned(), vec!["single accesses".to_owned()]);
+            return vec![SourceNote { source: Source::Lab, event, cannot_see }];
+        }
         let cannot_see =
             ["other accesses that hit the first-level cache", "what the lab's model leaves out: see its documentation"];
         let event = "first-level misses and first writes of the virtual PMU".to_owned();
@@ -395,6 +416,7 @@ mod tests {
             dropped: 0,
             taken: Vec::new(),
             rate: None,
+            counts_only: false,
             counters_round: 0,
             tasks: None,
         };

@@ -16,6 +16,7 @@ pub const PAGES: u64 = 1_000_000;
 const SAMPLED: u64 = 2048;
 const RANGE_BYTES: u64 = PAGES / SEGMENTS * SMALL_PAGE;
 const PID: Pid = Pid(7);
+const LENGTH_S: f64 = 30.0;
 
 /// `predict` on two eight-node machines, each of whose nodes is joined to its counterpart.
 pub fn policy() -> Result<Policy, Box<dyn std::error::Error>> {
@@ -37,8 +38,8 @@ pub fn policy() -> Result<Policy, Box<dyn std::error::Error>> {
     Ok(Policy::new("predict".parse()?, &machine, Settings::default())?)
 }
 
-/// A second in which 256 threads wait for memory that is all on node 0. Every other mapping is used by all nodes, the
-/// others by one node each.
+/// The time in which 256 threads wait for memory that is all on node 0: long enough for moving 4 GB to pay. Every other
+/// mapping is used by all nodes, the others by one node each.
 pub fn observation() -> Observation {
     let nodes = || (0..NODES).map(NodeId);
     let cpus: CpuSet = (0..NODES * CPUS_PER_NODE).map(CpuId).collect();
@@ -73,8 +74,8 @@ pub fn observation() -> Observation {
     pages.sort_by_key(|page| page.address);
     Observation {
         round: 1,
-        length_s: 1.0,
-        traffic: nodes().map(|from| Traffic { from, to: NodeId(0), accesses: 15e6 }).collect(),
+        length_s: LENGTH_S,
+        traffic: nodes().map(|from| Traffic { from, to: NodeId(0), accesses: 15e6 * LENGTH_S }).collect(),
         latency_mean_ns: Some(1000.0),
         latency_error_ns: Some(5.0),
         memory: nodes().map(|node| NodeMemory { node, total_bytes: 32 << 30, free_bytes: 28 << 30 }).collect(),

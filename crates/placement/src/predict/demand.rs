@@ -10,13 +10,13 @@ use super::Matrix;
 use super::segments::Sampled;
 use crate::costs::Costs;
 use crate::metrics::Metrics;
-use crate::observation::Observation;
+use crate::observation::{Observation, Tells};
 use machine::Pid;
 use std::collections::BTreeMap;
 
 /// Lines under way for each running thread, where nothing counts accesses. A thread that follows pointers has one all the
 /// time; streams have some ten, and programs that compute hardly any.
-const ASSUMED_LINES: f64 = 1.0;
+pub(super) const ASSUMED_LINES: f64 = 1.0;
 /// Least CPU time of a node's threads, over the round's length: a node with accesses has a running thread.
 const LEAST_BUSY: f64 = 0.01;
 
@@ -36,7 +36,7 @@ impl Demand {
     pub fn new(observation: &Observation, sampled: &Sampled, costs: &Costs, metrics: &Metrics) -> Option<Self> {
         let length_ns = Some(observation.length_s * 1e9).filter(|ns| ns.is_finite() && *ns > 0.0)?;
         let busy = busy(observation, costs);
-        let is_assumed = observation.traffic.is_empty();
+        let is_assumed = is_assumed(observation);
         let (traffic, latency_ns) = if is_assumed {
             assumed(sampled, costs, &busy, length_ns)?
         } else {
@@ -45,6 +45,11 @@ impl Demand {
         let all: f64 = traffic.by_row().iter().sum();
         (all.is_finite() && all > 0.0).then_some(Self { traffic, latency_ns, busy, length_ns, is_assumed })
     }
+}
+
+/// Whether nothing counts accesses, and nothing tells which of them memory serves.
+pub(super) fn is_assumed(observation: &Observation) -> bool {
+    observation.tells == Tells::Uses && observation.traffic.is_empty()
 }
 
 /// What was counted.

@@ -1,7 +1,7 @@
 //! What a placement would change: the round's traffic through the machine's queues, with rates that follow latencies.
 
 use super::Matrix;
-use super::demand::Demand;
+use super::demand::{ASSUMED_LINES, Demand};
 use super::segments::{Sampled, Segment};
 use crate::costs::Costs;
 use queueing::{Class, Distances, LINE_BYTES, NodeShare, Served, scale, scaled, solve};
@@ -37,7 +37,7 @@ impl Effect {
     /// as this forecast says. None where it says nothing about that.
     pub fn speedup_at(self, latency: f64) -> Option<f64> {
         let waited = (1.0 - 1.0 / self.speedup) / (1.0 - self.latency);
-        let speedup = 1.0 / (1.0 - waited.clamp(0.0, 1.0) * (1.0 - latency));
+        let speedup = 1.0 / (1.0 - waited.max(0.0) * (1.0 - latency));
         (waited > 0.0 && speedup.is_finite() && speedup > 0.0).then_some(speedup)
     }
 }
@@ -84,11 +84,15 @@ impl<'a> Forecast<'a> {
         };
         let now = forecast.traffic(&vec![Choice::Leave; forecast.segments.len()]);
         let class = |&node: &usize| {
-            // By Little's law: the lines under way for each running thread. With one or more it always waits.
-            let rate = accesses[node] / length_ns;
-            let bound = (latency_ns * rate / forecast.busy[node]).clamp(LEAST_BOUND, 1.0);
-            let work_ns = latency_ns * (1.0 / bound - 1.0);
-            let lines = rate * (latency_ns + work_ns);
+            let (work_ns, lines) = if is_assumed {
+                (0.0, forecast.busy[node] * ASSUMED_LINES)
+            } else {
+                // By Little's law: the lines under way for each running thread. With one or more it always waits.
+                let rate = accesses[node] / length_ns;
+                let bound = (latency_ns * rate / forecast.busy[node]).clamp(LEAST_BOUND, 1.0);
+                let work_ns = latency_ns * (1.0 / bound - 1.0);
+                (work_ns, rate * (latency_ns + work_ns))
+            };
             Class {
                 from: costs.nodes()[node].id,
                 lines,

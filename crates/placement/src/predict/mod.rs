@@ -38,12 +38,12 @@ use crate::action::{Action, Step};
 use crate::batches::Limits;
 use crate::costs::Costs;
 use crate::metrics::{AccessCost, Metrics};
-use crate::observation::{Observation, Process};
+use crate::observation::{Observation, Process, Tells};
 use crate::outcome::Outcome;
 use crate::reason::{Quantity, Reason, Rule};
 use crate::settings::Settings;
 use crate::thresholds::Thresholds;
-use demand::{Demand, counted};
+use demand::{Demand, counted, is_assumed};
 use forecast::{Effect, Forecast};
 pub use lesson::Lesson;
 use machine::Pid;
@@ -54,7 +54,7 @@ use segments::Sampled;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 pub use waiting::OWN_SHARE;
-use waiting::{NotChosen, Shape, Waiting, samples};
+use waiting::{NotChosen, Shape, Waiting, known_by, samples};
 
 /// Fewest samples of a round that a placement is chosen by.
 const FEWEST_SAMPLES: u64 = 256;
@@ -89,7 +89,7 @@ pub(crate) struct Predict {
     round: u64,
     /// No moves before this round.
     rests_until: u64,
-    /// How often in succession moves made accesses slower.
+    /// How often in succession moves made accesses slower, or their gain was not known.
     failures: u32,
     /// What became of predicted gains, 0 to 1: later predictions are as much smaller.
     trust: f64,
@@ -251,14 +251,15 @@ impl Predict {
             return (left > 0).then(|| nothing(Reason::new(Rule::Resting).with(Quantity::Rounds, left as f64)));
         };
         // Other threads' accesses say nothing about the moves: a serial beginning has ended, or a phase.
-        if trial.users.is_elsewhere(&Shape::of_users(observation), samples(observation)) {
+        if trial.users.is_elsewhere(&Shape::of_users(observation), known_by(observation)) {
             return None;
         }
         if trial.before.is_none() {
             self.rest(thresholds);
             return Some(nothing(Reason::new(Rule::GainUnknown)));
         }
-        let (before, after) = trial.before.zip(metrics.access_cost())?;
+        let (before, after) =
+            trial.before.zip(metrics.access_cost()).filter(|(before, after)| before.is_like(*after))?;
         let measured = trial.forecast.and_then(|forecast| {
             let speedup = forecast.speedup_at(after.access_ns / before.access_ns)?;
             Some((speedup, (speedup - 1.0) / (forecast.speedup - 1.0)))
@@ -309,13 +310,14 @@ impl Predict {
         }
         let demand =
             Demand::new(observation, &sampled, costs, metrics).ok_or_else(|| Reason::new(Rule::NoLatencies))?;
-        let trust = if demand.is_assumed { LEAST_TRUST } else { self.trust };
+        let is_assumed = demand.is_assumed;
+        let trust = if is_assumed { LEAST_TRUST } else { self.trust };
         let forecast = Forecast::new(demand, sampled, costs).ok_or_else(|| Reason::new(Rule::NoLatencies))?;
         let plan = Plan::search(&forecast);
         let speedup = 1.0 + (plan.effect.speedup - 1.0) * trust;
         let predicted = |rule| Reason::new(rule).against(Quantity::PredictedSpeedup, speedup, LEAST_SPEEDUP);
         // Where memory was spread already and that was wrong, forecasts of the opposite are not believed again.
-        if self.began_with != Some(Lesson::FirstTouch) {
+        if self.began_with != Some(Lesson::FirstTouch) && !is_assumed {
             self.lesson = Lesson::of(&plan, &forecast.segments, speedup).or(self.lesson);
         }
         if speedup < LEAST_SPEEDUP {
@@ -342,10 +344,11 @@ impl Predict {
 
 /// Who uses what, or why that is not known.
 fn sampled(observation: &Observation, costs: &Costs, settings: &Settings) -> Result<Sampled, Reason> {
-    if observation.counts_alone {
-        if observation.traffic.is_empty() {
-            return Err(Reason::new(Rule::NoTraffic));
-        }
+    let is_counted = observation.traffic.iter().any(|pair| pair.accesses > 0.0);
+    if !is_counted && !is_assumed(observation) {
+        return Err(Reason::new(Rule::NoTraffic));
+    }
+    if observation.tells == Tells::Counts {
         return Ok(Sampled::by_residence(observation, &counted(observation, costs), costs, settings));
     }
     let count = samples(observation);

@@ -2,7 +2,7 @@
 //! time: while the traffic is as it was, there is nothing new to be found.
 
 use super::FEWEST_SAMPLES;
-use crate::observation::Observation;
+use crate::observation::{Observation, Tells};
 use crate::reason::{Reason, Rule};
 use machine::NodeId;
 use serde::{Deserialize, Serialize};
@@ -77,7 +77,7 @@ impl Waiting {
         }
         let (reason, then) = self.last.as_ref().filter(|_| !self.is_over(observation.round, samples(observation)))?;
         let reason = reason.clone();
-        if then.has_changed(&Shape::new(observation), samples(observation)) {
+        if then.has_changed(&Shape::new(observation), known_by(observation)) {
             *self = Self { until: observation.round.saturating_add(1), ..Self::default() };
         }
         Some(reason)
@@ -100,6 +100,11 @@ impl Waiting {
     pub fn end(&mut self) {
         *self = Self::default();
     }
+}
+
+/// Samples that a round's traffic is known by: counted traffic has no error of sampling.
+pub(super) fn known_by(observation: &Observation) -> u64 {
+    if observation.tells == Tells::Counts { u64::MAX } else { samples(observation) }
 }
 
 /// Samples of a round.

@@ -379,17 +379,22 @@ proptest! {
     fn any_observation_has_a_sound_decision(
         rounds in prop::collection::vec(
             (0.0..1e12_f64, prop::sample::select(vec![0.0, 1e-9, 1.0, f64::NAN, f64::INFINITY]), any::<u64>(),
+             prop::sample::select(vec![Tells::Accesses, Tells::Uses, Tells::Counts]), any::<bool>(),
              prop::collection::vec((any::<u64>(), 0..6_u32, 0..6_u32, 1..5_000_u64), 0..40),
              prop::collection::vec((any::<u64>(), any::<u64>(), 0..6_u32, any::<u64>()), 0..6)),
             1..4,
         ),
     ) {
         let (mut one, mut other) = (policy(), policy());
-        for (number, (accesses, length_s, moved, pages, ranges)) in rounds.into_iter().enumerate() {
+        for (number, (accesses, length_s, moved, tells, is_counted, pages, ranges)) in rounds.into_iter().enumerate() {
             let mut observation = observation(number as u64 * 3, 80.0, all);
             observation.processes[0].nodes = nodes("0-1");
             observation.length_s = if number == 0 { length_s } else { 1.0 };
             observation.traffic[0].accesses = accesses;
+            observation.tells = tells;
+            if !is_counted {
+                (observation.traffic, observation.latency_mean_ns) = (Vec::new(), None);
+            }
             for (page, (address, node, from, accesses)) in observation.pages.iter_mut().zip(pages) {
                 (page.address, page.node) = (address, NodeId(node));
                 page.accesses = std::iter::once(NodeAccesses { node: NodeId(from), accesses }).collect();
@@ -416,7 +421,8 @@ proptest! {
 
 /// The same second, as a source without latencies and counters tells it.
 fn without_counts(observation: Observation) -> Observation {
-    Observation { traffic: Vec::new(), latency_mean_ns: None, latency_error_ns: None, ..observation }
+    let tells = Tells::Uses;
+    Observation { traffic: Vec::new(), latency_mean_ns: None, latency_error_ns: None, tells, ..observation }
 }
 
 #[test]
@@ -480,7 +486,7 @@ fn counters_alone_place_whole_mappings_and_compare_what_accesses_cost_since() {
             ..seen.ranges[0].clone()
         }];
         let unsampled = Observation { pages: Vec::new(), latency_mean_ns: None, latency_error_ns: None, ..seen };
-        Observation { traffic, controllers, ranges, counts_alone: true, ..unsampled }
+        Observation { traffic, controllers, ranges, tells: Tells::Counts, ..unsampled }
     };
     let decision = policy.decide(&counted(1, 1));
     let [Step { action: Action::DealRanges { ranges, .. }, .. }] = &decision.steps[..] else { panic!("{decision:#?}") };
@@ -488,6 +494,18 @@ fn counters_alone_place_whole_mappings_and_compare_what_accesses_cost_since() {
     assert_eq!(rule(&policy.decide(&counted(2, 4))), Rule::MovesSettle);
     assert_eq!(rule(&policy.decide(&counted(3, 4))), Rule::MovesCompared);
     assert_eq!(rule(&policy.decide(&counted(4, 4))), Rule::NothingFaster);
+    // Moves are not judged by the traffic of other threads: what was parallel is serial now.
+    let mut other = self::policy();
+    let of_one_node = |round| {
+        let traffic = (0..NODES).map(|to| Traffic { from: NodeId(0), to: NodeId(to), accesses: 20e6 }).collect();
+        Observation { traffic, ..counted(round, 4) }
+    };
+    other.decide(&counted(1, 1));
+    other.decide(&of_one_node(2));
+    assert!(![Rule::MovesCompared, Rule::MadeWorse].contains(&rule(&other.decide(&of_one_node(3)))));
+    // What caches serve is no traffic, whoever uses the pages.
+    let cached = Observation { tells: Tells::Accesses, ..without_counts(observation(1, 0.0, all)) };
+    assert_eq!(rule(&self::policy().decide(&cached)), Rule::NoTraffic);
     let neither = Observation { traffic: Vec::new(), ..counted(1, 1) };
     assert_eq!(rule(&self::policy().decide(&neither)), Rule::NoTraffic);
     let unread = Observation { ranges: Vec::new(), ..counted(1, 1) };

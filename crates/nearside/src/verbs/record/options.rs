@@ -74,12 +74,12 @@ pub struct RecordOptions {
     #[arg(long, value_enum, default_value = "auto")]
     pub source: Source,
 
-    /// Sample one event in N; not for hint faults. With lab, misses of the first-level cache [default: 1000]; with
+    /// Sample one event in N; not for hint faults and counters. With lab, misses of the first-level cache [default: 1000]; with
     /// perf, AMD's micro-operations, Intel's slow loads and stores, each, or Arm's operations
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub period: Option<u64>,
 
-    /// Sample about this many accesses per second on each CPU that the program uses; not for hint faults [default with
+    /// Sample about this many accesses per second on each CPU that the program uses; not for hint faults and counters [default with
     /// perf: 1000]
     #[arg(long, value_name = "HZ", value_parser = clap::value_parser!(u64).range(1..=1_000_000), conflicts_with = "period")]
     pub rate: Option<u64>,

@@ -3,6 +3,7 @@
 mod interval_report;
 mod screen;
 
+use crate::UsageError;
 use crate::interrupt::interrupted;
 use crate::options::machine_source;
 use crate::options::process_name::process;
@@ -98,6 +99,9 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
 
 pub fn run(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dyn Error>> {
     arguments.source.check_pace(arguments.rate.is_some())?;
+    if arguments.source == Source::Counters {
+        return Err(UsageError::boxed("top shows samples of accesses, and --source counters takes none"));
+    }
     let (machine, _) = machine_source::running()?;
     let target = match (arguments.command.is_empty(), arguments.pid.as_slice()) {
         (false, _) => Target::Program,
