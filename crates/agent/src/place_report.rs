@@ -34,7 +34,7 @@ pub struct PlaceReport {
     pub bytes_moved: u64,
     /// Moved pages by reason.
     pub by_rule: Vec<PlaceRule>,
-    /// What was predicted of moves, and what came of it, as far as that was measured: the first 1,000; only of
+    /// What was predicted of moves, and what was measured: the first 1,000; only of
     /// `predict`.
     pub gains: Vec<PlaceGain>,
     /// Why nothing was done, in most of the rounds in which nothing was; none if something was done in all of them.
@@ -108,7 +108,7 @@ pub struct PlaceRule {
     pub pages: u64,
 }
 
-/// What was predicted of a round's moves, and what came of it.
+/// The gain that was predicted of a round's moves, and the measured one.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PlaceGain {
     /// The round in which it was measured.

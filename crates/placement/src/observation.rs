@@ -46,7 +46,7 @@ pub struct Observation {
     #[serde(default)]
     pub pages: Vec<Page>,
     /// What the source tells.
-    #[serde(default, skip_serializing_if = "Tells::is_usual")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub tells: Tells,
     /// Samples of pages beyond the limit: see [`crate::PageTally`].
     #[serde(default)]
@@ -75,10 +75,8 @@ pub enum Tells {
     Counts,
 }
 
-impl Tells {
-    fn is_usual(&self) -> bool {
-        *self == Self::default()
-    }
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// Accesses from CPUs of one node to memory of another, or the same.

@@ -79,9 +79,9 @@ pub struct State {
 pub struct Policy {
     name: PolicyName,
     /// The user's settings.
-    asked: Settings,
-    /// Those without what the policy leaves out.
     settings: Settings,
+    /// Those without what the policy leaves out.
+    effective: Settings,
     costs: Costs,
     /// The nodes that the name gives for threads, and for memory.
     thread_nodes: NodeSet,
@@ -116,12 +116,11 @@ impl Policy {
             let (policy, machine, there) = (name.to_string(), machine.name.clone(), machine.cpus());
             return Err(PolicyError::Cpu { policy, cpu, machine, there });
         }
-        let asked = settings.clone();
-        let settings = match &name.memory {
-            MemoryPlacement::CarrefourPublished => settings.without_additions()?,
-            _ => settings,
+        let effective = match &name.memory {
+            MemoryPlacement::CarrefourPublished => settings.clone().without_additions()?,
+            _ => settings.clone(),
         };
-        Ok(Self { name, asked, settings, costs, thread_nodes, memory_nodes, state: State::default() })
+        Ok(Self { name, settings, effective, costs, thread_nodes, memory_nodes, state: State::default() })
     }
 
     /// Continues from a saved state.
@@ -157,7 +156,7 @@ impl Policy {
 
     /// The user's settings.
     pub fn settings(&self) -> &Settings {
-        &self.asked
+        &self.settings
     }
 
     /// Whether it needs observations with pages and traffic in every round. Other policies decide when processes and
@@ -172,7 +171,7 @@ impl Policy {
 
     /// Whether it splits huge pages that are found falsely shared: [`split_shared`](crate::Thresholds::split_shared).
     pub fn splits_shared(&self) -> bool {
-        self.name.memory.is_carrefour() && self.settings.thresholds.split_shared > 0
+        self.name.memory.is_carrefour() && self.effective.thresholds.split_shared > 0
     }
 
     /// Whether it decides where nothing samples accesses and memory traffic is counted.
@@ -221,7 +220,7 @@ impl Policy {
 
     /// The sampling rate until a decision sets another.
     pub fn sampling(&self) -> Sampling {
-        let thresholds = &self.settings.thresholds;
+        let thresholds = &self.effective.thresholds;
         match self.name.memory {
             MemoryPlacement::Predict => Sampling::at(!self.state.predict.needs_samples(), thresholds),
             _ => self.state.carrefour.sampling(thresholds),
@@ -240,7 +239,7 @@ impl Policy {
         if self.name.memory == MemoryPlacement::Predict {
             predict::MOST_SAMPLES
         } else {
-            self.settings.thresholds.page_cap
+            self.effective.thresholds.page_cap
         }
     }
 
@@ -250,7 +249,7 @@ impl Policy {
         if self.has_nothing_to_place() {
             return Start { cpus: None, cpus_reason: None, memory: None };
         }
-        let rules = thread_rules(&self.name, &self.thread_nodes, &self.costs, &self.settings);
+        let rules = thread_rules(&self.name, &self.thread_nodes, &self.costs, &self.effective);
         let placed = self.state.threads.admit(process, thread, rules);
         let nodes_of = |cpus: &machine::CpuSet| cpus.iter().filter_map(|cpu| self.costs.node_of_cpu(cpu)).collect();
         let of_cpus = |cpus: &machine::CpuSet| {
@@ -295,8 +294,8 @@ impl Policy {
 
     /// Records the outcome of a decision. Can be called at any time before the next decision.
     pub fn learn(&mut self, outcome: &Outcome) {
-        self.state.carrefour.learn(outcome, &self.settings);
-        self.state.predict.learn(outcome, &self.settings);
+        self.state.carrefour.learn(outcome, &self.effective);
+        self.state.predict.learn(outcome, &self.effective);
     }
 
     fn steps(&mut self, observation: &Observation, metrics: &Metrics) -> Vec<Step> {
@@ -305,11 +304,11 @@ impl Policy {
         // Clusters and pages take turns, because each invalidates what the other has observed; in rounds without thread
         // moves, pages get both turns.
         let is_pages_turn = is_clustering && has_carrefour && !observation.round.is_multiple_of(2);
-        let rules = thread_rules(&self.name, &self.thread_nodes, &self.costs, &self.settings);
+        let rules = thread_rules(&self.name, &self.thread_nodes, &self.costs, &self.effective);
         let mut steps = if is_pages_turn { Vec::new() } else { self.state.threads.decide(observation, rules) };
         if has_carrefour {
             if !is_clustering || steps.is_empty() {
-                steps.extend(self.state.carrefour.decide(observation, &self.costs, &self.settings, metrics));
+                steps.extend(self.state.carrefour.decide(observation, &self.costs, &self.effective, metrics));
             }
             return steps;
         }
@@ -319,10 +318,10 @@ impl Policy {
                 self.state.predict.threads_moved();
                 return steps;
             }
-            steps.extend(self.state.predict.decide(observation, &self.costs, &self.settings, metrics));
+            steps.extend(self.state.predict.decide(observation, &self.costs, &self.effective, metrics));
             return steps;
         }
-        let thresholds = &self.settings.thresholds;
+        let thresholds = &self.effective.thresholds;
         self.state.carrefour.forget(observation, thresholds);
         if self.follows() {
             steps.extend(self.state.threads.follow(observation, rules));
@@ -339,8 +338,8 @@ impl Policy {
     /// runs taught something, or if the owner chose a policy. Only of `predict`, with
     /// [`spread_start`](crate::Thresholds::spread_start).
     pub fn spread_start(&self, process: &Process, thread: &Thread) -> Option<NodeSet> {
-        let is_used = self.name.memory == MemoryPlacement::Predict && self.settings.thresholds.spread_start > 0;
-        let is_free = process.memory_policy.is_none() || !self.settings.respect_owner;
+        let is_used = self.name.memory == MemoryPlacement::Predict && self.effective.thresholds.spread_start > 0;
+        let is_free = process.memory_policy.is_none() || !self.effective.respect_owner;
         let cpus = thread.bound_to.as_ref().unwrap_or(&process.cpus);
         let of_cpus: NodeSet = cpus.iter().filter_map(|cpu| self.costs.node_of_cpu(cpu)).collect();
         let nodes = self.costs.memory_nodes().intersection(&process.nodes).intersection(&of_cpus);
@@ -355,7 +354,7 @@ impl Policy {
             policy: if is_spread { spread } else { &self.name.memory },
             nodes: &self.memory_nodes,
             costs: &self.costs,
-            settings: &self.settings,
+            settings: &self.effective,
         }
     }
 

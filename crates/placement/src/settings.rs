@@ -27,10 +27,8 @@ impl Settings {
     /// gain. Fails if a threshold of these was set.
     pub(crate) fn without_additions(mut self) -> Result<Self, PolicyError> {
         let values = self.thresholds.values().into_iter().zip(Thresholds::default().values());
-        let is_set = |((name, set), (_, default)): ((&'static str, f64), (&'static str, f64))| {
-            (ADDITIONS.contains(&name) && set != default).then_some(name)
-        };
-        if let Some(name) = values.filter_map(is_set).next() {
+        let mut set = values.filter(|(asked, default)| asked != default).map(|((name, _), _)| name);
+        if let Some(name) = set.find(|name| ADDITIONS.contains(name)) {
             return Err(PolicyError::Addition(name));
         }
         self.thresholds = Thresholds {

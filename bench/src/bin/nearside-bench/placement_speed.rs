@@ -20,12 +20,12 @@ const MOST_CHOICE_MS: f64 = 20.0;
 pub fn measure() -> Result<Vec<Row>, Error> {
     let of_carrefour = |(pages, most_ms)| {
         let what = format!("placement: one decision, {pages} pages, 8 nodes");
-        row(what, most_ms, &round::policy(pages).map_err(failed)?, &round::observation(pages))
+        row(what, most_ms, &round::policy(pages).map_err(|error| failed(error.as_ref()))?, &round::observation(pages))
     };
     let mut rows = [(30_000, 3.0), (1_000_000, 150.0)].into_iter().map(of_carrefour).collect::<Result<Vec<_>, _>>()?;
     let (mappings, pages) = (sixteen_nodes::SEGMENTS, sixteen_nodes::PAGES);
     let what = format!("placement: one choice of `predict`, {mappings} mappings of {pages} pages, 16 nodes");
-    let policy = sixteen_nodes::policy().map_err(failed)?;
+    let policy = sixteen_nodes::policy().map_err(|error| failed(error.as_ref()))?;
     rows.push(row(what, MOST_CHOICE_MS, &policy, &sixteen_nodes::observation())?);
     Ok(rows)
 }
@@ -49,8 +49,8 @@ fn row(what: String, most_ms: f64, policy: &Policy, observation: &Observation) -
     })
 }
 
-fn failed(error: Box<dyn std::error::Error>) -> Error {
-    none(machine::chain(error.as_ref()))
+fn failed(error: &(dyn std::error::Error + 'static)) -> Error {
+    none(machine::chain(error))
 }
 
 fn none(said: String) -> Error {

@@ -115,7 +115,7 @@ impl Agent {
         self.ledger.add_samples(count, missed);
         let tells = self.observer.tells();
         let processes = self.managed.records();
-        let users: FxHashSet<Pid> = if tells == Tells::Counts {
+        let pids: FxHashSet<Pid> = if tells == Tells::Counts {
             let is_busy = |process: &&Process| process.cpu_share > self.options.settings.thresholds.cpu_share_min;
             processes.iter().filter(is_busy).map(|process| process.pid).collect()
         } else {
@@ -123,10 +123,10 @@ impl Agent {
         };
         let samples = pages.iter().fold(0_u64, |sum, page| sum.saturating_add(page.samples()));
         let needs_ranges = self.policy.needs_ranges(self.round, samples);
-        let ranges = needs_ranges.map_or_else(Vec::new, |which| self.managed.ranges(which, &users));
+        let ranges = needs_ranges.map_or_else(Vec::new, |which| self.managed.ranges(which, &pids));
         let uses = if tells == Tells::Counts {
-            self.managed.read_cpus(&users);
-            uses_by_time(&self.managed.running(&users), &self.managed.resident(&users), self.policy.costs())
+            self.managed.read_cpus(&pids);
+            uses_by_time(&self.managed.running(&pids), &self.managed.resident(&pids), self.policy.costs())
         } else {
             uses
         };

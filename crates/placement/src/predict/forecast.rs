@@ -110,7 +110,7 @@ impl<'a> Forecast<'a> {
         Some(forecast)
     }
 
-    /// What a placement of the segments would change; nothing if that cannot be told.
+    /// What a placement of the segments would change; nothing if the model has no solution.
     pub fn effect(&self, choices: &[Choice]) -> Effect {
         let traffic = self.traffic(choices);
         let placed = self.nodes.iter().zip(&self.classes);

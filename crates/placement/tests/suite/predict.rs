@@ -503,7 +503,7 @@ fn counters_alone_place_whole_mappings_and_compare_what_accesses_cost_since() {
     other.decide(&counted(1, 1));
     other.decide(&of_one_node(2));
     assert!(![Rule::MovesCompared, Rule::MadeWorse].contains(&rule(&other.decide(&of_one_node(3)))));
-    // What caches serve is no traffic, whoever uses the pages.
+    // What caches serve is no traffic.
     let cached = Observation { tells: Tells::Accesses, ..without_counts(observation(1, 0.0, all)) };
     assert_eq!(rule(&self::policy().decide(&cached)), Rule::NoTraffic);
     let neither = Observation { traffic: Vec::new(), ..counted(1, 1) };

@@ -31,7 +31,7 @@ pub enum Source {
     /// Page faults of the kernel's NUMA balancing, which is switched on for this: which thread uses which page. Needs
     /// root
     HintFaults,
-    /// Counters of memory traffic only, without samples: nobody knows which page was used
+    /// Counters of memory traffic only, without samples: it is not known which page was used
     Counters,
     /// None: only objects, processes and mappings
     None,
