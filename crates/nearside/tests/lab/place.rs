@@ -54,7 +54,10 @@ fn carrefour_and_predict_beat_first_touch_on_streamcluster() {
             assert_documented(PLACE, [&report]);
             assert_eq!(plain["checksum"], placed["checksum"], "nothing is lost");
             assert!(1.1 * seconds(&placed) < seconds(&plain), "{plain:#}\n{placed:#}\n{report:#}");
-            assert!(report["pages_moved"].as_u64() > Some(1000), "{report:#}");
+            // The kernel, whose page faults are the source, may have moved the pages already.
+            let why = report["idle_reason"].as_str().unwrap_or_default();
+            let is_found_well = source == "faults" && why.starts_with("no other placement is predicted to be faster");
+            assert!(report["pages_moved"].as_u64() > Some(1000) || is_found_well, "{report:#}");
         });
     }
     assert!(ran.section("carrefour by counters").ends_with("exit 125\n"), "{}", ran.error);
