@@ -48,18 +48,17 @@ fn carrefour_and_predict_beat_first_touch_on_streamcluster() {
         });
     }
     // Without samples of the hardware's: counters alone, and the page faults of the kernel's balancing alone.
-    for source in ["counters", "faults"] {
+    for (source, least) in [("counters", 1.1), ("faults", 0.9)] {
         checks.part(source, || {
             let (placed, report) = (ran.json(source), ran.json(&format!("report of {source}")));
             assert_documented(PLACE, [&report]);
             assert_eq!(plain["checksum"], placed["checksum"], "nothing is lost");
-            assert!(1.1 * seconds(&placed) < seconds(&plain), "{plain:#}\n{placed:#}\n{report:#}");
-            // The kernel, whose page faults are the source, may have moved the pages already.
-            let why = report["idle_reason"].as_str().unwrap_or_default();
-            let is_found_well = source == "faults" && why.starts_with("no other placement is predicted to be faster");
-            assert!(report["pages_moved"].as_u64() > Some(1000) || is_found_well, "{report:#}");
+            assert!(least * seconds(&placed) < seconds(&plain), "{plain:#}\n{placed:#}\n{report:#}");
         });
     }
+    assert!(ran.json("report of counters")["pages_moved"].as_u64() > Some(1000));
+    // The kernel, whose page faults are the source, may have moved the pages already: but placements are forecast.
+    assert_ne!(ran.section("choices by faults"), "0\n");
     assert!(ran.section("carrefour by counters").ends_with("exit 125\n"), "{}", ran.error);
     assert!(
         ran.error.contains("carrefour needs samples of memory accesses, and no source is available"),

@@ -9,7 +9,9 @@ placed() { # NAME POLICY OPTIONS...
 placed carrefour carrefour
 placed predict predict --threshold spread_start=0
 placed counters predict --threshold spread_start=0 --source counters
-placed faults predict --threshold spread_start=0 --source hint-faults
+placed faults predict --threshold spread_start=0 --source hint-faults --log /tmp/faults.log
+echo '[choices by faults]'
+grep -c -E '"(nothing_faster|moving_costs_more|faster_dealt|faster_at_users)"' /tmp/faults.log
 placed 'spread start' predict
 echo '[carrefour by counters]'; $near place --policy carrefour --source counters -- true; echo "exit $?"
 echo '[end]'
