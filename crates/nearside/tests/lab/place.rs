@@ -58,7 +58,8 @@ fn carrefour_and_predict_beat_first_touch_on_streamcluster() {
     }
     assert!(ran.json("report of counters")["pages_moved"].as_u64() > Some(1000));
     // The kernel, whose page faults are the source, may have moved the pages already: but placements are forecast.
-    assert_ne!(ran.section("choices by faults"), "0\n");
+    let choices = ran.section("choices by faults");
+    assert!(choices.trim().parse::<u64>().is_ok_and(|choices| choices > 0), "{choices}");
     assert!(ran.section("carrefour by counters").ends_with("exit 125\n"), "{}", ran.error);
     assert!(
         ran.error.contains("carrefour needs samples of memory accesses, and no source is available"),
