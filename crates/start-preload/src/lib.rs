@@ -3,8 +3,9 @@
 //! the CPU that touches it, as without the library.
 //!
 //! A program that cannot make threads ([`imports`]), or is to make none (`OMP_NUM_THREADS=1`), is left alone, as is
-//! one that has a memory policy, and one whose CPUs are all of one node (`taskset`): its threads will be there, too. The
-//! policy is that of the first thread. It is marked by `MPOL_F_STATIC_NODES`, by which a program that another one
+//! one that has a memory policy, and one whose CPUs are all of one node (`taskset`): its threads will be there, too. So are
+//! programs that one executes after it has made threads: each is one of many that run beside each other (the jobs of a
+//! build), and fills memory of its own. The policy is that of the first thread. It is marked by `MPOL_F_STATIC_NODES`, by which a program that another one
 //! executes knows that it is not its owner's. Programs that are executed without forking (`vfork`, `posix_spawn`) would
 //! inherit it, and static ones keep it: the functions that execute do so without it.
 
@@ -14,9 +15,14 @@ mod imports;
 use core::ffi::{CStr, c_char, c_int, c_long, c_ulong, c_void};
 use core::mem::transmute;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::Relaxed};
+use std::ffi::CString;
 
 /// Environment variable with the nodes and their CPUs: `0:0-3,8-11;1:4-7`. Without it the library does nothing.
 const NODES_VARIABLE: &CStr = c"NEARSIDE_SPREAD_START";
+/// Environment variable with the libraries that the dynamic linker loads first.
+const PRELOAD_VARIABLE: &CStr = c"LD_PRELOAD";
+/// This library's file, whose folder is where nearside is installed.
+const FILE_NAME: &[u8] = b"/libnearside_start.so";
 /// From `linux/mempolicy.h`.
 const DEFAULT: c_int = 0;
 const INTERLEAVE: c_int = 3;
@@ -65,7 +71,7 @@ extern "C" fn begin() {
             SPREAD_OVER.iter().zip(nodes).for_each(|(kept, word)| kept.store(word, Relaxed));
             IS_SPREAD.store(true, Relaxed);
             // SAFETY: the handler only makes a system call.
-            unsafe { libc::pthread_atfork(None, None, Some(end)) };
+            unsafe { libc::pthread_atfork(None, None, Some(begin_child)) };
         }
     } else if inherited == Some(SPREAD) {
         // Its parent's, which had no time to end it.
@@ -73,10 +79,50 @@ extern "C" fn begin() {
     }
 }
 
-/// Ends this library's policy, unless the program has chosen another one since. What is there stays where it is.
-extern "C" fn end() {
-    if !IS_SPREAD.load(Relaxed) {
+/// The program's first thread makes another: this ends the policy, also for programs that it executes from now on. They
+/// run beside each other or its threads, and each fills memory of its own. They do not load this library: short programs
+/// would pay for that.
+fn begin_threads() {
+    if !end_policy() {
         return;
+    }
+    // SAFETY: no other thread of the program that could read the environment runs yet. The result is null or a C string of
+    // the environment.
+    let loaded: *const c_char = unsafe {
+        libc::unsetenv(NODES_VARIABLE.as_ptr());
+        libc::getenv(PRELOAD_VARIABLE.as_ptr())
+    };
+    if loaded.is_null() {
+        return;
+    }
+    // SAFETY: as above.
+    let others = others(unsafe { CStr::from_ptr(loaded) });
+    // SAFETY: as above; the C library copies the text.
+    unsafe {
+        match others {
+            Some(others) => libc::setenv(PRELOAD_VARIABLE.as_ptr(), others.as_ptr(), 1),
+            None => libc::unsetenv(PRELOAD_VARIABLE.as_ptr()),
+        }
+    };
+}
+
+/// The libraries of such a list without this one; none if no other is left.
+fn others(loaded: &CStr) -> Option<CString> {
+    let paths = loaded.to_bytes().split(|byte| matches!(byte, b':' | b' '));
+    let others: Vec<&[u8]> = paths.filter(|path| !path.is_empty() && !path.ends_with(FILE_NAME)).collect();
+    if others.is_empty() { None } else { CString::new(others.join(&b':')).ok() }
+}
+
+/// A forked child begins: this ends the policy for it.
+extern "C" fn begin_child() {
+    end_policy();
+}
+
+/// Ends this library's policy, unless the program has chosen another one since. What is there stays where it is. Returns
+/// whether it was the first thread's.
+fn end_policy() -> bool {
+    if !IS_SPREAD.load(Relaxed) {
+        return false;
     }
     // The C library makes threads as well (timer_create), which come here before the first thread of the program: that one
     // keeps the policy until it comes here itself.
@@ -88,6 +134,7 @@ extern "C" fn end() {
     if policy() == Some(SPREAD) {
         set_policy(DEFAULT, &[0; MAX_NODES / BITS]);
     }
+    is_first
 }
 
 /// Takes this library's policy off the calling task, which may be a child that shares the memory (`vfork`). Returns whether
@@ -125,7 +172,7 @@ pub unsafe extern "C-unwind" fn pthread_create(
     argument: *mut c_void,
 ) -> c_int {
     static NEXT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
-    end();
+    begin_threads();
     let next = next(c"pthread_create", &NEXT);
     if next.is_null() {
         return libc::EAGAIN;
@@ -145,7 +192,7 @@ pub unsafe extern "C-unwind" fn thrd_create(thread: *mut c_void, start: *mut c_v
     const FAILED: c_int = 2;
     type Create = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void, *mut c_void) -> c_int;
     static NEXT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
-    end();
+    begin_threads();
     let next = next(c"thrd_create", &NEXT);
     if next.is_null() {
         return FAILED;

@@ -13,7 +13,7 @@ const SPREAD: &str = "8003";
 const BOTH: &str = "0:0-8191;1:0-8191";
 
 /// Prints the policy of its only thread, of a forked child, of a program that it starts without forking, and of its own
-/// after it has made a thread.
+/// after it has made a thread. Then it executes itself again.
 const MAKES_THREADS: &str = r#"
 #include <pthread.h>
 #include <spawn.h>
@@ -42,6 +42,12 @@ int main(int count, char **arguments) {
     pthread_create(&thread, 0, work, "thread");
     pthread_join(thread, 0);
     tell("after");
+    if (getenv("AGAIN")) return 0;
+    setenv("AGAIN", "1", 1);
+    printf("loads %s\n", getenv("LD_PRELOAD") ? getenv("LD_PRELOAD") : "nothing");
+    fflush(stdout);
+    if ((pid = fork()) == 0) { execv(arguments[0], arguments); _exit(1); }
+    waitpid(pid, 0, 0);
     return 0;
 }"#;
 
@@ -64,16 +70,21 @@ fn compiled(folder: &Path, name: &str, source: &str, options: &[&str]) -> PathBu
     program
 }
 
+/// A library of the system, and this one.
+fn both_libraries() -> String {
+    let library = env::current_exe().unwrap().with_file_name("libnearside_start.so");
+    assert!(library.exists(), "{} does not exist", library.display());
+    format!("libm.so.6:{}", library.display())
+}
+
 /// What the program prints, with the library and these nodes.
 fn output(program: &Path, argument: Option<&Path>, nodes: &str) -> String {
     output_with(program, argument, nodes, &[])
 }
 
 fn output_with(program: &Path, argument: Option<&Path>, nodes: &str, variables: &[(&str, &str)]) -> String {
-    let library = env::current_exe().unwrap().with_file_name("libnearside_start.so");
-    assert!(library.exists(), "{} does not exist", library.display());
     let mut command = Command::new(program);
-    command.args(argument).env("LD_PRELOAD", library).env("NEARSIDE_SPREAD_START", nodes);
+    command.args(argument).env("LD_PRELOAD", both_libraries()).env("NEARSIDE_SPREAD_START", nodes);
     command.env_remove("OMP_NUM_THREADS").envs(variables.iter().copied());
     let output = command.output().unwrap();
     assert!(output.status.success(), "{output:?}");
@@ -90,7 +101,7 @@ fn has_policies() -> bool {
 }
 
 #[test]
-fn a_program_is_spread_until_it_makes_threads_and_its_children_are_not() {
+fn a_program_is_spread_until_it_makes_threads_and_what_it_executes_then_is_not() {
     if !has_policies() {
         return;
     }
@@ -98,12 +109,13 @@ fn a_program_is_spread_until_it_makes_threads_and_its_children_are_not() {
     let single = compiled(folder.path(), "single", MAKES_NONE, &[]);
     for options in [&["-pthread"][..], &["-pthread", "-no-pie"], &["-pthread", "-Wl,-z,lazy"]] {
         let program = compiled(folder.path(), "threads", MAKES_THREADS, options);
-        let expected =
+        let run =
             |alone| format!("alone {alone}\nforked {DEFAULT}\nsingle {DEFAULT}\nthread {DEFAULT}\nafter {DEFAULT}\n");
-        assert_eq!(output(&program, Some(&single), BOTH), expected(SPREAD), "{options:?}");
+        let expected = |alone, loads: &str| format!("{}loads {loads}\n{}", run(alone), run(DEFAULT));
+        assert_eq!(output(&program, Some(&single), BOTH), expected(SPREAD, "libm.so.6"), "{options:?}");
         // Its CPUs are all of one node; no node's; not understood.
         for nodes in ["0:0-8191", "0:0-8191;1:8190-8191,8189", "", "0:8191;1:8190", "x", "0:0-8191;1", "0:;1:0-8191"] {
-            assert_eq!(output(&program, Some(&single), nodes), expected(DEFAULT), "{nodes}");
+            assert_eq!(output(&program, Some(&single), nodes), expected(DEFAULT, &both_libraries()), "{nodes}");
         }
     }
     assert_eq!(output(&single, None, BOTH), format!("single {DEFAULT}\n"));
@@ -120,12 +132,13 @@ fn a_policy_that_the_owner_chose_stays() {
     let folder = tempfile::tempdir().unwrap();
     let program = compiled(folder.path(), "threads", MAKES_THREADS, &["-pthread"]);
     let chosen = output_with(&program, None, BOTH, &[("CHOOSES", "1")]);
-    assert_eq!(chosen, format!("alone {SPREAD}\nforked 4\nthread 4\nafter 4\n"), "by itself");
+    let (owners, then) = ("alone 4\nforked 4\nthread 4\nafter 4\n", "forked 4\nthread 4\nafter 4\n");
+    assert_eq!(chosen, format!("alone {SPREAD}\n{then}loads libm.so.6\n{owners}"), "by itself");
     let owned = std::thread::spawn(move || {
         linux::set_memory_policy(&MemoryPolicy::plain(MemoryMode::Local)).unwrap();
         output(&program, None, BOTH)
     });
-    assert_eq!(owned.join().unwrap(), "alone 4\nforked 4\nthread 4\nafter 4\n");
+    assert_eq!(owned.join().unwrap(), format!("{owners}loads {}\n{owners}", both_libraries()));
 }
 
 /// Makes a thread of C11, after it has executed a program in each way that its functions have.
