@@ -73,7 +73,7 @@ impl Request<'_> {
             simulation: host.simulated.then(simulation),
             repeat: self.repeat,
             seconds_are: self.seconds.map_or_else(
-                || "from the start of the command to its end".to_owned(),
+                || "from the program's start to its end".to_owned(),
                 |pattern| format!("what the command prints ({pattern})"),
             ),
             policies: Vec::new(),

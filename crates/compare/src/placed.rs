@@ -18,10 +18,10 @@ impl Placed {
         NamedTempFile::new().map(Self)
     }
 
-    /// Arguments between nearside's own name and the program.
+    /// The verb and its options.
     pub fn arguments(&self, policy: &PolicyName, options: &[String]) -> Vec<OsString> {
         let words = ["place", "--quiet", "--forget", "--policy"].map(OsString::from);
-        let rest = ["--json".into(), self.0.path().into(), "--".into()];
+        let rest = ["--json".into(), self.0.path().into()];
         words
             .into_iter()
             .chain([policy.to_string().into()])

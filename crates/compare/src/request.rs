@@ -16,7 +16,10 @@ pub struct Request<'a> {
     pub candidates: &'a [Candidate],
     /// Runs under each.
     pub repeat: usize,
-    /// Where the program prints its run time; without it, the time is from its start to its end.
+    /// Unmeasured runs under each before these; by default one, and none in the lab, whose clock and caches do not depend on
+    /// earlier runs.
+    pub warm_ups: Option<usize>,
+    /// Where the program prints its run time; without it, the time is from its `exec` to its end.
     pub seconds: Option<&'a Seconds>,
     /// Static bindings that [`Candidate::Oracle`] tries.
     pub oracle_tries: usize,
@@ -68,6 +71,7 @@ mod tests {
             command: &[],
             candidates,
             repeat: 1,
+            warm_ups: None,
             seconds: None,
             oracle_tries: 0,
             keep_caches: true,

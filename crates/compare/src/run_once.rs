@@ -2,6 +2,7 @@
 
 use crate::guard::Guard;
 use crate::numad::Numad;
+use crate::program_times::ProgramTimes;
 use explore::Seconds;
 use linux::{ChildSetup, Pid, Switch, monotonic_ns, system_events};
 use model::Measured;
@@ -47,7 +48,7 @@ pub struct Runner {
 pub struct RunOutput {
     /// Its exit status.
     pub status: ExitStatus,
-    /// From its start to its end.
+    /// From its `exec` to its end.
     pub wall_seconds: f64,
     /// Standard output.
     pub printed: String,
@@ -165,9 +166,10 @@ impl Runner {
             self.guard = Some(Guard::start().map_err(system("start sh"))?);
         }
         let moved_before = pages_moved();
-        let began_ns = monotonic_ns();
         let failed = system(format!("start `{}`", start.get_program().display()));
         let mut child = start.spawn().map_err(failed)?;
+        // It has been executed.
+        let began_ns = monotonic_ns();
         // Of a killed nearside, the kernel ends the program, and the guard its children.
         let guard = |runner: &mut Self, group| runner.guard.iter_mut().for_each(|guard| guard.guard(group));
         guard(self, Some(child.id()));
@@ -192,7 +194,7 @@ impl Runner {
         self.take_counts_after(ended_ns, &mut counts);
         Ok(RunOutput {
             status,
-            wall_seconds: ended_ns.saturating_sub(began_ns) as f64 / 1e9,
+            wall_seconds: seconds_between(began_ns, ended_ns),
             printed: text(&mut output).map_err(system("read what the program printed"))?,
             complained: text(&mut error).map_err(system("read what the program printed"))?,
             pages_moved,
@@ -265,6 +267,10 @@ impl Runner {
     }
 }
 
+fn seconds_between(began_ns: u64, ended_ns: u64) -> f64 {
+    ended_ns.saturating_sub(began_ns) as f64 / 1e9
+}
+
 /// Whether a child has ended. It stays to be reaped.
 fn has_ended(pid: rustix::process::Pid) -> bool {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
@@ -315,6 +321,12 @@ impl RunOutput {
         let before = self.counts.iter().rfind(|count| count.time_ns <= from).or(self.counts.first())?;
         let after = self.counts.iter().find(|count| count.time_ns >= until).or(self.counts.last())?;
         Some((before.measured()?, after.measured()?))
+    }
+
+    /// Counts the program's own time alone, where another verb of nearside started it.
+    pub(crate) fn limit_to(&mut self, times: ProgramTimes) {
+        (self.began_ns, self.ended_ns) = times.within(self.began_ns, self.ended_ns);
+        self.wall_seconds = seconds_between(self.began_ns, self.ended_ns);
     }
 
     /// Why the run failed; `None` if its status is 0.

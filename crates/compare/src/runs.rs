@@ -6,6 +6,7 @@ use crate::opened_files::OpenedFiles;
 use crate::oracle::{Binding, bindings};
 use crate::page_cache::PageCache;
 use crate::placed::{self, Placed};
+use crate::program_times::TimesFile;
 use crate::request::{Host, Request};
 use crate::run_once::{Invocation, NoRun, RunOutput, Runner};
 use agent::PlaceReport;
@@ -14,6 +15,7 @@ use machine::chain;
 use report::{Comparison, FailedRun, OneRun, PolicyRuns};
 use rustix::process::getuid;
 use std::ffi::OsString;
+use std::io;
 
 /// Maximum number of lines shown from a program that failed.
 const LINES: usize = 20;
@@ -43,6 +45,8 @@ struct PreparedRun {
     command: Vec<OsString>,
     numad: Option<Numad>,
     placed: Option<Placed>,
+    /// The program's own times, where another verb of nearside starts it.
+    times: Option<TimesFile>,
     _balancing: Option<SwitchGuard>,
 }
 
@@ -68,11 +72,15 @@ impl Runs<'_> {
             return tell(comparison);
         }
         // Each policy runs first, last and in between, so that drift affects all of them alike.
-        let turns = (0..self.request.repeat).flat_map(|round| (0..entries.len()).map(move |turn| round + turn));
-        for turn in turns.collect::<Vec<_>>() {
+        let warm_ups = self.request.warm_ups.unwrap_or(usize::from(!self.host.simulated));
+        let rounds = 0..warm_ups + self.request.repeat;
+        let turns = rounds.flat_map(|round| (0..entries.len()).map(move |turn| (round, round + turn)));
+        for (round, turn) in turns.collect::<Vec<_>>() {
             let at = turn % entries.len().max(1);
             let Some(entry) = entries.get_mut(at).filter(|entry| entry.is_in()) else { continue };
-            comparison.interrupted = matches!(self.turn(entry, runner, &mut index), Err(Stop::Interrupted));
+            let is_measured = round >= warm_ups;
+            comparison.interrupted =
+                matches!(self.turn(entry, runner, &mut index, is_measured), Err(Stop::Interrupted));
             comparison.policies = entries.iter().map(|entry| entry.runs.clone()).collect();
             tell(comparison);
             if comparison.interrupted {
@@ -82,13 +90,17 @@ impl Runs<'_> {
     }
 
     /// One run of one policy, preceded by its setup on the first run.
-    fn turn(&self, entry: &mut Entry, runner: &mut Runner, index: &mut usize) -> Result<(), Stop> {
+    fn turn(&self, entry: &mut Entry, runner: &mut Runner, index: &mut usize, is_measured: bool) -> Result<(), Stop> {
         let mut outcome = Ok(());
         if *entry.candidate == Candidate::Oracle && entry.binding.is_none() {
             outcome = self.search(entry, runner, index);
         }
         let outcome = outcome.and_then(|()| self.run_once(entry, runner, index));
         match outcome {
+            Ok(_) if !is_measured => {
+                (self.say)(&format!("{}, unmeasured run: done", entry.runs.policy));
+                Ok(())
+            }
             Ok(run) => {
                 (self.say)(&format!(
                     "{}, run {} of {}: {:.6} s",
@@ -121,7 +133,7 @@ impl Runs<'_> {
             // The reason was reported before.
             let _ = page_cache.settle();
         }
-        let output = runner.run_with(&Invocation::plain(&prepared.command), prepared.numad.as_ref()).map_err(
+        let mut output = runner.run_with(&Invocation::plain(&prepared.command), prepared.numad.as_ref()).map_err(
             |error| match error {
                 NoRun::Interrupted => Stop::Interrupted,
                 NoRun::Numad(why) => Stop::LeftOut(why),
@@ -130,6 +142,9 @@ impl Runs<'_> {
                 }
             },
         )?;
+        if let Some(times) = prepared.times.as_ref().and_then(TimesFile::read) {
+            output.limit_to(times);
+        }
         if let Some(why) = output.failure() {
             let refused = prepared
                 .placed
@@ -230,25 +245,36 @@ impl Runs<'_> {
         } else {
             None
         };
+        let (placed, words) = self.verb(entry.candidate, options)?;
         let mut command: Vec<OsString> = Vec::new();
-        let mut placed = None;
-        if let Candidate::Placed(policy) = entry.candidate {
-            let new = Placed::new();
-            let new = new.map_err(|why| Stop::LeftOut(format!("cannot make a temporary file: {why}")))?;
+        let mut times = None;
+        if !words.is_empty() {
+            let file = TimesFile::new().map_err(|why| no_file(&why))?;
             command.push(self.host.nearside.clone().into());
-            command.extend(new.arguments(policy, self.request.place_options));
-            placed = Some(new);
-        } else if let Candidate::HugePages(duration) = entry.candidate {
-            command.push(self.host.nearside.clone().into());
-            command.extend(["hugepages", "cure", "--quiet", "--rounds", "5", "--duration"].map(OsString::from));
-            command.extend([duration.as_secs_f64().to_string(), "--".to_owned()].map(OsString::from));
-        } else if !options.is_empty() {
-            command.extend([self.host.nearside.clone().into(), "run".into()]);
-            command.append(&mut options);
+            command.extend(words.into_iter().chain(file.arguments()));
             command.push("--".into());
+            times = Some(file);
         }
         command.extend_from_slice(self.request.command);
-        Ok(PreparedRun { command, numad, placed, _balancing: balancing })
+        Ok(PreparedRun { command, numad, placed, times, _balancing: balancing })
+    }
+
+    /// The verb of nearside that starts the program, with its options: none where it starts by itself. `options` are those
+    /// of `nearside run`.
+    fn verb(&self, candidate: &Candidate, options: Vec<OsString>) -> Result<(Option<Placed>, Vec<OsString>), Stop> {
+        Ok(match candidate {
+            Candidate::Placed(policy) => {
+                let placed = Placed::new().map_err(|why| no_file(&why))?;
+                let words = placed.arguments(policy, self.request.place_options);
+                (Some(placed), words)
+            }
+            Candidate::HugePages(duration) => {
+                let words = ["hugepages", "cure", "--quiet", "--rounds", "5", "--duration"].map(OsString::from);
+                (None, words.into_iter().chain([duration.as_secs_f64().to_string().into()]).collect())
+            }
+            _ if options.is_empty() => (None, options),
+            _ => (None, [OsString::from("run")].into_iter().chain(options).collect()),
+        })
     }
 
     fn with_cpus(&self) -> NodeSet {
@@ -304,6 +330,10 @@ impl Runs<'_> {
         (self.say)("unmeasured run, to see which files the program reads: done");
         Ok(())
     }
+}
+
+fn no_file(why: &io::Error) -> Stop {
+    Stop::LeftOut(format!("cannot make a temporary file: {why}"))
 }
 
 /// Switches the kernel's NUMA balancing on or off until the guard is dropped; does nothing if it is already so.

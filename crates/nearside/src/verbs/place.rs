@@ -86,6 +86,10 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
+    /// For `nearside compare`: write when the program ran to this file
+    #[arg(long, hide = true, value_name = "FILE")]
+    times: Option<PathBuf>,
+
     /// Print no summary
     #[arg(long, short)]
     quiet: bool,
@@ -322,6 +326,7 @@ impl Placing<'_> {
             command.envs(spread.into_iter().chain(advised).flatten());
         })?;
         let mut program = UntilExit(program);
+        self.arguments.times.iter().for_each(|file| program.0.write_times(file));
         let placed = agent.add_program(program.0.pid(), &start).map_err(Box::from);
         let placed = placed.and_then(|()| self.follow(agent, &mut program));
         if let Err(error) = &placed {

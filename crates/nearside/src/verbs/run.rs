@@ -8,9 +8,11 @@ use crate::options::usage_error::UsageError;
 use crate::output;
 use crate::verbs::{replicate::replicate, steady};
 use clap::{Args, ValueEnum};
+use compare::ProgramTimes;
 use linux::{
     Attempt, Cgroups, ChildSetup, MemoryMode, Switch, SystemState, Tid, affinity, allowed_memory_nodes, diagnose,
-    forbid_huge_pages, memory_policy, next_interleave_node, set_affinity, set_memory_policy, why_not_started,
+    forbid_huge_pages, memory_policy, monotonic_ns, next_interleave_node, set_affinity, set_memory_policy,
+    why_not_started,
 };
 use machine::CpuSet;
 use report::{HardwareReport, PolicyReport};
@@ -134,6 +136,10 @@ pub struct Arguments {
     #[arg(long, requires = "hardware")]
     cpu_compress: bool,
 
+    /// For `nearside compare`: write when the program ran to this file
+    #[arg(long, hide = true, value_name = "FILE")]
+    times: Option<PathBuf>,
+
     #[command(flatten)]
     shared: SharedMemoryOptions,
 
@@ -226,6 +232,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     command.envs(heap.into_iter().flatten());
     if arguments.steady {
         return steady::run(command);
+    }
+    if let Some(file) = &arguments.times {
+        // The comparison then counts this process's time.
+        let _ = ProgramTimes { began_ns: monotonic_ns(), ended_ns: None }.write(file);
     }
     let error = command.keep_ignored_pipe().exec();
     Err(format!("cannot start {}: {}", Path::new(program).display(), why_not_started(program, &error)).into())

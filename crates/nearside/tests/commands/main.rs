@@ -5,6 +5,7 @@
 
 mod assertions;
 mod bounds;
+mod compare;
 mod completions;
 mod configuration;
 mod devices;

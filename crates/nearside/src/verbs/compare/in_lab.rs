@@ -131,6 +131,9 @@ fn guest_command(arguments: &Arguments, file: &Path) -> Result<Vec<OsString>, La
     let policies: Vec<String> = arguments.policies.iter().map(ToString::to_string).collect();
     give("--policies", policies.join(","));
     give("--repeat", arguments.repeat.to_string());
+    if let Some(runs) = arguments.warm_ups {
+        give("--warm-ups", runs.to_string());
+    }
     give("--oracle-runs", arguments.oracle_runs.to_string());
     if let Some(pattern) = &arguments.seconds {
         give("--seconds", pattern.to_string());

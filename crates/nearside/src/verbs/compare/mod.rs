@@ -74,7 +74,12 @@ pub struct Arguments {
     #[arg(long, short, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
 
-    /// Take the time in seconds from what the program prints, instead of from its start and end: a JSON pointer into a
+    /// Unmeasured runs of the program under each policy before those [default: 1; 0 in the lab, whose clock and caches do
+    /// not depend on earlier runs]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1000))]
+    warm_ups: Option<u32>,
+
+    /// Take the time in seconds from what the program prints, instead of from its `exec` to its end: a JSON pointer into a
     /// line of JSON (/seconds), or a text with {} for the number ('{}s total'). Where the same JSON has `began_ns`, the
     /// `CLOCK_MONOTONIC` time at which the measured part began, memory accesses are counted from then on
     #[arg(long, value_name = "PATTERN")]
@@ -147,6 +152,7 @@ impl Arguments {
             command: &self.command,
             candidates: &self.policies,
             repeat: self.repeat as usize,
+            warm_ups: self.warm_ups.map(|runs| runs as usize),
             seconds: self.seconds.as_ref(),
             oracle_tries: self.oracle_runs as usize,
             keep_caches: self.keep_caches,

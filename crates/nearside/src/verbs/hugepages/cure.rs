@@ -106,6 +106,10 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
+    /// For `nearside compare`: write when the program ran to this file
+    #[arg(long, hide = true, value_name = "FILE")]
+    times: Option<PathBuf>,
+
     #[command(flatten)]
     recording: RecordOptions,
 
@@ -191,6 +195,7 @@ impl Arguments {
                 return Err(error.into());
             }
         };
+        self.times.iter().for_each(|file| program.write_times(file));
         recorder.add_process(program.pid());
         // The program gets the signal, and decides.
         let interrupted = asked_to_end()?;

@@ -1,9 +1,11 @@
 //! The recorded program: finds and starts it, forwards signals, and waits for it.
 
-use linux::{ChildSetup, why_not_started};
+use compare::ProgramTimes;
+use linux::{ChildSetup, monotonic_ns, why_not_started};
 use observe::Followed;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, getpgrp, kill_process, pidfd_open};
 use rustix::termios::tcgetpgrp;
 use signal_hook::consts::{
@@ -14,10 +16,11 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 /// Signals that are forwarded to the program: those that others send and programs handle, without those of faults, files,
@@ -37,6 +40,9 @@ pub struct Program {
     /// The second signal that requested the end.
     left_by: Option<i32>,
     status: Option<i32>,
+    began_ns: u64,
+    /// Writes its times when it ends.
+    timekeeper: Option<JoinHandle<()>>,
     /// Whether signals end this process as they would without a program: handlers stay when their reader has gone.
     is_over: Arc<AtomicBool>,
 }
@@ -78,9 +84,22 @@ impl Program {
             signal_hook::flag::register_conditional_default(signal, is_over.clone()).map_err(failed)?;
         }
         let child = command.keep_ignored_pipe().spawn().map_err(failed)?;
+        let began_ns = monotonic_ns();
         let ended = Pid::from_raw(child.id().cast_signed());
         let ended = ended.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-        Ok(Self { child, ended, signals, asked_to_end: false, left_by: None, status: None, is_over })
+        let (asked_to_end, left_by, status, timekeeper) = (false, None, None, None);
+        Ok(Self { child, ended, signals, asked_to_end, left_by, status, began_ns, timekeeper, is_over })
+    }
+
+    /// Writes to this file when it began and ends, as soon as it ends; without pidfd (before Linux 5.3) nothing.
+    pub fn write_times(&mut self, file: &Path) {
+        let Some(ended) = self.ended.as_ref().and_then(|ended| ended.try_clone().ok()) else { return };
+        let (file, began_ns) = (file.to_owned(), self.began_ns);
+        self.timekeeper = Some(thread::spawn(move || {
+            while poll(&mut [PollFd::new(&ended, PollFlags::IN)], None) == Err(Errno::INTR) {}
+            // The comparison then counts this process's time.
+            let _ = ProgramTimes { began_ns, ended_ns: Some(monotonic_ns()) }.write(&file);
+        }));
     }
 
     pub fn pid(&self) -> linux::Pid {
@@ -121,6 +140,9 @@ impl Program {
 impl Drop for Program {
     fn drop(&mut self) {
         self.is_over.store(true, Relaxed);
+        if let Some(timekeeper) = self.timekeeper.take().filter(|_| self.status.is_some()) {
+            let _ = timekeeper.join();
+        }
     }
 }
 
