@@ -85,7 +85,8 @@ test:
 	@tools/count-tests $(target)/tests.log
 
 # The tests that depend on the guest's kernel, and examples that need programs from PyPI. Built as for `test`, so that both
-# share one build. One of the workloads shows that the campaign of `make results` works.
+# share one build. One of the workloads shows that the campaign of `make results` works. Changed inputs, which need no other users,
+# are those of `make torture`.
 nightly: export NEARSIDE_KERNEL := newest
 nightly:
 	tools/requirements build test
@@ -94,6 +95,7 @@ nightly:
 	cargo test --profile $(PROFILE) --workspace --locked --test lab
 	RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps --locked
 	$(explore) experiments/campaigns/placement.toml --into $(target)/results --only workload=ft,machine=opteron-8380x4
+	$(built)/nearside-torture inputs
 	tools/requirements examples
 	tools/export-examples $(nearside) $(built)/nearside-workloads
 

@@ -93,7 +93,7 @@ impl Actor {
                 None => done.push(self.act(&step.action, managed, outcome, advisers.as_deref_mut())?),
             }
         }
-        let operations = |done: &StepOutcome| done.pages_moved + done.pages_copied + done.split_at.len() as u64;
+        let operations = |done: &StepOutcome| done.all_moved().pages + done.pages_copied + done.split_at.len() as u64;
         outcome.operations += done.iter().map(operations).sum::<u64>();
         Ok(done)
     }
@@ -185,8 +185,11 @@ impl Actor {
         for (node, address, _) in &pages {
             self.batch.push(*address, Some(*node));
         }
+        // Where each page is now: an error is that of the move, too.
+        let located = self.batch.locate(pid);
+        let from: Vec<Option<NodeId>> = self.batch.statuses().map(|(_, status)| status.node().ok()).collect();
         let began_ns = monotonic_ns();
-        let moved = self.batch.move_pages(pid, WHOSE);
+        let moved = located.and_then(|()| self.batch.move_pages(pid, WHOSE));
         let took = since(began_ns);
         outcome.moving_s += took.as_secs_f64();
         // Helper threads count as work too.
@@ -200,12 +203,13 @@ impl Actor {
             }
             return;
         }
-        for ((address, target, status), (.., index)) in self.batch.outcomes().zip(&pages) {
+        for ((address, target, status), ((.., index), from)) in self.batch.outcomes().zip(pages.iter().zip(from)) {
             let Some(done) = done.get_mut(*index) else { continue };
             match status.node() {
                 Ok(node) if node == target => {
-                    done.pages_moved += 1;
-                    done.bytes_moved += process.sizes.at(&process.process, address);
+                    let moved = done.moved.entry((from.unwrap_or(target), target)).or_default();
+                    moved.pages += 1;
+                    moved.bytes += process.sizes.at(&process.process, address);
                 }
                 refusal => {
                     let refusal = refusal.err().unwrap_or(PageRefusal::Stayed);
@@ -234,7 +238,7 @@ impl Actor {
         // Copies are already on their node unless it was full; then they are moved there, or the refusal is reported.
         let made = made.into_iter().map(|page| (node, page, 0)).collect();
         self.move_pages(process, made, std::slice::from_mut(&mut done), outcome);
-        (done.pages_copied, done.pages_moved, done.bytes_moved) = (done.pages_moved, 0, 0);
+        done.pages_copied = std::mem::take(&mut done.moved).values().map(|moved| moved.pages).sum();
         let refused: BTreeMap<u64, PageRefusal> = refused.into_iter().collect();
         for (&address, refusal) in &refused {
             not_moved(*refusal, PageOf { pid, address }, outcome);
@@ -275,10 +279,8 @@ impl Actor {
         outcome.moving_s += since(began_ns).as_secs_f64();
         match moved {
             Ok(tally) => {
-                let moved = tally.moved();
-                outcome.bytes_moved += moved.bytes;
-                let mut done =
-                    StepOutcome { pages_moved: moved.pages, bytes_moved: moved.bytes, ..StepOutcome::default() };
+                outcome.bytes_moved += tally.moved().bytes;
+                let mut done = StepOutcome { moved: tally.moved, ..StepOutcome::default() };
                 for ((refusal, _), stayed) in &tally.stayed {
                     *done.pages_refused.entry(*refusal).or_default() += stayed.amount.pages;
                 }

@@ -133,7 +133,7 @@ impl Ledger {
 
     /// Pages that were moved since the start.
     pub fn pages_moved(&self) -> u64 {
-        self.run_summary.pages_moved
+        self.run_summary.all_moved().pages
     }
 
     /// Adds a round; its observation precedes its own moves.
@@ -155,8 +155,9 @@ impl Ledger {
             let mut status = self.lock_status();
             let process = status.processes.entry(pid).or_default();
             process.decided(round, step.to_string());
-            process.pages_moved += done.map_or(0, |done| done.pages_moved);
-            process.bytes_moved += done.map_or(0, |done| done.bytes_moved);
+            let moved = done.map(StepOutcome::all_moved).unwrap_or_default();
+            process.pages_moved += moved.pages;
+            process.bytes_moved += moved.bytes;
         }
         let idle = (step.action == Action::Nothing).then_some(step.reason.rule);
         if self.explained.is_some() && (idle.is_none() || std::mem::replace(&mut self.idle, idle) != idle) {
@@ -210,7 +211,9 @@ impl Ledger {
             status.notes.clone_from(&self.notes);
         }
         let run_summary = &self.run_summary;
-        (status.pages_moved, status.bytes_moved) = (run_summary.pages_moved, run_summary.bytes_moved);
+        let moved = run_summary.all_moved();
+        (status.pages_moved, status.bytes_moved, status.moves) = (moved.pages, moved.bytes, run_summary.moves());
+        status.cpu_time_of = self.work_time.shares();
         status.pages_copied = run_summary.pages_copied;
         status.pages_refused = run_summary.all_refused();
         status.threads_moved = run_summary.threads_moved;
@@ -237,8 +240,9 @@ impl Ledger {
             time_s,
             samples: self.lock_status().samples,
             samples_lost: self.missed + lost_by_source,
-            pages_moved: run_summary.pages_moved,
-            bytes_moved: run_summary.bytes_moved,
+            pages_moved: run_summary.all_moved().pages,
+            bytes_moved: run_summary.all_moved().bytes,
+            moves: run_summary.moves(),
             by_rule: run_summary.by_rule(),
             gains: run_summary.gains().to_vec(),
             idle_reason: run_summary.idle_reason(),
@@ -270,10 +274,11 @@ fn explanation(round: u64, step: &Step, done: Option<&StepOutcome>) -> String {
     let wanted = match &step.action {
         Action::MovePages { pages, .. } | Action::Replicate { pages, is_possible: true, .. } => pages.len() as u64,
         Action::InterleavePages { pages, .. } => pages.len() as u64,
-        _ => done.pages_moved + done.pages_copied,
+        _ => done.all_moved().pages + done.pages_copied,
     };
-    if done.pages_moved + done.pages_copied != wanted {
-        parts.push(format!("; {} did", done.pages_moved + done.pages_copied));
+    let did = done.all_moved().pages + done.pages_copied;
+    if did != wanted {
+        parts.push(format!("; {did} did"));
         let refused = done.pages_refused.iter();
         parts.extend(refused.map(|(why, pages)| format!(", {pages} {}", why.word())));
     }

@@ -86,7 +86,7 @@ pub use huge_pages::{Advisers, CureSteps, Cured, curable, cure, huge_blocks, joi
 pub use journal::{Journal, JournalError, PutBack};
 pub use judged_blocks::{JudgedBlock, judged_blocks};
 pub use options::Options;
-pub use place_report::{PlaceGain, PlaceMetrics, PlaceRefusal, PlaceReport, PlaceRule, WorkShares};
+pub use place_report::{NodeMoves, PlaceGain, PlaceMetrics, PlaceRefusal, PlaceReport, PlaceRule, WorkShares};
 pub use regions::{RegionOrders, RegionPlace};
 pub use rings::CountedFrom;
 pub use scope::{NoSuchUser, ProcessAttributes, ProcessSelection, Scope};

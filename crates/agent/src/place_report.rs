@@ -1,5 +1,6 @@
 //! What a run of the agent did: how memory was used before it moved anything and since, what was moved, and why.
 
+use machine::NodeId;
 use placement::{Lesson, Quantity, Reason, Rule};
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +33,8 @@ pub struct PlaceReport {
     pub pages_moved: u64,
     /// Bytes of those pages.
     pub bytes_moved: u64,
+    /// Moved pages by node before and since; without those that were already on their target.
+    pub moves: Vec<NodeMoves>,
     /// Moved pages by reason.
     pub by_rule: Vec<PlaceRule>,
     /// What was predicted of moves, and what was measured: the first 1,000; only of
@@ -95,6 +98,20 @@ pub struct PlaceMetrics {
     pub imbalance: Option<f64>,
     /// Mean cost of an access, ns: measured, or estimated from the load of controllers and links.
     pub access_ns: Option<f64>,
+}
+
+/// Pages that were moved from a node to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeMoves {
+    /// The node that they were on.
+    pub from: NodeId,
+    /// The node that they were moved to.
+    pub to: NodeId,
+    /// Number of pages; a huge page is one.
+    pub pages: u64,
+    /// Bytes of those pages.
+    pub bytes: u64,
 }
 
 /// Moved pages for one reason.

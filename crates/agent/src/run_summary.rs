@@ -1,7 +1,8 @@
 //! Summary of a run's rounds, before and after the first move.
 
-use crate::place_report::{PlaceGain, PlaceMetrics, PlaceRefusal, PlaceRule};
+use crate::place_report::{NodeMoves, PlaceGain, PlaceMetrics, PlaceRefusal, PlaceRule};
 use crate::step_outcome::StepOutcome;
+use linux::{Amount, Moves};
 use placement::{Costs, Decision, Metrics, Observation, Reason, Rule, Traffic};
 use std::collections::BTreeMap;
 
@@ -45,8 +46,7 @@ impl Sum {
 pub(crate) struct RunSummary {
     before: Sum,
     after: Sum,
-    pub pages_moved: u64,
-    pub bytes_moved: u64,
+    moved: Moves,
     pages_refused: BTreeMap<&'static str, u64>,
     /// Of those, pages of which processes now have private copies.
     pub pages_copied: u64,
@@ -64,15 +64,16 @@ pub(crate) struct RunSummary {
 impl RunSummary {
     /// Adds a round; its observation precedes its own moves.
     pub fn add_round(&mut self, observation: &Observation, decision: &Decision) {
-        let has_moved = self.pages_moved + self.pages_copied + self.threads_moved + self.pages_split > 0;
+        let has_moved = self.all_moved().pages + self.pages_copied + self.threads_moved + self.pages_split > 0;
         let sum = if has_moved { &mut self.after } else { &mut self.before };
         sum.add(observation, &decision.metrics);
     }
 
     /// Adds a step.
     pub fn add_step(&mut self, rule: Rule, done: &StepOutcome) {
-        self.pages_moved += done.pages_moved;
-        self.bytes_moved += done.bytes_moved;
+        for (nodes, moved) in &done.moved {
+            *self.moved.entry(*nodes).or_default() += *moved;
+        }
         self.pages_copied += done.pages_copied;
         self.pages_split += done.split_at.len() as u64;
         self.pages_kept_small += done.kept_small;
@@ -80,7 +81,7 @@ impl RunSummary {
         for (refusal, pages) in &done.pages_refused {
             *self.pages_refused.entry(refusal.word()).or_default() += pages;
         }
-        let pages = done.pages_moved + done.pages_copied + done.split_at.len() as u64;
+        let pages = done.all_moved().pages + done.pages_copied + done.split_at.len() as u64;
         if pages > 0 {
             *self.pages_by_rule.entry(rule).or_default() += pages;
         }
@@ -91,6 +92,17 @@ impl RunSummary {
         let is_known = self.gains.last().is_some_and(|last| last.round == round);
         let has_room = self.gains.len() < MOST_GAINS;
         self.gains.extend(PlaceGain::of(round, reason).filter(|_| !is_known && has_room));
+    }
+
+    /// All that were moved.
+    pub fn all_moved(&self) -> Amount {
+        self.moved.values().copied().sum()
+    }
+
+    /// What was moved from a node to another.
+    pub fn moves(&self) -> Vec<NodeMoves> {
+        let others = self.moved.iter().filter(|((from, to), _)| from != to);
+        others.map(|(&(from, to), &Amount { pages, bytes })| NodeMoves { from, to, pages, bytes }).collect()
     }
 
     pub fn gains(&self) -> &[PlaceGain] {

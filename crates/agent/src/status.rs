@@ -1,6 +1,7 @@
 //! The agent's live status: updated every round, read by clients.
 
 use crate::huge_page_service::HugePageStatus;
+use crate::place_report::{NodeMoves, WorkShares};
 use machine::Pid;
 use placement::{Metrics, Rule};
 use serde::{Deserialize, Serialize};
@@ -25,6 +26,9 @@ pub struct Status {
     pub time_s: f64,
     /// The agent's CPU time since it began, s.
     pub cpu_time_s: f64,
+    /// What its working time was spent on.
+    #[serde(default)]
+    pub cpu_time_of: WorkShares,
     /// Rounds so far.
     pub rounds: u64,
     /// Whether there is nothing to place on this machine: the agent only answers requests.
@@ -42,6 +46,9 @@ pub struct Status {
     pub pages_moved: u64,
     /// Bytes of those pages.
     pub bytes_moved: u64,
+    /// Moved pages by node before and since; without those that were already on their target.
+    #[serde(default)]
+    pub moves: Vec<NodeMoves>,
     /// Pages of files that processes got private copies of, in units of 4 KiB.
     pub pages_copied: u64,
     /// Pages that could not be moved.

@@ -1,15 +1,13 @@
 //! The outcome of a step.
 
-use linux::PageRefusal;
+use linux::{Amount, Moves, PageRefusal};
 use std::collections::BTreeMap;
 
 /// The outcome of a step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepOutcome {
     /// Pages that are now on their target node.
-    pub pages_moved: u64,
-    /// Bytes of those pages.
-    pub bytes_moved: u64,
+    pub moved: Moves,
     /// Pages that were not moved, by reason.
     pub pages_refused: BTreeMap<PageRefusal, u64>,
     /// Pages of which a process now has a private copy.
@@ -25,6 +23,11 @@ pub struct StepOutcome {
 }
 
 impl StepOutcome {
+    /// All that were moved.
+    pub fn all_moved(&self) -> Amount {
+        self.moved.values().copied().sum()
+    }
+
     /// Nothing was done, for this reason.
     pub fn because(note: impl Into<String>) -> Self {
         Self { note: Some(note.into()), ..Self::default() }

@@ -91,7 +91,7 @@ pub use migration::follow::{Departure, Follower};
 pub use migration::migrate::{MigrateError, Migration};
 pub use migration::page_batch::{PageBatch, PageRefusal, PageStatus};
 pub use migration::route::{Destination, Route};
-pub use migration::tally::{Amount, Stayed, Tally};
+pub use migration::tally::{Amount, Moves, Stayed, Tally};
 pub use nodes::available_memory::available_memory;
 pub use nodes::device_node::device_nodes;
 pub use nodes::free_memory::FreeMemory;

@@ -16,7 +16,7 @@ pub const MOST_BYTES: u64 = 128 << 20;
 /// A file has more bytes than are read of its kind. The source of an [`io::Error`], whose context names the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "it is longer than {}, the limit for files of this kind: check that it is the right file, and that it ends (devices and pipes may not)",
+    "it is longer than {}, the fixed limit for files of this kind: check that it is the right file, and that it ends (devices and pipes may not)",
     size::format(self.0)
 )]
 pub struct TooLong(pub u64);

@@ -122,6 +122,10 @@ impl MigrateReport {
                 what_to_do,
             }
         });
+        let mut moved_to: BTreeMap<NodeId, Amount> = BTreeMap::new();
+        for (&(_, to), amount) in &tally.moved {
+            *moved_to.entry(to).or_default() += *amount;
+        }
         Self {
             pid,
             name,
@@ -129,7 +133,7 @@ impl MigrateReport {
             to,
             seconds: 0.0,
             moved: tally.moved().into(),
-            moved_to: tally.moved.iter().map(|(&node, &amount)| NodeCount { node, count: amount.into() }).collect(),
+            moved_to: moved_to.into_iter().map(|(node, amount)| NodeCount { node, count: amount.into() }).collect(),
             already_there: tally.there.into(),
             on_other_nodes: tally.elsewhere.into(),
             gone: tally.gone.into(),
@@ -222,7 +226,7 @@ mod tests {
 
     fn report() -> MigrateReport {
         let mut tally = Tally::default();
-        tally.moved.insert(NodeId(1), Amount { pages: 262_144, bytes: 1 << 30 });
+        tally.moved.insert((NodeId(0), NodeId(1)), Amount { pages: 262_144, bytes: 1 << 30 });
         tally.there = Amount { pages: 3, bytes: 3 << 21 };
         tally.stayed.insert(
             (PageRefusal::Shared, NodeId(1)),

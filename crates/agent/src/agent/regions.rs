@@ -55,7 +55,7 @@ impl Agent {
         }
         let mut outcome = Outcome { round: self.round, ..Outcome::default() };
         let done = self.actor.carry_out(std::slice::from_ref(&step), &mut self.managed, &mut outcome, None)?;
-        let bytes_moved = done.first().map_or(0, |done| done.bytes_moved);
+        let bytes_moved = done.first().map_or(0, |done| done.all_moved().bytes);
         self.budget.spend(bytes_moved);
         let has_moved = bytes_moved > 0;
         if has_moved || is_new {

@@ -159,14 +159,14 @@ impl Agent {
         } else {
             self.actor.carry_out(&decision.steps, &mut self.managed, &mut outcome, self.advisers.as_mut())?
         };
-        self.budget.spend(all_done.iter().map(|done| done.bytes_moved + done.pages_copied * SMALL_PAGE).sum());
+        self.budget.spend(all_done.iter().map(|done| done.all_moved().bytes + done.pages_copied * SMALL_PAGE).sum());
         for (index, step) in decision.steps.iter().enumerate() {
             let done = all_done.get(index);
             self.ledger.add_step(decision.round, step, done);
             if let (Some(huge_pages), Some(done), Some(pid)) = (&mut self.huge_pages, done, step.action.pid()) {
                 done.split_at.iter().for_each(|address| huge_pages.was_split(pid, *address));
             }
-            if done.is_some_and(|done| done.pages_moved > 0 || done.pages_copied > 0) {
+            if done.is_some_and(|done| done.all_moved().pages > 0 || done.pages_copied > 0) {
                 self.observer.memory_changed(decision.round, &step.action.fills());
             }
         }

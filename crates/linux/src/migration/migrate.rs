@@ -10,6 +10,7 @@ use crate::migration::route::{Destination, Route};
 use crate::migration::tally::{Amount, Stayed, Tally};
 use crate::processes::process::{Process, ProcessError};
 use crate::residence::present::{Extent, PresentPages};
+use machine::NodeId;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -66,6 +67,8 @@ struct Load {
     pages: PageBatch,
     /// Size of each page in bytes.
     page_bytes: Vec<u64>,
+    /// The node that each is on.
+    sources: Vec<NodeId>,
     /// Pages that need no move, and whether the process still exists.
     found: Tally,
 }
@@ -166,9 +169,10 @@ fn is_gone(error: &io::Error) -> bool {
 impl Load {
     /// Adds the results of its pages to the tally, after the move.
     fn count_into(&self, tally: &mut Tally) {
-        for ((address, target, status), &bytes) in self.pages.outcomes().zip(&self.page_bytes) {
+        let of_pages = self.page_bytes.iter().zip(&self.sources);
+        for ((address, target, status), (&bytes, &from)) in self.pages.outcomes().zip(of_pages) {
             match status.node() {
-                Ok(node) if node == target => tally.moved.entry(node).or_default().add(bytes),
+                Ok(node) if node == target => tally.moved.entry((from, node)).or_default().add(bytes),
                 Err(PageRefusal::NotPresent | PageRefusal::ZeroOrUnmapped) => tally.gone.add(bytes),
                 other => {
                     let reason = other.err().unwrap_or(PageRefusal::Stayed);
@@ -190,12 +194,14 @@ impl Load {
         let is_more = fitting < self.page_bytes.len();
         self.pages.truncate(fitting);
         self.page_bytes.truncate(fitting);
+        self.sources.truncate(fitting);
         is_more
     }
 
     fn clear(&mut self) {
         self.pages.clear();
         self.page_bytes.clear();
+        self.sources.clear();
         self.found = Tally::default();
     }
 }
@@ -301,6 +307,7 @@ impl<'a> Finder<'a> {
                 Destination::To(target) => {
                     load.pages.push(address, Some(target));
                     load.page_bytes.push(bytes);
+                    load.sources.push(node);
                 }
             }
         }
@@ -328,9 +335,10 @@ mod tests {
         for page in 0..3 {
             load.pages.push(page << 21, None);
             load.page_bytes.push(2 << 20);
+            load.sources.push(NodeId(0));
         }
         assert!(!load.cut(6 << 20) && load.cut((6 << 20) - 1));
-        assert_eq!((load.pages.len(), load.page_bytes.len()), (2, 2));
+        assert_eq!((load.pages.len(), load.page_bytes.len(), load.sources.len()), (2, 2, 2));
         assert!(load.cut(0) && load.pages.is_empty());
     }
 

@@ -4,6 +4,7 @@ use crate::migration::page_batch::PageRefusal;
 use machine::NodeId;
 use std::collections::BTreeMap;
 use std::iter::Sum;
+use std::ops::AddAssign;
 
 /// Pages and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,11 +22,24 @@ impl Amount {
     }
 }
 
-impl Sum for Amount {
-    fn sum<I: Iterator<Item = Self>>(amounts: I) -> Self {
-        amounts.fold(Self::default(), |sum, part| Self { pages: sum.pages + part.pages, bytes: sum.bytes + part.bytes })
+impl AddAssign for Amount {
+    fn add_assign(&mut self, other: Self) {
+        self.pages += other.pages;
+        self.bytes += other.bytes;
     }
 }
+
+impl Sum for Amount {
+    fn sum<I: Iterator<Item = Self>>(amounts: I) -> Self {
+        amounts.fold(Self::default(), |mut sum, part| {
+            sum += part;
+            sum
+        })
+    }
+}
+
+/// Pages that were moved, by the node they were on and the one they are on.
+pub type Moves = BTreeMap<(NodeId, NodeId), Amount>;
 
 /// Pages that were not moved, for one reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +53,8 @@ pub struct Stayed {
 /// The results for the pages that were examined.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Moved, by target node.
-    pub moved: BTreeMap<NodeId, Amount>,
+    /// Moved, by the node before and the target node.
+    pub moved: Moves,
     /// Already on the right node.
     pub there: Amount,
     /// On a node that is not a source.
@@ -60,16 +74,15 @@ pub struct Tally {
 impl Tally {
     /// Adds the results of other pages.
     pub fn join(&mut self, other: &Self) {
-        let add = |sum: &mut Amount, part: Amount| *sum = [*sum, part].into_iter().sum();
-        add(&mut self.there, other.there);
-        add(&mut self.elsewhere, other.elsewhere);
-        add(&mut self.gone, other.gone);
-        for (node, amount) in &other.moved {
-            add(self.moved.entry(*node).or_default(), *amount);
+        self.there += other.there;
+        self.elsewhere += other.elsewhere;
+        self.gone += other.gone;
+        for (nodes, amount) in &other.moved {
+            *self.moved.entry(*nodes).or_default() += *amount;
         }
         for (why, stayed) in &other.stayed {
             let first = Stayed { amount: Amount::default(), first: stayed.first };
-            add(&mut self.stayed.entry(*why).or_insert(first).amount, stayed.amount);
+            self.stayed.entry(*why).or_insert(first).amount += stayed.amount;
         }
         self.passed_bytes += other.passed_bytes;
         self.ended |= other.ended;

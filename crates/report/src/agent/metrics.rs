@@ -3,7 +3,7 @@
 use super::status::MOST_PROCESSES;
 use crate::Family;
 use agent::broker::LiveGrant;
-use agent::{ManagedProcess, Status};
+use agent::{ManagedProcess, NodeMoves, Status, WorkShares};
 use machine::Pid;
 use reserve::Course;
 use std::fmt::{self, Write};
@@ -48,6 +48,21 @@ impl fmt::Display for StatusMetrics<'_> {
         }
         let mut family = Family::begin("nearside_agent_cpu_seconds", "counter", "CPU time of the agent itself.");
         family.sample(&[], status.cpu_time_s);
+        family.end(f)?;
+        let mut family = Family::begin("nearside_agent_work_ratio", "gauge", "Share of the agent's working time.");
+        let WorkShares { observing, deciding, moving } = status.cpu_time_of;
+        for (what, share) in [("observing", observing), ("deciding", deciding), ("moving", moving)] {
+            family.sample(&[("work", what)], share);
+        }
+        family.end(f)?;
+        let mut family = Family::begin(
+            "nearside_agent_node_moved_bytes",
+            "counter",
+            "Bytes that were moved from a node to another.",
+        );
+        for NodeMoves { from, to, bytes, .. } in &status.moves {
+            family.sample(&[("from", from.to_string().as_str()), ("to", to.to_string().as_str())], *bytes);
+        }
         family.end(f)?;
         let metrics = &status.metrics;
         let threads: u64 = status.processes.values().map(|process| process.threads).sum();

@@ -1,9 +1,10 @@
 //! The status of a running agent, as text.
 
 use crate::{Table, count, percent};
-use agent::Status;
 use agent::control::Explanation;
-use machine::{SMALL_PAGE, size};
+use agent::{NodeMoves, Status, WorkShares};
+use machine::{NodeId, SMALL_PAGE, size};
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// Most processes to list, busiest first.
@@ -36,6 +37,9 @@ impl fmt::Display for StatusText<'_> {
         row("samples, lost", format!("{}, {}", count(status.samples), count(status.samples_lost)));
         let share = if status.time_s > 0.0 { status.cpu_time_s / status.time_s } else { 0.0 };
         row("own CPU time", format!("{:.3} s, {:.2} % of one CPU", status.cpu_time_s, 100.0 * share));
+        let WorkShares { observing, deciding, moving } = status.cpu_time_of;
+        let [observing, deciding, moving] = [observing, deciding, moving].map(percent);
+        row("  observing, deciding, moving", format!("{observing}, {deciding}, {moving}"));
         row("pages moved", format!("{}, {}", count(status.pages_moved), size::rounded(status.bytes_moved)));
         if status.pages_copied > 0 {
             let copied = format!("{}, {}", count(status.pages_copied), size::rounded(status.pages_copied * SMALL_PAGE));
@@ -64,6 +68,9 @@ impl fmt::Display for StatusText<'_> {
         row("  imbalance", told(metrics.imbalance, |imbalance| format!("{imbalance:.2}")));
         row("  mean latency", told(metrics.access_ns, |ns| format!("{ns:.0} ns")));
         write!(f, "{table}")?;
+        if !status.moves.is_empty() {
+            write!(f, "\n{}", moves_table(&status.moves))?;
+        }
         self.processes(f)?;
         status.notes.iter().try_for_each(|note| writeln!(f, "\n{note}"))
     }
@@ -110,6 +117,21 @@ impl fmt::Display for ExplanationText<'_> {
     }
 }
 
+/// What was moved between nodes, in bytes: a row for each node that it was on.
+fn moves_table(moves: &[NodeMoves]) -> Table {
+    let sorted = |node: fn(&NodeMoves) -> NodeId| moves.iter().map(node).collect::<BTreeSet<NodeId>>();
+    let (sources, targets) = (sorted(|moves| moves.from), sorted(|moves| moves.to));
+    let heading = targets.iter().map(|to| format!("node {to}"));
+    let mut table = Table::new(std::iter::once("moved from \\ to".to_owned()).chain(heading));
+    for from in sources {
+        let bytes =
+            |to: &NodeId| moves.iter().find(|moves| (moves.from, moves.to) == (from, *to)).map(|moves| moves.bytes);
+        let cells = targets.iter().map(|to| bytes(to).map_or_else(|| "-".to_owned(), size::rounded));
+        table.row(std::iter::once(format!("  node {from}")).chain(cells));
+    }
+    table
+}
+
 /// In the two largest units that are not zero.
 fn duration(seconds: f64) -> String {
     let all = seconds.max(0.0) as u64;
@@ -149,6 +171,11 @@ pub(crate) mod tests {
             pages_moved: 1500,
             bytes_moved: 1500 * 4096,
             pages_refused: 2,
+            cpu_time_of: WorkShares { observing: 0.75, deciding: 0.05, moving: 0.2 },
+            moves: vec![
+                NodeMoves { from: NodeId(0), to: NodeId(2), pages: 1400, bytes: 1400 * 4096 },
+                NodeMoves { from: NodeId(1), to: NodeId(0), pages: 100, bytes: 100 * 4096 },
+            ],
             threads_moved: 4,
             ..Status::default()
         };
@@ -174,6 +201,10 @@ pub(crate) mod tests {
             ("observed by", "AMD IBS"),
             ("samples, lost", "120 k, 3"),
             ("own CPU time", "12.500 s, 0.34 % of one CPU"),
+            ("observing, deciding, moving", "75.0 %, 5.0 %, 20.0 %"),
+            ("moved from \\ to", "node 2"),
+            ("node 0", "5.47 MiB"),
+            ("node 1", "-"),
             ("pages moved  ", "1.50 k, 5.86 MiB"),
             ("as only that node uses them", "1.50 k"),
             ("in the last round: accesses", "61.5 per microsecond"),
