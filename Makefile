@@ -85,8 +85,8 @@ test:
 	@tools/count-tests $(target)/tests.log
 
 # The tests that depend on the guest's kernel, and examples that need programs from PyPI. Built as for `test`, so that both
-# share one build. One of the workloads shows that the campaign of `make results` works. Changed inputs, which need no other users,
-# are those of `make torture`.
+# share one build. One of the workloads shows that the campaign of `make results` works. The part of `make torture`
+# that changes inputs runs here too, as it needs no other users.
 nightly: export NEARSIDE_KERNEL := newest
 nightly:
 	tools/requirements build test

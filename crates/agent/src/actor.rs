@@ -179,21 +179,25 @@ impl Actor {
         let owners = &process.owners;
         let left = pages.extract_if(.., |(_, address, _)| owners.contain(*address));
         outcome.refused.extend(left.map(|(_, address, _)| PageOf { pid, address }));
+        if pages.is_empty() {
+            return;
+        }
         // The kernel batches consecutive list entries that go to the same node.
         pages.sort_unstable();
         self.batch.clear();
         for (node, address, _) in &pages {
             self.batch.push(*address, Some(*node));
         }
+        let began_ns = monotonic_ns();
         // Where each page is now: an error is that of the move, too.
         let located = self.batch.locate(pid);
         let from: Vec<Option<NodeId>> = self.batch.statuses().map(|(_, status)| status.node().ok()).collect();
-        let began_ns = monotonic_ns();
+        let located_ns = monotonic_ns();
         let moved = located.and_then(|()| self.batch.move_pages(pid, WHOSE));
-        let took = since(began_ns);
-        outcome.moving_s += took.as_secs_f64();
+        outcome.moving_s += since(began_ns).as_secs_f64();
         // Helper threads count as work too.
-        self.helped += took * u32::try_from(moved.as_ref().map_or(0, |movers| movers.saturating_sub(1))).unwrap_or(0);
+        self.helped +=
+            since(located_ns) * u32::try_from(moved.as_ref().map_or(0, |movers| movers.saturating_sub(1))).unwrap_or(0);
         if let Err(error) = moved {
             outcome.refused.extend(pages.iter().map(|(_, address, _)| PageOf { pid, address: *address }));
             let targets = pages.iter().map(|(node, ..)| *node).collect();

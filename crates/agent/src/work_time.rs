@@ -11,7 +11,9 @@ use std::time::Duration;
 pub(crate) struct WorkTime {
     began_ns: u64,
     cpu_time_before: Duration,
-    /// Since the program began: all of it, and the parts of it that were not spent observing.
+    /// When the call in progress began.
+    call_began_ns: Option<u64>,
+    /// Of calls that ended since the program began: all of it, and the parts of it that were not spent observing.
     busy: Duration,
     deciding: Duration,
     moving: Duration,
@@ -23,7 +25,7 @@ impl WorkTime {
     pub fn begin() -> Self {
         let began_ns = monotonic_ns();
         let [busy, deciding, moving, observing] = [Duration::ZERO; 4];
-        Self { began_ns, cpu_time_before: own_cpu_time(), busy, deciding, moving, observing }
+        Self { began_ns, cpu_time_before: own_cpu_time(), call_began_ns: None, busy, deciding, moving, observing }
     }
 
     /// The program begins now: work before it does not count.
@@ -31,9 +33,19 @@ impl WorkTime {
         *self = Self { began_ns: self.began_ns, ..Self::begin() };
     }
 
-    /// Accounts for a call of the agent.
-    pub fn add_work(&mut self, began_ns: u64) {
-        self.busy += since(began_ns);
+    /// Accounts for a call of the agent from now on, until [`end_call`](Self::end_call).
+    pub fn begin_call(&mut self) {
+        self.call_began_ns = Some(monotonic_ns());
+    }
+
+    /// The call has ended.
+    pub fn end_call(&mut self) {
+        self.busy += self.call_began_ns.take().map(since).unwrap_or_default();
+    }
+
+    /// The working time so far, with the call in progress.
+    fn busy(&self) -> Duration {
+        self.busy + self.call_began_ns.map(since).unwrap_or_default()
     }
 
     /// Accounts for observing and deciding.
@@ -54,9 +66,10 @@ impl WorkTime {
 
     /// The shares of the working time that were spent observing, deciding and moving.
     pub fn shares(&self) -> WorkShares {
-        let of = |part: Duration| part.as_secs_f64() / self.busy.as_secs_f64().max(1e-9);
-        let (deciding, moving) = (of(self.deciding).min(1.0), of(self.moving).min(1.0));
-        WorkShares { observing: (1.0 - deciding - moving).max(0.0), deciding, moving }
+        let busy_s = self.busy().as_secs_f64().max(1e-9);
+        let deciding = (self.deciding.as_secs_f64() / busy_s).min(1.0);
+        let moving = (self.moving.as_secs_f64() / busy_s).min(1.0 - deciding);
+        WorkShares { observing: 1.0 - deciding - moving, deciding, moving }
     }
 
     pub fn take_observing(&mut self) -> Duration {
@@ -65,7 +78,7 @@ impl WorkTime {
 
     /// CPU time of the agent since the program began; never more than its working time.
     pub fn cpu_time(&self) -> Duration {
-        own_cpu_time().saturating_sub(self.cpu_time_before).min(self.busy)
+        own_cpu_time().saturating_sub(self.cpu_time_before).min(self.busy())
     }
 
     /// Time since the agent began.

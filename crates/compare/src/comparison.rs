@@ -72,6 +72,7 @@ impl Request<'_> {
             cpus: host.machine.cpus().len(),
             simulation: host.simulated.then(simulation),
             repeat: self.repeat,
+            warm_ups: self.warm_ups.unwrap_or(usize::from(!host.simulated || self.keep_caches)),
             seconds_are: self.seconds.map_or_else(
                 || "from the program's start to its end".to_owned(),
                 |pattern| format!("what the command prints ({pattern})"),
@@ -80,5 +81,49 @@ impl Request<'_> {
             notes: remarks,
             interrupted: false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::candidate::Candidate;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// Like nearside's verbs, but it tells times of the program that no clock of the comparison could give: no time at all.
+    const VERB: &str = r#"#!/bin/sh
+while [ "$1" != --times ]; do shift; done
+echo '{"began_ns":0,"ended_ns":0}' > "$2"
+shift 3
+exec "$@"
+"#;
+
+    #[test]
+    fn the_time_is_what_the_verb_that_starts_the_program_tells_of_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let nearside = folder.path().join("nearside");
+        fs::write(&nearside, VERB).unwrap();
+        fs::set_permissions(&nearside, fs::Permissions::from_mode(0o700)).unwrap();
+        let host = Host { machine: machine::presets::find("small-2x2").unwrap(), simulated: false, nearside };
+        let candidates: Vec<Candidate> =
+            ["first-touch", "interleave", "predict"].map(|name| name.parse().unwrap()).into();
+        let request = Request {
+            command: &["true".into()],
+            candidates: &candidates,
+            repeat: 1,
+            warm_ups: Some(0),
+            seconds: None,
+            oracle_tries: 0,
+            keep_caches: true,
+            place_options: &[],
+        };
+        let compared = request.run(&host, Arc::default(), &|_| (), |_| ()).unwrap();
+        let seconds: Vec<f64> =
+            compared.policies.iter().flat_map(|policy| &policy.runs).map(|run| run.seconds).collect();
+        let [plain, interleaved, placed] = seconds[..] else { panic!("{compared:?}") };
+        // Where the kernel's balancing cannot be switched off, a verb starts this one as well, and a note says so.
+        assert!(plain > 0.0 || !compared.policies[0].notes.is_empty(), "{compared:?}");
+        assert_eq!((interleaved, placed), (0.0, 0.0), "{compared:?}");
     }
 }

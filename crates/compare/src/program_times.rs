@@ -1,14 +1,17 @@
 //! When a program ran that another verb of nearside started, whose own start and end are not the program's time.
 
+use machine::bounded;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::fs;
-use std::io;
+use std::io::{self, Seek};
 use std::path::Path;
 use tempfile::NamedTempFile;
 
 /// The hidden option of `place`, `run` and `hugepages cure` with the file to write the times to.
 const OPTION: &str = "--times";
+/// Most of such a file.
+const MOST_BYTES: u64 = 4096;
 
 /// When a program ran, by `CLOCK_MONOTONIC`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,7 +28,7 @@ impl ProgramTimes {
         fs::write(file, serde_json::to_vec(&self)?)
     }
 
-    /// The same within the times of the verb, which any program could have written the file to contradict.
+    /// These times, limited to those of the verb: the program could have written to the file, too.
     pub(crate) fn within(self, began_ns: u64, ended_ns: u64) -> (u64, u64) {
         let ended = self.ended_ns.unwrap_or(ended_ns).clamp(began_ns, ended_ns);
         (self.began_ns.clamp(began_ns, ended), ended)
@@ -46,7 +49,10 @@ impl TimesFile {
 
     /// The times; none if the program was not started.
     pub fn read(&self) -> Option<ProgramTimes> {
-        serde_json::from_slice(&fs::read(self.0.path()).ok()?).ok()
+        // The program could have put another file in its place.
+        let mut file = self.0.as_file();
+        file.rewind().ok()?;
+        serde_json::from_slice(&bounded::bytes_of(file, MOST_BYTES).ok()?).ok()
     }
 }
 

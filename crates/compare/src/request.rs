@@ -16,8 +16,8 @@ pub struct Request<'a> {
     pub candidates: &'a [Candidate],
     /// Runs under each.
     pub repeat: usize,
-    /// Unmeasured runs under each before these; by default one, and none in the lab, whose clock and caches do not depend on
-    /// earlier runs.
+    /// Unmeasured runs under each before these; by default one, and none in the lab where the page cache is the same before
+    /// each.
     pub warm_ups: Option<usize>,
     /// Where the program prints its run time; without it, the time is from its `exec` to its end.
     pub seconds: Option<&'a Seconds>,

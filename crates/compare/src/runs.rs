@@ -72,7 +72,7 @@ impl Runs<'_> {
             return tell(comparison);
         }
         // Each policy runs first, last and in between, so that drift affects all of them alike.
-        let warm_ups = self.request.warm_ups.unwrap_or(usize::from(!self.host.simulated));
+        let warm_ups = comparison.warm_ups;
         let rounds = 0..warm_ups + self.request.repeat;
         let turns = rounds.flat_map(|round| (0..entries.len()).map(move |turn| (round, round + turn)));
         for (round, turn) in turns.collect::<Vec<_>>() {

@@ -4,8 +4,8 @@
 //!
 //! A program that cannot make threads ([`imports`]), or is to make none (`OMP_NUM_THREADS=1`), is left alone, as is
 //! one that has a memory policy, and one whose CPUs are all of one node (`taskset`): its threads will be there, too. So are
-//! programs that one executes after it has made threads: each is one of many that run beside each other (the jobs of a
-//! build), and fills memory of its own. The policy is that of the first thread. It is marked by `MPOL_F_STATIC_NODES`, by which a program that another one
+//! programs that one executes after it has made threads: each is one of many that run beside each other, and fills memory
+//! of its own. The policy is that of the first thread. It is marked by `MPOL_F_STATIC_NODES`, by which a program that another one
 //! executes knows that it is not its owner's. Programs that are executed without forking (`vfork`, `posix_spawn`) would
 //! inherit it, and static ones keep it: the functions that execute do so without it.
 
@@ -39,6 +39,8 @@ type Nodes = [c_ulong; MAX_NODES / BITS];
 type Cpus = [c_ulong; MAX_CPUS / BITS];
 type CreateThread = unsafe extern "C-unwind" fn(*mut c_void, *const c_void, *mut c_void, *mut c_void) -> c_int;
 
+/// Whether the environment has this library's variables, which executed programs get as well.
+static IS_IN_ENVIRONMENT: AtomicBool = AtomicBool::new(false);
 /// Whether this library's policy is that of the only thread.
 static IS_SPREAD: AtomicBool = AtomicBool::new(false);
 /// The nodes of that policy.
@@ -56,6 +58,7 @@ extern "C" fn begin() {
     if text.is_null() {
         return;
     }
+    IS_IN_ENVIRONMENT.store(true, Relaxed);
     // SAFETY: as above.
     let nodes = nodes(unsafe { CStr::from_ptr(text) }.to_bytes());
     let inherited = policy();
@@ -71,7 +74,7 @@ extern "C" fn begin() {
             SPREAD_OVER.iter().zip(nodes).for_each(|(kept, word)| kept.store(word, Relaxed));
             IS_SPREAD.store(true, Relaxed);
             // SAFETY: the handler only makes a system call.
-            unsafe { libc::pthread_atfork(None, None, Some(begin_child)) };
+            unsafe { libc::pthread_atfork(None, None, Some(end_policy)) };
         }
     } else if inherited == Some(SPREAD) {
         // Its parent's, which had no time to end it.
@@ -79,15 +82,15 @@ extern "C" fn begin() {
     }
 }
 
-/// The program's first thread makes another: this ends the policy, also for programs that it executes from now on. They
-/// run beside each other or its threads, and each fills memory of its own. They do not load this library: short programs
-/// would pay for that.
+/// A thread is made: this ends the policy. If it is the program's second one, programs that it executes from now on do not
+/// load this library: they run beside each other or its threads, each fills memory of its own, and short ones would pay for
+/// the loading.
 fn begin_threads() {
-    if !end_policy() {
+    end_policy();
+    if !IS_IN_ENVIRONMENT.swap(false, Relaxed) || !is_only_thread() {
         return;
     }
-    // SAFETY: no other thread of the program that could read the environment runs yet. The result is null or a C string of
-    // the environment.
+    // SAFETY: no other thread exists that could use the environment. The result is null or a C string of it.
     let loaded: *const c_char = unsafe {
         libc::unsetenv(NODES_VARIABLE.as_ptr());
         libc::getenv(PRELOAD_VARIABLE.as_ptr())
@@ -113,16 +116,21 @@ fn others(loaded: &CStr) -> Option<CString> {
     if others.is_empty() { None } else { CString::new(others.join(&b':')).ok() }
 }
 
-/// A forked child begins: this ends the policy for it.
-extern "C" fn begin_child() {
-    end_policy();
+/// Whether the process has one thread; false if that is not known.
+fn is_only_thread() -> bool {
+    // A folder has two links, and one for each folder in it: here, for each thread.
+    const LINKS: libc::nlink_t = 3;
+    let mut status = core::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the path is a C string, and the kernel writes a whole status where it succeeds.
+    keeping_errno(|| unsafe { libc::stat(c"/proc/self/task".as_ptr(), status.as_mut_ptr()) }.into()) == 0
+        // SAFETY: written, as above.
+        && unsafe { status.assume_init() }.st_nlink == LINKS
 }
 
-/// Ends this library's policy, unless the program has chosen another one since. What is there stays where it is. Returns
-/// whether it was the first thread's.
-fn end_policy() -> bool {
+/// Ends this library's policy, unless the program has chosen another one since. What is there stays where it is.
+extern "C" fn end_policy() {
     if !IS_SPREAD.load(Relaxed) {
-        return false;
+        return;
     }
     // The C library makes threads as well (timer_create), which come here before the first thread of the program: that one
     // keeps the policy until it comes here itself.
@@ -134,7 +142,6 @@ fn end_policy() -> bool {
     if policy() == Some(SPREAD) {
         set_policy(DEFAULT, &[0; MAX_NODES / BITS]);
     }
-    is_first
 }
 
 /// Takes this library's policy off the calling task, which may be a child that shares the memory (`vfork`). Returns whether

@@ -202,6 +202,7 @@ impl Agent {
     pub fn poll(&mut self) -> Result<(), AgentError> {
         let is_over = self.until_round_ends().is_zero();
         let began_ns = monotonic_ns();
+        self.ledger.work_time().begin_call();
         let is_paused = self.ledger.is_paused();
         self.observer.drain(is_over, &mut self.managed, self.huge_pages.as_mut().filter(|_| !is_paused));
         if is_paused {
@@ -216,7 +217,7 @@ impl Agent {
                 self.ledger.work_time().add_observing(began_ns);
             }
         }
-        self.ledger.work_time().add_work(began_ns);
+        self.ledger.work_time().end_call();
         Ok(())
     }
 

@@ -4,10 +4,12 @@ use assert_cmd::Command;
 use linux::monotonic_ns;
 use serde_json::Value;
 use std::fs;
+use std::path::Path;
 
-fn nearside(arguments: &[&str]) -> Command {
+/// With a folder for what runs teach.
+fn nearside(state: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::cargo_bin("nearside").unwrap();
-    command.args(arguments).env_remove("NEARSIDE_TIME_SCALE");
+    command.args(arguments).env_remove("NEARSIDE_TIME_SCALE").env("XDG_STATE_HOME", state);
     command
 }
 
@@ -18,7 +20,7 @@ fn runs(options: &[&str]) -> (usize, usize) {
     let fixed = ["compare", "--policies", "first-touch,predict", "--repeat", "2", "--keep-caches", "--quiet"];
     let program = format!("echo run >> {}", log.display());
     let all = [&fixed[..], options, &["--json", "-", "--", "sh", "-c", &program]].concat();
-    let output = nearside(&all).output().unwrap();
+    let output = nearside(folder.path(), &all).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let measured = report["policies"][1]["runs"].as_array().unwrap().len();
@@ -40,7 +42,7 @@ fn the_time_is_that_of_the_program_and_not_of_the_verb_that_starts_it() {
         let _ = fs::remove_file(&file);
         let before = monotonic_ns();
         let all = [verb, &["--times", file.to_str().unwrap(), "--", "sleep", "1"]].concat();
-        let output = nearside(&all).output().unwrap();
+        let output = nearside(folder.path(), &all).output().unwrap();
         assert!(output.status.success(), "{output:?}");
         let read: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
         let began = read["began_ns"].as_u64().unwrap();

@@ -33,6 +33,10 @@ fn an_agent_that_is_killed_leaves_nothing_and_one_that_runs_is_asked() {
         let status = ran.json("status");
         assert_documented("agent status", [&status]);
         assert_eq!((&status["policy"], &status["paused"]), (&"balanced+interleave".into(), &false.into()));
+        let of = &status["cpu_time_of"];
+        let shares = ["observing", "deciding", "moving"].map(|what| of[what].as_f64().unwrap());
+        assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-6 && shares[2] > 0.0, "{status:#}");
+        assert!(status["moves"].as_array().is_some_and(|moves| !moves.is_empty()), "{status:#}");
         assert!(status["pages_moved"].as_u64() > Some(0) && status["threads_moved"].as_u64() > Some(0), "{status:#}");
     });
     checks.part("pause", || {
@@ -50,7 +54,10 @@ fn an_agent_that_is_killed_leaves_nothing_and_one_that_runs_is_asked() {
     });
     checks.part("metrics", || {
         let metrics = ran.section("metrics");
-        assert!(metrics.contains("nearside_agent_rounds_total ") && metrics.ends_with("# EOF\n"), "{metrics}");
+        let families =
+            ["nearside_agent_rounds_total ", "nearside_agent_node_moved_bytes_total{from=", "{work=\"moving\"} "];
+        assert!(families.iter().all(|family| metrics.contains(family)), "{metrics}");
+        assert!(metrics.ends_with("# EOF\n"), "{metrics}");
     });
     checks.part("second", || {
         let second = ran.section("second");

@@ -31,6 +31,9 @@ pub struct Comparison {
     pub simulation: Option<Simulation>,
     /// Number of runs requested per policy.
     pub repeat: usize,
+    /// Number of unmeasured runs per policy before those; 0 in results of older versions.
+    #[serde(default)]
+    pub warm_ups: usize,
     /// What `seconds` of a run measures, as text.
     pub seconds_are: String,
     /// The policies, in the requested order.
@@ -75,12 +78,12 @@ pub struct PolicyRuns {
 /// A successful run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OneRun {
-    /// Its position among all runs, from 1.
+    /// Its position among all runs, with unmeasured ones, from 1.
     #[serde(alias = "place")]
     pub index: usize,
     /// Duration of the program, measured as `seconds_are` says, s.
     pub seconds: f64,
-    /// From the start to the end of the command, s.
+    /// From the program's `exec` to its end, s.
     pub wall_seconds: f64,
     /// Memory accesses during the run; none if not counted.
     pub memory: Option<MemoryCounts>,

@@ -122,7 +122,14 @@ impl CompareReport {
     /// Number of runs, and what the times measure.
     pub(crate) fn method(&self) -> String {
         let runs = many(self.comparison.repeat, "run");
-        format!("{runs} under each policy, in turn; the time is {}", escape_sentence(&self.comparison.seconds_are))
+        let unmeasured = match self.comparison.warm_ups {
+            0 => String::new(),
+            runs => format!(", after {runs} unmeasured"),
+        };
+        format!(
+            "{runs} under each policy{unmeasured}, in turn; the time is {}",
+            escape_sentence(&self.comparison.seconds_are)
+        )
     }
 }
 

@@ -52,6 +52,7 @@ fn comparison(policies: Vec<PolicyRuns>) -> Comparison {
             kernel: "6.12.1".into(),
         }),
         repeat: 3,
+        warm_ups: 0,
         seconds_are: "what the command prints (/seconds)".into(),
         policies,
         notes: vec![],

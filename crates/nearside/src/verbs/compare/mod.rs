@@ -74,8 +74,8 @@ pub struct Arguments {
     #[arg(long, short, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
 
-    /// Unmeasured runs of the program under each policy before those [default: 1; 0 in the lab, whose clock and caches do
-    /// not depend on earlier runs]
+    /// Unmeasured runs of the program under each policy before those [default: 1; in the lab, where the page cache is the
+    /// same before each run, 0 unless with --keep-caches]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1000))]
     warm_ups: Option<u32>,
 
@@ -170,7 +170,7 @@ fn here(arguments: &Arguments) -> Result<(Comparison, Machine), Box<dyn Error>> 
             note(text);
         }
     };
-    let (began, mut told) = (Instant::now(), Instant::now());
+    let (mut began, mut told) = (Instant::now(), Instant::now());
     let so_far = |comparison: &Comparison| {
         if arguments.inside {
             // A failure to write is reported at the end. The host knows how long runs take there.
@@ -178,6 +178,10 @@ fn here(arguments: &Arguments) -> Result<(Comparison, Machine), Box<dyn Error>> 
             return;
         }
         let progress = Progress::of(&comparison.policies, comparison.repeat);
+        if progress.ended == 0 {
+            // What came before the measured runs is none of them.
+            began = Instant::now();
+        }
         let text = progress.text(progress.ended, began.elapsed()).filter(|_| told.elapsed() >= BETWEEN);
         if let Some(text) = text {
             say(&text);

@@ -91,15 +91,17 @@ impl Program {
         Ok(Self { child, ended, signals, asked_to_end, left_by, status, began_ns, timekeeper, is_over })
     }
 
-    /// Writes to this file when it began and ends, as soon as it ends; without pidfd (before Linux 5.3) nothing.
+    /// Writes to this file when it began and ends, as soon as it ends; nothing without pidfd (before Linux 5.3) or
+    /// where no thread can be made.
     pub fn write_times(&mut self, file: &Path) {
         let Some(ended) = self.ended.as_ref().and_then(|ended| ended.try_clone().ok()) else { return };
         let (file, began_ns) = (file.to_owned(), self.began_ns);
-        self.timekeeper = Some(thread::spawn(move || {
+        let keep = move || {
             while poll(&mut [PollFd::new(&ended, PollFlags::IN)], None) == Err(Errno::INTR) {}
             // The comparison then counts this process's time.
             let _ = ProgramTimes { began_ns, ended_ns: Some(monotonic_ns()) }.write(&file);
-        }));
+        };
+        self.timekeeper = thread::Builder::new().spawn(keep).ok();
     }
 
     pub fn pid(&self) -> linux::Pid {
