@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(bytes_of(&b"1234"[..], 4).unwrap(), b"1234");
         let error = bytes_of(&b"12345"[..], 4).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::FileTooLarge);
-        assert!(error.to_string().starts_with("it is longer than 4 B, the limit "), "{error}");
+        assert!(error.to_string().starts_with("it is longer than 4 B, the fixed limit "), "{error}");
         let mut lines = &b"123\n1234\n"[..];
         assert_eq!(line(&mut lines, 4).unwrap().unwrap(), b"123\n");
         assert!(line(&mut lines, 4).is_err());
