@@ -215,7 +215,7 @@ fn many_cpus_that_are_woken_at_once_get_on() {
 
 /// Programs that stress the clock end, and the clock never runs free.
 #[test]
-fn whoever_spins_and_never_halts_gets_on() {
+fn threads_that_spin_and_never_halt_get_on() {
     let lab = Lab::new();
     // All CPUs spin on each other without `pause`, in turn; then one never halts, and others read clocks in a loop,
     // while a timer waits for the distant future.
