@@ -38,7 +38,10 @@ impl Load {
     pub fn start(ground: Ground) -> io::Result<Self> {
         let folder = ground.folder("own", 0, 0o755)?;
         let who = Credentials { uid: load_user(), gid: load_user(), groups: Vec::new() };
-        let mut program = Command::new(ground.program("nearside-workloads"));
+        // A build may be in a folder that other users cannot enter.
+        let copy = ground.path("nearside-workloads");
+        fs::copy(ground.program("nearside-workloads"), &copy)?;
+        let mut program = Command::new(copy);
         program.args(["checksum", "--size", "1M", "--threads", "3", "--writes", "1000000", "--repeat", "1000000"]);
         let child = program.stdout(Stdio::null()).die_with_parent().run_as(who).spawn()?;
         let mut this = Self { ground, child, folder };
