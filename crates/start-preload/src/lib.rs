@@ -3,9 +3,10 @@
 //! the CPU that touches it, as without the library.
 //!
 //! A program that cannot make threads ([`imports`]), or is to make none (`OMP_NUM_THREADS=1`), is left alone, as is
-//! one that has a memory policy, and one whose CPUs are all of one node (`taskset`): its threads will be there, too. So are
-//! programs that one executes after it has made threads: each is one of many that run beside each other, and fills memory
-//! of its own. The policy is that of the first thread. It is marked by `MPOL_F_STATIC_NODES`, by which a program that another one
+//! one that has a memory policy, and one whose CPUs are all of one node (`taskset`): its threads will be there, too. So
+//! are programs that one executes after it has made threads, as each of them fills memory of its own.
+//!
+//! The policy is that of the first thread. It is marked by `MPOL_F_STATIC_NODES`, by which a program that another one
 //! executes knows that it is not its owner's. Programs that are executed without forking (`vfork`, `posix_spawn`) would
 //! inherit it, and static ones keep it: the functions that execute do so without it.
 
@@ -82,9 +83,8 @@ extern "C" fn begin() {
     }
 }
 
-/// A thread is made: this ends the policy. If it is the program's second one, programs that it executes from now on do not
-/// load this library: they run beside each other or its threads, each fills memory of its own, and short ones would pay for
-/// the loading.
+/// A thread is made: this ends the policy. If it is the program's second one, programs that it executes from now on do
+/// not load this library: each fills memory of its own, and short ones would pay for the loading.
 fn begin_threads() {
     end_policy();
     if !IS_IN_ENVIRONMENT.swap(false, Relaxed) || !is_only_thread() {
