@@ -13,7 +13,7 @@ use linux::{
     diagnose, monotonic_ns, set_affinity,
 };
 use machine::{CpuSet, NodeId, NodeSet, Pid, Tid, chain};
-use placement::{Action, AddressRange, MisplacedHugePage, Outcome, PageOf, PageTarget, Step};
+use placement::{Action, AddressRange, MisplacedHugePage, Outcome, PageOf, PageTarget, Settings, Step};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -23,11 +23,6 @@ use std::time::Duration;
 
 /// Maximum number of passes over a process's threads while new ones keep appearing.
 const MOST_LOOKS: usize = 8;
-
-/// Pages that other processes map as well are not moved: samples of one process do not show what the others use, and
-/// they would lose what it gains. (Carrefour's kernel moves such pages. With four processes reading one file, moving
-/// them left 44 % of accesses local instead of 51 %.)
-const WHOSE: Whose = Whose::Private;
 
 /// Carries out decisions.
 pub(crate) struct Actor {
@@ -39,11 +34,17 @@ pub(crate) struct Actor {
     stop: Arc<AtomicBool>,
     /// Whether affinity and memory policies that the owner set are respected.
     respects_owner: bool,
+    /// Unless the settings say otherwise, pages that other processes map as well are not moved: samples of one process do
+    /// not show what the others use, and they would lose what it gains. (Carrefour's kernel moves such pages. With four
+    /// processes reading one file, moving them left 44 % of accesses local instead of 51 %.)
+    whose: Whose,
 }
 
 impl Actor {
-    pub fn new(journal: Journal, stop: Arc<AtomicBool>, respects_owner: bool) -> Self {
-        Self { journal, batch: PageBatch::default(), helped: Duration::ZERO, stop, respects_owner }
+    pub fn new(journal: Journal, stop: Arc<AtomicBool>, settings: &Settings) -> Self {
+        let respects_owner = settings.respect_owner;
+        let whose = if settings.shared { Whose::All } else { Whose::Private };
+        Self { journal, batch: PageBatch::default(), helped: Duration::ZERO, stop, respects_owner, whose }
     }
 
     /// Gives a switch of the kernel this value, which is recorded first. The inner error is the kernel's.
@@ -193,7 +194,7 @@ impl Actor {
         let located = self.batch.locate(pid);
         let from: Vec<Option<NodeId>> = self.batch.statuses().map(|(_, status)| status.node().ok()).collect();
         let located_ns = monotonic_ns();
-        let moved = located.and_then(|()| self.batch.move_pages(pid, WHOSE));
+        let moved = located.and_then(|()| self.batch.move_pages(pid, self.whose));
         outcome.moving_s += since(began_ns).as_secs_f64();
         // Helper threads count as work too.
         self.helped +=
@@ -201,7 +202,7 @@ impl Actor {
         if let Err(error) = moved {
             outcome.refused.extend(pages.iter().map(|(_, address, _)| PageOf { pid, address: *address }));
             let targets = pages.iter().map(|(node, ..)| *node).collect();
-            let note = why_not_moved(process, &targets, &error);
+            let note = why_not_moved(process, &targets, self.whose, &error);
             for done in done {
                 done.note.clone_from(&note);
             }
@@ -275,7 +276,7 @@ impl Actor {
         let migration = Migration {
             ranges: ranges.iter().map(|range| range.start..range.end).collect(),
             route,
-            whose: WHOSE,
+            whose: self.whose,
             budget_bytes_per_s: None,
             most_bytes: Some(bytes),
         };
@@ -291,7 +292,7 @@ impl Actor {
                 done
             }
             Err(MigrateError::Move(error)) => {
-                StepOutcome { note: why_not_moved(process, &targets, &error), ..StepOutcome::default() }
+                StepOutcome { note: why_not_moved(process, &targets, self.whose, &error), ..StepOutcome::default() }
             }
             Err(error) => StepOutcome::because(chain(&error)),
         }
@@ -380,13 +381,13 @@ fn moved_pages(action: &Action) -> Vec<(u64, NodeId)> {
 }
 
 /// None for a process that has ended: that is not a failure.
-fn why_not_moved(process: &mut ManagedProcess, targets: &NodeSet, error: &io::Error) -> Option<String> {
+fn why_not_moved(process: &mut ManagedProcess, targets: &NodeSet, whose: Whose, error: &io::Error) -> Option<String> {
     let errno = error.raw_os_error().unwrap_or_default();
     if errno == Errno::SRCH.raw_os_error() {
         return None;
     }
     let pid = process.record.pid;
-    let why = diagnose(Attempt::Move { to: targets, whose: Whose::Private }, errno, &SystemState::read(Some(pid)));
+    let why = diagnose(Attempt::Move { to: targets, whose }, errno, &SystemState::read(Some(pid)));
     // Its cpuset may allow other nodes now.
     if let Ok(status) = process.process.status() {
         process.record.nodes = status.nodes;

@@ -30,6 +30,8 @@ pub struct Configuration {
     pub cpu_limit_percent: f64,
     /// Respect affinity and memory policies that a program or its owner set.
     pub respect_owner: bool,
+    /// Also move memory that several processes map.
+    pub shared: bool,
     /// What to do about the kernel's NUMA balancing.
     pub kernel_balancing: KernelBalancing,
     /// The folder of the journal and the socket, writable by the agent's user only. Default: /run/nearside for root, a
@@ -224,6 +226,7 @@ impl Default for Configuration {
             budget_bytes_per_s: None,
             cpu_limit_percent: 10.0,
             respect_owner: true,
+            shared: false,
             kernel_balancing: KernelBalancing::default(),
             managed: ProcessSelection::default(),
             not_managed: ProcessSelection::default(),

@@ -2,7 +2,7 @@
 
 use crate::memory::asked_for;
 use linux::{Process, Tid, parse_numa_maps, thread_policy};
-use placement::{NodeBytes, Range};
+use placement::{NodeBytes, Range, SharedMemory};
 use std::time::{Duration, Instant};
 
 /// Mappings are read again after this multiple of the time that reading them took: the kernel walks all pages for it.
@@ -54,6 +54,11 @@ fn ranges(process: &Process) -> Option<Vec<Range>> {
             end: mapping.range.end,
             bytes: bytes.collect(),
             memory_policy: asked_for(&numa.policy).filter(|_| numa.policy != own),
+            shared: mapping.shared.then_some(SharedMemory {
+                device: mapping.device,
+                inode: mapping.inode,
+                offset: mapping.offset,
+            }),
         })
     };
     Some(numa.into_iter().filter_map(range).collect())
@@ -73,7 +78,7 @@ mod tests {
                     5000 default\n";
         root.put("7/numa_maps", numa);
         root.put("7/task/7/numa_maps", numa);
-        root.put("7/maps", "1000-2000 rw-p 0 0:0 0\n2000-5000 r-xp 0 0:0 5 /bin/a\n5000-7000 rw-p 0 0:0 0\n");
+        root.put("7/maps", "1000-2000 rw-p 0 0:0 0\n2000-5000 r--s 1000 8:1 5 /bin/a\n5000-7000 rw-p 0 0:0 0\n");
         let process = Process::open_in(root.path(), Pid(7)).unwrap();
         let mut mappings = Mappings { next: Some(Instant::now() + Duration::from_secs(60)), last: Vec::new() };
         assert_eq!(mappings.read(&process), []);
@@ -84,5 +89,7 @@ mod tests {
         let on = [(0, 4096), (1, 8192)].map(|(node, bytes)| NodeBytes { node: NodeId(node), bytes });
         assert_eq!((ranges[1].start, ranges[1].end, &ranges[1].memory_policy), (0x2000, 0x5000, &None));
         assert_eq!(ranges[1].bytes, on);
+        let shared = SharedMemory { device: 0x801, inode: 5, offset: 0x1000 };
+        assert_eq!([ranges[0].shared, ranges[1].shared], [None, Some(shared)]);
     }
 }

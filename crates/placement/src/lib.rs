@@ -127,8 +127,8 @@ pub use kernel_balancing::{BalancingCounts, HUGE_PAGE_PAGES, KernelBalancing, Sp
 pub use metrics::Metrics;
 pub use name::{MemoryPlacement, NameError, POLICIES, PolicyName, ThreadPolicy, list as policy_list};
 pub use observation::{
-    ControllerLoad, Few, LinkLoad, NodeAccesses, NodeBytes, NodeMemory, Observation, Page, Process, Range, Tells,
-    Thread, ThreadAccesses, Traffic,
+    ControllerLoad, Few, LinkLoad, NodeAccesses, NodeBytes, NodeMemory, Observation, Page, Process, Range,
+    SharedMemory, Tells, Thread, ThreadAccesses, Traffic,
 };
 pub use outcome::{Outcome, PageOf};
 pub use page_tally::{PageSample, PageTally};

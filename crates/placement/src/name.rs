@@ -135,6 +135,11 @@ pub enum NameError {
 }
 
 impl PolicyName {
+    /// Whether it is `predict` with threads left to the kernel.
+    pub fn is_predict_alone(&self) -> bool {
+        self.memory == MemoryPlacement::Predict && self.threads == ThreadPolicy::Kernel
+    }
+
     /// From a thread policy, by its full name or thread part, and a separate memory policy: `bind:0` with `bind:1` has
     /// threads on the CPUs of node 0, and memory on node 1.
     pub fn with_memory(threads: &str, memory: &str) -> Result<Self, NameError> {

@@ -264,6 +264,21 @@ pub struct Range {
     /// The memory policy set for it by the program or its owner; none if there is none.
     #[serde(default)]
     pub memory_policy: Option<MemoryPolicy>,
+    /// The memory behind a shared mapping (`MAP_SHARED`), which other processes may map too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared: Option<SharedMemory>,
+}
+
+/// The part of a file, or of shared memory without one, that a mapping begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SharedMemory {
+    /// Its file system, by device number.
+    pub device: u64,
+    /// Its inode there.
+    pub inode: u64,
+    /// Offset of the mapping's start, bytes.
+    pub offset: u64,
 }
 
 /// Memory on a node.

@@ -229,9 +229,7 @@ impl Policy {
 
     /// Rounds after the last one in which it will decide nothing, unless the traffic changes: these may be observed as one.
     pub fn idle_rounds(&self) -> u64 {
-        let threads_stay = self.name.threads == ThreadPolicy::Kernel;
-        let is_predicting = self.name.memory == MemoryPlacement::Predict && threads_stay;
-        if is_predicting { self.state.predict.idle_rounds() } else { 0 }
+        if self.name.is_predict_alone() { self.state.predict.idle_rounds() } else { 0 }
     }
 
     /// Most samples of a round that it uses.

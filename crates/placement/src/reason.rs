@@ -91,6 +91,8 @@ rules! {
     GainUnknown = "nothing measures what the last moves gained, so nothing moves for some rounds";
     /// `predict`: the comparison.
     MovesCompared = "the last moves are kept";
+    /// `predict`: a comparison whose gain is less than forecasts are trusted for.
+    GainedLittle = "the last moves are kept but gained far less than predicted, so nothing moves for some rounds";
     /// Carrefour's first gate.
     FewAccesses = "there are too few accesses for memory to be contended";
     /// Carrefour's second gate: applications.
@@ -117,8 +119,8 @@ rules! {
     CopiesAreWritten = "the copies are written again and again";
     /// Moves made accesses slower.
     MadeWorse = "accesses take longer since they were moved here";
-    /// The pause after such moves.
-    Resting = "the last moves made accesses slower, so nothing moves for some rounds";
+    /// The pause after such moves, and after those that gained little.
+    Resting = "the last moves did not make accesses faster, so nothing moves for some rounds";
     /// Few operations.
     FewOperations = "few pages were worth an operation";
     /// Many operations.

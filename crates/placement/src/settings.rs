@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 pub struct Settings {
     /// Respect explicit memory policies and affinity of the program or its owner. Cpusets are always respected.
     pub respect_owner: bool,
+    /// Also move memory that several processes map: `predict` decides once for all of them. Carrying it out needs
+    /// `CAP_SYS_NICE`.
+    pub shared: bool,
     /// Seed of random draws: the same seed gives the same decisions.
     pub seed: u64,
     /// The thresholds.
@@ -18,7 +21,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { respect_owner: true, seed: 0, thresholds: Thresholds::default() }
+        Self { respect_owner: true, shared: false, seed: 0, thresholds: Thresholds::default() }
     }
 }
 

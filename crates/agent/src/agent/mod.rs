@@ -85,7 +85,7 @@ impl Agent {
             machine: machine.clone(),
             observer,
             managed: Managed::new(machine.cpus(), watches_threads),
-            actor: Actor::new(journal, options.stop.clone(), options.settings.respect_owner),
+            actor: Actor::new(journal, options.stop.clone(), &options.settings),
             ledger: Ledger::open(&options, notes)?,
             round: 0,
             rounds_in_next: 1,

@@ -66,6 +66,8 @@ pub struct Mapping {
     pub shared: bool,
     /// File offset of the mapping's start, in bytes.
     pub offset: u64,
+    /// The device number of the file's file system; 0 for memory without a file.
+    pub device: u64,
     /// The file's inode; 0 for memory without a file.
     pub inode: u64,
     /// The file's path, a name in brackets such as `[heap]`, or empty. Bytes that are not text and terminal control
@@ -245,7 +247,9 @@ fn parse_mapping(line: &str) -> Option<Mapping> {
     let range = hex(start)?..hex(end)?;
     let &[read, write, execute, shared] = parts.next()?.as_bytes() else { return None };
     let offset = hex(parts.next()?)?;
-    let (_device, inode) = (parts.next()?, parts.next()?.parse().ok()?);
+    let (major, minor) = parts.next()?.split_once(':')?;
+    let device = rustix::fs::makedev(u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?);
+    let inode = parts.next()?.parse().ok()?;
     let name = parts.next().unwrap_or_default().trim_start();
     let right = |byte, letter| byte == letter;
     (range.start <= range.end).then(|| Mapping {
@@ -255,6 +259,7 @@ fn parse_mapping(line: &str) -> Option<Mapping> {
         execute: right(execute, b'x'),
         shared: right(shared, b's'),
         offset,
+        device,
         inode,
         name: printable(name),
     })

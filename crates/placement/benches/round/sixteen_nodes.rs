@@ -69,6 +69,7 @@ pub fn observation() -> Observation {
         end: start(segment) + RANGE_BYTES,
         bytes: vec![NodeBytes { node: NodeId(0), bytes: RANGE_BYTES }],
         memory_policy: None,
+        shared: None,
     };
     let mut pages: Vec<Page> = (0..SAMPLED).map(page).collect();
     pages.sort_by_key(|page| page.address);

@@ -10,9 +10,10 @@
 //!    [`waiting`]: until then, or while a choice finds nothing, the next one is made later and later, unless the traffic
 //!    changes: at most 0.5 % of the time is spent on them, unless one takes more than 16 % of a round. Between them few
 //!    samples are taken.
-//! 5. Two rounds later the cost of an access is compared with the one before, if the same nodes access. Moves that made accesses slower are taken
-//!    back where one node had the memory; the policy rests, twice as long after each further failure, and trusts
-//!    predictions less where less was gained than predicted.
+//! 5. Two rounds later the cost of an access is compared with the one before, if the same nodes access. Moves that made
+//!    accesses slower are taken back where one node had the memory. After these, and after moves that gained less than a
+//!    quarter of what was predicted, the policy rests, twice as long after each further failure. It trusts predictions
+//!    less where less was gained than predicted.
 //! 6. [`Lesson`]: a plan that places nearly all memory alike is worth remembering. A later run of the same program can
 //!    begin with it, and needs no moves.
 //!
@@ -32,6 +33,7 @@ mod matrix;
 mod moves;
 mod search;
 mod segments;
+mod sharing;
 mod waiting;
 
 use crate::action::{Action, Step};
@@ -66,7 +68,7 @@ const LEAST_SPEEDUP: f64 = 1.03;
 const SETTLING_ROUNDS: u64 = 2;
 /// Largest part of the samples of processes whose mappings were not read: their pages stay.
 const MOST_UNREAD: f64 = 0.5;
-/// Least trust in predictions.
+/// Least trust in predictions. Moves that gained a smaller part of what was predicted were a mistake.
 const LEAST_TRUST: f64 = 0.25;
 /// How often the time of rest is doubled at most.
 const MOST_DOUBLINGS: u32 = 8;
@@ -272,10 +274,16 @@ impl Predict {
             };
             both.with(Quantity::AccessNsBefore, before.access_ns).with(Quantity::AccessNs, after.access_ns)
         };
-        if let Some((_, gained)) = measured.filter(|(_, gained)| gained.is_finite()) {
+        let gained = measured.map(|(_, gained)| gained).filter(|gained| gained.is_finite());
+        if let Some(gained) = gained {
             self.trust = f64::midpoint(self.trust, gained.clamp(LEAST_TRUST, 1.0));
         }
         if after.above_ns(thresholds.worse_cost_min, before).is_none() {
+            // Where threads do not stay on their nodes, each forecast holds for a few rounds only.
+            if gained.is_some_and(|gained| gained < LEAST_TRUST) {
+                self.rest(thresholds);
+                return Some(nothing(reason(Rule::GainedLittle)));
+            }
             self.failures = 0;
             return Some(nothing(reason(Rule::MovesCompared)));
         }

@@ -53,7 +53,9 @@ impl Moves {
         for (pid, groups) in processes(forecast, plan) {
             let wanted: f64 = groups.iter().map(|(choice, segments)| moved_together(segments, *choice)).sum();
             let cost_s = wanted / weighing.bytes_per_s;
-            let saved_s = weighing.gain * weighing.busy_s.get(&pid).copied().unwrap_or(0.0);
+            let sharers = groups.values().flatten().flat_map(|segment| &segment.others);
+            let busy_s = sharers.chain([&pid]).filter_map(|pid| weighing.busy_s.get(pid));
+            let saved_s = weighing.gain * busy_s.copied().fold(0.0, f64::max);
             let weighed =
                 |rule| predicted(rule).with(Quantity::MoveMs, cost_s * 1e3).with(Quantity::SavedMs, saved_s * 1e3);
             if saved_s < cost_s {
@@ -66,9 +68,15 @@ impl Moves {
             for (choice, segments) in groups {
                 let Some(action) = action(pid, choice, &segments, &mut limits, forecast) else { continue };
                 granted += action.bytes() as f64;
-                moves.back.extend(segments.iter().filter_map(|segment| taken_back(segment, forecast.costs)));
+                for segment in &segments {
+                    let back = taken_back(segment, forecast.costs);
+                    moves.back.extend(back.iter().flat_map(|back| by_others(back, &[segment])));
+                    moves.back.extend(back);
+                }
                 let rule = if choice == Choice::Deal { Rule::FasterDealt } else { Rule::FasterAtUsers };
-                moves.steps.push(Step { action, reason: weighed(rule) });
+                let others = by_others(&action, &segments);
+                let step = |action| Step { action, reason: weighed(rule) };
+                moves.steps.extend(std::iter::once(action).chain(others).map(step));
             }
             if granted == 0.0 {
                 refused = weighed(Rule::NoRoom).into();
@@ -138,6 +146,24 @@ fn action(pid: Pid, choice: Choice, segments: &[&Segment], limits: &mut Limits, 
             (bytes > 0).then_some(Action::DealRanges { pid, weights, ranges, bytes })
         }
     }
+}
+
+/// The same by the other processes that map some of these segments: each moves what it has in its page tables. Most of
+/// that has been moved already.
+fn by_others(action: &Action, segments: &[&Segment]) -> Vec<Action> {
+    let others: BTreeSet<Pid> = segments.iter().flat_map(|segment| segment.others.iter().copied()).collect();
+    let by_other = |pid: Pid| {
+        let mapped: Vec<&Segment> = segments.iter().filter(|segment| segment.others.contains(&pid)).copied().collect();
+        let ranges = joined(&mapped);
+        match *action {
+            Action::MoveRanges { node, bytes, .. } => Some(Action::MoveRanges { pid, node, ranges, bytes }),
+            Action::DealRanges { ref weights, bytes, .. } => {
+                Some(Action::DealRanges { pid, weights: weights.clone(), ranges, bytes })
+            }
+            _ => None,
+        }
+    };
+    others.into_iter().filter_map(by_other).collect()
 }
 
 /// What would take a segment's moves back, if one node has nearly all of it.

@@ -1,6 +1,7 @@
 //! Parts of mappings whose pages are used alike, so that they can be placed as one.
 
 use super::Matrix;
+use super::sharing::Sharing;
 use crate::action::AddressRange;
 use crate::costs::{Costs, NodeCosts};
 use crate::observation::{Observation, Page, Process, Range};
@@ -19,6 +20,8 @@ const Z_999: f64 = 3.09;
 #[derive(Clone, Debug)]
 pub(crate) struct Segment {
     pub pid: Pid,
+    /// Other processes that have the same memory at the same addresses.
+    pub others: Vec<Pid>,
     pub range: AddressRange,
     /// Bytes by node index, at most: as its sampled pages are spread.
     pub bytes: Vec<f64>,
@@ -47,6 +50,14 @@ pub(crate) struct Sampled {
 struct Placed<'a> {
     ranges: Vec<&'a Range>,
     dealt: FxHashMap<Pid, Vec<f64>>,
+    /// Empty unless shared memory is placed, too.
+    sharing: Sharing<'a>,
+}
+
+/// A sampled page, and its address in the process that stands for all that map it.
+struct PlacedPage<'a> {
+    address: u64,
+    page: &'a Page,
 }
 
 impl<'a> Placed<'a> {
@@ -62,42 +73,63 @@ impl<'a> Placed<'a> {
         };
         let mut ranges: Vec<&Range> = observation.ranges.iter().filter(is_placed).collect();
         ranges.sort_by_key(|range| (range.pid, range.start));
-        Self { ranges, dealt }
+        let sharing = if settings.shared { Sharing::new(&ranges) } else { Sharing::default() };
+        Self { ranges, dealt, sharing }
+    }
+
+    /// The index of the mapping that a page counts for, and its address there; none if it stays.
+    fn mapping_of(&self, page: &Page, settings: &Settings) -> Option<(usize, u64)> {
+        let is_owned = page.is_bound && settings.respect_owner;
+        let range = self.ranges[self.index_of(page.pid, page.address).filter(|_| !is_owned)?];
+        let is_shared = page.frame.is_some() && !(settings.shared && range.shared.is_some());
+        let (range, address) = self.sharing.stand_in(range, page).filter(|_| !is_shared)?;
+        Some((self.index_of(range.pid, address)?, address))
+    }
+
+    /// The other processes that carry out what is decided for this mapping, and the resident bytes of all, at most.
+    fn others(&self, range: &Range) -> (Vec<Pid>, u64) {
+        let (mut others, resident_bytes) = self.sharing.others(range);
+        others.retain(|other| self.dealt.get(other) == self.dealt.get(&range.pid));
+        (others, resident_bytes)
+    }
+
+    fn index_of(&self, pid: Pid, address: u64) -> Option<usize> {
+        let after = self.ranges.partition_point(|range| (range.pid, range.start) <= (pid, address));
+        let index = after.checked_sub(1)?;
+        let range = self.ranges[index];
+        (range.pid == pid && address < range.end).then_some(index)
     }
 }
 
 impl Sampled {
-    /// By the samples of pages. Shared pages stay.
+    /// By the samples of pages. Shared pages stay, unless the settings say otherwise.
     pub fn new(observation: &Observation, costs: &Costs, settings: &Settings) -> Self {
-        let Placed { ranges, dealt } = Placed::new(observation, costs, settings);
-        let mut ranges: Vec<(&Range, Vec<&Page>)> = ranges.into_iter().map(|range| (range, Vec::new())).collect();
+        let placed = Placed::new(observation, costs, settings);
+        let mut of_ranges: Vec<Vec<PlacedPage>> = placed.ranges.iter().map(|_| Vec::new()).collect();
         let read: FxHashSet<Pid> = observation.ranges.iter().map(|range| range.pid).collect();
         let mut fixed = Matrix::new(costs.nodes().len());
         let (mut all, mut unread) = (0.0, 0.0);
         for page in &observation.pages {
             all += samples(page);
             unread += if read.contains(&page.pid) { 0.0 } else { samples(page) };
-            let after = ranges.partition_point(|(range, _)| (range.pid, range.start) <= (page.pid, page.address));
-            let range = after.checked_sub(1).and_then(|at| ranges.get_mut(at));
-            let range = range.filter(|(range, _)| range.pid == page.pid && page.address < range.end);
-            match range {
-                Some((_, pages)) if page.frame.is_none() && !(page.is_bound && settings.respect_owner) => {
-                    pages.push(page);
-                }
-                _ => add(&mut fixed, page, costs),
+            match placed.mapping_of(page, settings) {
+                Some((index, address)) => of_ranges[index].push(PlacedPage { address, page }),
+                None => add(&mut fixed, page, costs),
             }
         }
         let mut segments = Vec::new();
-        for (range, mut pages) in ranges {
-            if pages.iter().map(|page| samples(page)).sum::<f64>() <= LEAST_SHARE * all {
+        for (range, mut pages) in placed.ranges.iter().zip(of_ranges) {
+            if pages.iter().map(|page| samples(page.page)).sum::<f64>() <= LEAST_SHARE * all {
                 for page in pages {
-                    add(&mut fixed, page, costs);
+                    add(&mut fixed, page.page, costs);
                 }
                 continue;
             }
             pages.sort_by_key(|page| page.address);
-            let Some(dealt) = dealt.get(&range.pid) else { continue };
-            halve((range, dealt), span(range, &pages), &pages, costs, &mut segments);
+            let Some(dealt) = placed.dealt.get(&range.pid) else { continue };
+            let (others, resident_bytes) = placed.others(range);
+            let whole = Whole { pid: range.pid, others: &others, resident_bytes: resident_bytes as f64, dealt };
+            halve(&whole, span(range, &pages), &pages, costs, &mut segments);
         }
         Self { segments, fixed, unread: if all > 0.0 { unread / all } else { 0.0 } }
     }
@@ -113,16 +145,16 @@ impl Sampled {
             }
             on
         };
+        let placed = Placed::new(observation, costs, settings);
         let mut resident = vec![0.0; costs.nodes().len()];
-        for range in &observation.ranges {
+        for range in observation.ranges.iter().filter(|range| placed.sharing.stands(range)) {
             resident.iter_mut().zip(on_nodes(range)).for_each(|(all, on)| *all += on);
         }
         let all: f64 = resident.iter().sum();
         let (mut fixed, mut segments) = (traffic.clone(), Vec::new());
-        let Placed { ranges, dealt } = Placed::new(observation, costs, settings);
-        for range in ranges {
+        for range in placed.ranges.iter().filter(|range| placed.sharing.stands(range)) {
             let bytes = on_nodes(range);
-            let Some(dealt) = dealt.get(&range.pid) else { continue };
+            let Some(dealt) = placed.dealt.get(&range.pid) else { continue };
             if bytes.iter().sum::<f64>() <= LEAST_SHARE * all {
                 continue;
             }
@@ -131,7 +163,8 @@ impl Sampled {
             let uses = traffic.with_columns(&parts);
             fixed.join(&uses, -1.0);
             let span = AddressRange { start: range.start, end: range.end };
-            segments.push(Segment { pid: range.pid, range: span, bytes, uses, dealt: dealt.clone() });
+            let (others, _) = placed.others(range);
+            segments.push(Segment { pid: range.pid, others, range: span, bytes, uses, dealt: dealt.clone() });
         }
         Self { segments, fixed, unread: if observation.ranges.is_empty() { 1.0 } else { 0.0 } }
     }
@@ -161,7 +194,7 @@ fn samples(page: &Page) -> f64 {
 }
 
 /// From the first sampled page to the last, with the rest of their huge pages.
-fn span(range: &Range, pages: &[&Page]) -> AddressRange {
+fn span(range: &Range, pages: &[PlacedPage]) -> AddressRange {
     let first = pages.first().map_or(range.start, |page| page.address / HUGE_PAGE * HUGE_PAGE);
     let last = pages.last().map_or(range.end, |page| (page.address / HUGE_PAGE + 1).saturating_mul(HUGE_PAGE));
     AddressRange { start: first.max(range.start), end: last.min(range.end) }
@@ -176,25 +209,33 @@ fn add(uses: &mut Matrix, page: &Page, costs: &Costs) {
     }
 }
 
-fn uses(pages: &[&Page], costs: &Costs) -> Matrix {
+fn uses(pages: &[PlacedPage], costs: &Costs) -> Matrix {
     let mut uses = Matrix::new(costs.nodes().len());
     for page in pages {
-        add(&mut uses, page, costs);
+        add(&mut uses, page.page, costs);
     }
     uses
 }
 
+/// What all parts of a mapping have in common.
+struct Whole<'a> {
+    pid: Pid,
+    others: &'a [Pid],
+    resident_bytes: f64,
+    dealt: &'a [f64],
+}
+
 /// Halves a part while different nodes use its halves, or its quarters.
-fn halve(
-    (range, dealt): (&Range, &[f64]),
+fn halve<'a>(
+    whole: &Whole,
     part: AddressRange,
-    pages: &[&Page],
+    pages: &'a [PlacedPage<'a>],
     costs: &Costs,
     segments: &mut Vec<Segment>,
 ) {
-    let parts = |part: AddressRange, pages| {
+    let parts = |part: AddressRange, pages: &'a [PlacedPage<'a>]| {
         let middle = part.start.midpoint(part.end) / HUGE_PAGE * HUGE_PAGE;
-        let (low, high) = <[&Page]>::split_at(pages, pages.partition_point(|page| page.address < middle));
+        let (low, high) = pages.split_at(pages.partition_point(|page| page.address < middle));
         (AddressRange { end: middle, ..part }, low, AddressRange { start: middle, ..part }, high)
     };
     let are_uneven = |part, pages| {
@@ -204,15 +245,15 @@ fn halve(
     let (below, low, above, high) = parts(part, pages);
     let is_wide = below.end > part.start && part.end - part.start >= 2 * HUGE_PAGE;
     if is_wide && (are_uneven(part, pages) || are_uneven(below, low) || are_uneven(above, high)) {
-        halve((range, dealt), below, low, costs, segments);
-        halve((range, dealt), above, high, costs, segments);
+        halve(whole, below, low, costs, segments);
+        halve(whole, above, high, costs, segments);
         return;
     }
     if pages.is_empty() {
         return;
     }
     // How much of a part is resident is not known: at most all of the mapping that is.
-    let resident = range.bytes.iter().map(|on| on.bytes as f64).sum::<f64>().min((part.end - part.start) as f64);
+    let resident = whole.resident_bytes.min((part.end - part.start) as f64);
     let uses = uses(pages, costs);
     let on = uses.by_column();
     let all: f64 = on.iter().sum();
@@ -220,7 +261,8 @@ fn halve(
         return;
     }
     let bytes = on.iter().map(|on| resident * on / all).collect();
-    segments.push(Segment { pid: range.pid, range: part, bytes, uses, dealt: dealt.to_vec() });
+    let (pid, others, dealt) = (whole.pid, whole.others.to_vec(), whole.dealt.to_vec());
+    segments.push(Segment { pid, others, range: part, bytes, uses, dealt });
 }
 
 /// Whether two distributions over nodes differ more than by chance: a likelihood-ratio test at 0.1 %.

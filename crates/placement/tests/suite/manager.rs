@@ -278,6 +278,7 @@ fn remote_process() -> Observation {
         end: 0x9000,
         bytes: vec![NodeBytes { node: NodeId(0), bytes: 0x1000 }, NodeBytes { node: NodeId(3), bytes: 0x7000 }],
         memory_policy: None,
+        shared: None,
     }];
     observation
 }

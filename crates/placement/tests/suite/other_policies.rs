@@ -119,6 +119,7 @@ fn memory_that_is_bound_stays_so_wherever_its_process_goes() {
         end: 1 << 20,
         bytes: vec![NodeBytes { node: NodeId(2), bytes: 1 << 20 }],
         memory_policy: None,
+        shared: None,
     };
     let threads = vec![far_thread(7, 7, &[(2, 100)])];
     let decision = policy.decide(&Observation { ranges: vec![range], ..round(1, vec![process(7, 1.0)], threads) });

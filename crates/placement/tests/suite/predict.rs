@@ -11,7 +11,12 @@ const BYTES: u64 = 64 << 20;
 const NODES: u32 = 4;
 
 fn policy() -> Policy {
-    Policy::new("predict".parse().unwrap(), &presets::find(MACHINE).unwrap(), Settings::default()).unwrap()
+    policy_with(false)
+}
+
+fn policy_with(shared: bool) -> Policy {
+    let settings = Settings { shared, ..Settings::default() };
+    Policy::new("predict".parse().unwrap(), &presets::find(MACHINE).unwrap(), settings).unwrap()
 }
 
 /// A second of a process with six threads on each node. `node_of` says who uses each of its 1,024 sampled pages, from
@@ -50,6 +55,7 @@ fn observation(round: u64, accesses_per_us: f64, users: impl Fn(u64) -> u32) -> 
             end: START + BYTES,
             bytes: vec![NodeBytes { node: NodeId(0), bytes: BYTES }],
             memory_policy: None,
+            shared: None,
         }],
         ..Observation::default()
     }
@@ -191,6 +197,48 @@ fn what_owners_placed_and_what_others_share_stays() {
     }
 }
 
+/// Two processes map the same memory, the second of them this far from where the first has it; each page is sampled in one
+/// of them.
+fn shared(round: u64, apart: u64) -> Observation {
+    let mut seen = observation(round, 80.0, all);
+    let second = Process { pid: Pid(8), cpu_share: 12.0, ..seen.processes[0].clone() };
+    seen.processes[0].cpu_share = 12.0;
+    seen.processes.push(second);
+    let memory = SharedMemory { device: 1, inode: 5, offset: 0x3000 };
+    seen.ranges[0].shared = Some(memory);
+    let (start, end) = (START + apart, START + BYTES + apart);
+    let less = vec![NodeBytes { node: NodeId(0), bytes: BYTES / 2 }];
+    seen.ranges.push(Range { pid: Pid(8), start, end, bytes: less, ..seen.ranges[0].clone() });
+    for page in seen.pages.iter_mut().step_by(3) {
+        (page.pid, page.address) = (Pid(8), page.address + apart);
+    }
+    for thread in seen.threads.iter_mut().skip(12) {
+        thread.pid = Pid(8);
+    }
+    seen
+}
+
+#[test]
+fn shared_memory_has_one_decision_which_all_carry_out_that_have_it_at_the_same_addresses() {
+    let decided = |apart| {
+        let steps = policy_with(true).decide(&shared(1, apart)).steps;
+        let dealt = steps.iter().map(|step| match &step.action {
+            Action::DealRanges { pid, ranges, bytes, weights } => (*pid, ranges.clone(), *bytes, weights.clone()),
+            other => panic!("{other:?}"),
+        });
+        dealt.collect::<Vec<_>>()
+    };
+    let whole = vec![AddressRange { start: START, end: START + BYTES }];
+    let same = decided(0);
+    assert_eq!(same.iter().map(|(pid, ..)| pid.0).collect::<Vec<_>>(), [7, 8]);
+    assert!(
+        same.iter().all(|(_, ranges, bytes, weights)| *ranges == whole && (*bytes, weights) == (same[0].2, &same[0].3))
+    );
+    assert!(same[0].2.abs_diff(BYTES * 3 / 4) < BYTES / 100, "it is counted once: {}", same[0].2);
+    let elsewhere = decided(0x1000);
+    assert_eq!(elsewhere[..], same[..1], "samples of the second process count for the first, which has most of it");
+}
+
 #[test]
 fn moves_that_made_accesses_slower_are_taken_back_and_not_repeated_at_once() {
     let mut policy = policy();
@@ -229,6 +277,20 @@ fn moves_that_helped_are_kept_and_compared_with_their_prediction() {
     assert_eq!(rule(&decision), Rule::MovesCompared);
     let told = decision.steps[0].to_string();
     assert!(told.contains("an access took 300 ns") && told.contains("before that 900 ns"), "{told}");
+    assert_ne!(rule(&policy.decide(&observation(4, 80.0, all))), Rule::Resting);
+}
+
+#[test]
+fn moves_that_gained_far_less_than_predicted_are_kept_and_followed_by_longer_and_longer_rests() {
+    let mut policy = policy();
+    let mut decided = |round| rule(&policy.decide(&observation(round, 80.0, all)));
+    let rules: Vec<Rule> = (1..14).map(&mut decided).collect();
+    let moved = [Rule::FasterDealt, Rule::MovesSettle, Rule::GainedLittle];
+    assert_eq!(rules[..3], moved);
+    assert_eq!(rules[3..6], [Rule::Resting; 3]);
+    let again = rules.iter().rposition(|rule| *rule == Rule::FasterDealt).unwrap();
+    assert!(again >= 6 && rules[again..again + 3] == moved, "{rules:?}");
+    assert!(rules[again + 3..].len() >= 4 && rules[again + 3..].iter().all(|rule| *rule == Rule::Resting), "{rules:?}");
 }
 
 /// The policy that a program starts with.
@@ -381,14 +443,19 @@ proptest! {
             (0.0..1e12_f64, prop::sample::select(vec![0.0, 1e-9, 1.0, f64::NAN, f64::INFINITY]), any::<u64>(),
              prop::sample::select(vec![Tells::Accesses, Tells::Uses, Tells::Counts]), any::<bool>(),
              prop::collection::vec((any::<u64>(), 0..6_u32, 0..6_u32, 1..5_000_u64), 0..40),
-             prop::collection::vec((any::<u64>(), any::<u64>(), 0..6_u32, any::<u64>()), 0..6)),
+             prop::collection::vec((7..10_u32, any::<u64>(), any::<u64>(), 0..6_u32, any::<u64>(), 0..2_u64), 0..6)),
             1..4,
         ),
+        shared: bool,
     ) {
-        let (mut one, mut other) = (policy(), policy());
+        let (mut one, mut other) = (policy_with(shared), policy_with(shared));
         for (number, (accesses, length_s, moved, tells, is_counted, pages, ranges)) in rounds.into_iter().enumerate() {
             let mut observation = observation(number as u64 * 3, 80.0, all);
             observation.processes[0].nodes = nodes("0-1");
+            for (pid, allowed) in [(8, "0-1"), (9, "1")] {
+                let process = Process { pid: Pid(pid), nodes: nodes(allowed), ..observation.processes[0].clone() };
+                observation.processes.push(process);
+            }
             observation.length_s = if number == 0 { length_s } else { 1.0 };
             observation.traffic[0].accesses = accesses;
             observation.tells = tells;
@@ -399,18 +466,21 @@ proptest! {
                 (page.address, page.node) = (address, NodeId(node));
                 page.accesses = std::iter::once(NodeAccesses { node: NodeId(from), accesses }).collect();
             }
-            observation.ranges.extend(ranges.into_iter().map(|(start, end, node, bytes)| Range {
-                pid: Pid(7),
+            observation.ranges.extend(ranges.into_iter().map(|(pid, start, end, node, bytes, inode)| Range {
+                pid: Pid(pid),
                 start,
                 end,
                 bytes: vec![NodeBytes { node: NodeId(node), bytes }],
                 memory_policy: None,
+                shared: start.is_multiple_of(2).then_some(SharedMemory { device: 1, inode, offset: bytes }),
             }));
             let decision = one.decide(&observation);
             prop_assert_eq!(format!("{decision:?}"), format!("{:?}", other.decide(&observation)));
             for Step { action, reason } in &decision.steps {
                 prop_assert!(reason.facts.iter().all(|fact| fact.value.is_finite()), "{reason}");
-                prop_assert!(action.fills().iter().all(|(node, _)| node.0 < 2), "{action}");
+                let is_last = action.pid() == Some(Pid(9));
+                let is_allowed = |node: NodeId| node.0 == 1 || node.0 == 0 && !is_last;
+                prop_assert!(action.fills().iter().all(|(node, _)| is_allowed(*node)), "{action}");
             }
             let outcome = Outcome { round: decision.round, moving_s: moved as f64, ..Outcome::default() };
             one.learn(&outcome);

@@ -145,6 +145,7 @@ fn observation() -> impl Strategy<Value = Observation> {
                     NodeBytes { node: NodeId(5), bytes: 1 << 20 },
                 ],
                 memory_policy: None,
+                shared: None,
             };
             Observation {
                 length_s: 1.0,

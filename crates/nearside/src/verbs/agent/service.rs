@@ -124,8 +124,12 @@ impl Job {
             return Ok(Self::Sleep(Box::new(journal), Arc::new(Mutex::new(status))));
         }
         let mut options = Options::new(configuration.policy.clone());
-        let (respect_owner, thresholds) = (configuration.respect_owner, configuration.thresholds.clone());
-        options.settings = placement::Settings { respect_owner, thresholds, ..placement::Settings::default() };
+        options.settings = placement::Settings {
+            respect_owner: configuration.respect_owner,
+            shared: configuration.shared,
+            thresholds: configuration.thresholds.clone(),
+            ..placement::Settings::default()
+        };
         options.target = Target::System;
         options.scope = scope.clone();
         options.round = Duration::from_secs_f64(configuration.round_s) / time_scale;

@@ -1,33 +1,29 @@
 //! `nearside place`: puts the pages and threads of programs where a policy has them, while they run.
 
+mod arguments;
+
 use crate::interrupt::asked_to_end;
-use crate::options::candidates;
 use crate::options::loaded_first;
 use crate::options::machine_source;
 use crate::options::policy::note;
-use crate::options::process_name::process;
-use crate::options::regions::RegionPlaces;
-use crate::options::thresholds::ThresholdOptions;
 use crate::options::usage_error::UsageError;
 use crate::output;
 use crate::output::json;
 use crate::verbs::lessons::Lessons;
-use crate::verbs::record::Source;
 use crate::verbs::record::observable;
 use crate::verbs::record::program::{NotStarted, Program};
 use agent::journal::default_folder;
 use agent::{Agent, Journal, Options, PlaceReport, PutBack, Scope};
-use clap::{Args, ValueEnum};
-use clap_complete::ArgValueCompleter;
-use linux::{ChildSetup, Pid, Process, Switch};
-use machine::{Machine, chain, size};
+pub use arguments::Arguments;
+use arguments::KernelBalancing;
+use linux::{Capability, ChildSetup, Pid, Process, Switch, SystemState};
+use machine::{Machine, chain};
 use observe::{Followed, Target};
-use placement::{Lesson, MemoryPlacement, POLICIES, Policy, PolicyName, Settings, policy_list};
+use placement::{Lesson, MemoryPlacement, Policy, PolicyName, Settings};
 use report::PlaceText;
 use rustix::process::geteuid;
 use std::collections::BTreeSet;
 use std::error::Error;
-use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -42,169 +38,6 @@ const FAILED: u8 = 125;
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Longest delay before Ctrl-C takes effect.
 const CTRL_C: Duration = Duration::from_millis(20);
-const USAGE: &str = "nearside place [OPTIONS] -- <CMD>...
-       nearside place [OPTIONS] --pid <PID>,...
-       nearside place [OPTIONS] --system";
-
-/// Place a program's pages and threads according to a policy, while it runs
-///
-/// Starts the program with this terminal, environment and user, observes which threads access which memory, and moves
-/// pages and threads, round by round. The program is not changed. Its child processes are placed, too. Threads and
-/// memory that the program or its owner has already placed (affinity, memory policies, cpusets) stay there.
-///
-/// Ctrl-C and other signals are passed to the program, no matter how many arrive. When the program ends, or with --pid
-/// and --system at Ctrl-C, CPU affinities and kernel switches are restored; pages stay where they are.
-#[derive(Debug, Args)]
-#[command(after_help = help(), override_usage = USAGE)]
-#[allow(clippy::struct_excessive_bools, reason = "switches of their own, each")]
-pub struct Arguments {
-    /// The policy: see below
-    #[arg(long, short, value_name = "POLICY", default_value = "predict", add = ArgValueCompleter::new(candidates::policies))]
-    policy: String,
-
-    /// The policy for memory, if --policy is one for threads: `--policy balanced --memory local` is balanced+local
-    #[arg(long, short, value_name = "POLICY")]
-    memory: Option<String>,
-
-    /// Decide and print what would be done, but change nothing
-    #[arg(long, short = 'n')]
-    dry_run: bool,
-
-    /// Forget what earlier runs of this command taught `predict` about it, before it starts
-    #[arg(long, conflicts_with_all = ["pid", "system"])]
-    forget: bool,
-
-    /// Print each step and its reason as it is taken
-    #[arg(long, short)]
-    explain: bool,
-
-    /// Write all decisions and their inputs to this file, for `nearside replay`
-    #[arg(long, value_name = "FILE")]
-    log: Option<PathBuf>,
-
-    /// Write the result as JSON to this file; - is standard output
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-
-    /// For `nearside compare`: write when the program ran to this file
-    #[arg(long, hide = true, value_name = "FILE")]
-    times: Option<PathBuf>,
-
-    /// Print no summary
-    #[arg(long, short)]
-    quiet: bool,
-
-    #[command(flatten)]
-    thresholds: ThresholdOptions,
-
-    /// Length of a round, in seconds
-    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = parse_seconds)]
-    round: Duration,
-
-    /// Divide the length of rounds by this [default: in the lab its --time-scale, else 1]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    time_scale: Option<u32>,
-
-    /// Maximum to move per second: bytes, or a number of KiB, MiB or GiB with K, M or G [default: the policy's choice]
-    #[arg(long, value_name = "BYTES", value_parser = parse_budget)]
-    budget: Option<u64>,
-
-    /// CPU time that observing and deciding may take, in percent of one CPU, averaged over some dozens of rounds; the
-    /// sampling rate is lowered to stay within it
-    #[arg(long, value_name = "PERCENT", default_value = "10", value_parser = parse_percent)]
-    cpu_limit: f64,
-
-    /// Also place threads and memory that the program or its owner has placed already; cpusets are respected in any
-    /// case
-    #[arg(long = "override")]
-    overrides: bool,
-
-    #[command(flatten)]
-    regions: RegionPlaces,
-
-    /// Whether to switch off the kernel's own NUMA balancing while a policy runs that moves pages or threads. Needs
-    /// root
-    #[arg(long, value_enum, default_value = "off")]
-    kernel_balancing: KernelBalancing,
-
-    /// Source of memory access samples
-    #[arg(long, value_enum, default_value = "auto")]
-    source: Source,
-
-    /// The measured description of this machine, as written by `nearside measure --output`
-    #[arg(long, value_name = "FILE")]
-    machine: Option<String>,
-
-    /// Place running processes and their children, until they end or Ctrl-C: numbers or names, separated by commas
-    #[arg(long, value_name = "PID", value_parser = process, value_delimiter = ',', conflicts_with_all = ["command", "system"])]
-    pid: Vec<u32>,
-
-    /// Place all busy processes, until Ctrl-C: those of other users only as root
-    #[arg(long, conflicts_with = "command")]
-    system: bool,
-
-    /// The program and its arguments
-    #[arg(last = true, value_name = "CMD", required_unless_present_any = ["pid", "system"])]
-    command: Vec<OsString>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum KernelBalancing {
-    /// Switched off during the run, if permitted
-    Off,
-    /// Left as it is
-    Keep,
-}
-
-fn help() -> String {
-    let policies = policy_list(&POLICIES);
-    format!(
-        "\
-Policies:
-{policies}
-
-predict, carrefour, auto, auto-threads and thread-clustering need observed accesses: by the processor (AMD's IBS, Intel's PEBS, Arm's SPE), by the lab's \
-virtual PMU, or by hint faults while NUMA balancing is on; for predict, counters of memory traffic are enough. The others decide when processes and threads start.
-
-Privileges: none for your own programs, if `kernel.perf_event_paranoid` allows observing them (2 or less); splitting huge \
-pages and switching off the kernel's balancing need root. Pages that other processes also map stay where they are, or are copied.
-
-Examples:
-  nearside place -- ./program --its-options
-  nearside place --policy balanced --memory local -- make
-  nearside place --dry-run --explain -- ./program
-  sudo nearside place --policy auto --pid 4711,4712 --budget 200M
-  nearside lab run --machine opteron-6164x2 --time-scale 20 -- nearside place --log /tmp/decisions -- ./program
-
-Exit codes: the program's own, 128 + n if signal n ended it. Nearside's own, with nothing started: 2 the command line is wrong, \
-or names nodes or CPUs that the machine lacks, 125 another part of the request cannot be done, 126 the program cannot \
-be run, 127 there is no such program. 125 also if placing fails later: the program runs on, and nearside exits when it ends.
-Without a program: 0 it was interrupted, or the processes ended; 125 it failed.
-
-Environment: NEARSIDE_TIME_SCALE (the default of --time-scale)."
-    )
-}
-
-fn parse_seconds(text: &str) -> Result<Duration, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if (0.01..=3600.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err("seconds, from 0.01 to 3600".to_owned()),
-    }
-}
-
-fn parse_percent(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(percent) if (0.01..=100.0).contains(&percent) => Ok(percent / 100.0),
-        _ => Err("a share of one CPU in percent, from 0.01 to 100".to_owned()),
-    }
-}
-
-fn parse_budget(text: &str) -> Result<u64, String> {
-    match size::parse(text)? {
-        0 => Err("above 0; without this option the policy chooses".to_owned()),
-        budget => Ok(budget),
-    }
-}
 
 pub fn run(arguments: &Arguments) -> ExitCode {
     let status = place(arguments).unwrap_or_else(|error| {
@@ -219,12 +52,18 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 }
 
 fn place(arguments: &Arguments) -> Result<u8, Box<dyn Error>> {
-    let policy = policy_of(arguments).map_err(UsageError::boxed)?;
+    let policy = arguments.policy_name().map_err(UsageError::boxed)?;
     let time_scale = time_scale(arguments.time_scale)?;
     let (machine, simulated) = described(arguments.machine.as_deref())?;
     // The policy may name nodes or CPUs that the machine lacks.
     let set_to_work = Policy::new(policy.clone(), &machine, Settings::default()).map_err(UsageError::boxed)?;
     let is_idle = set_to_work.has_nothing_to_place();
+    let may_move_shared = Capability::SysNice.is_of(&SystemState::read(None).caller);
+    if arguments.shared && !arguments.dry_run && !may_move_shared {
+        let why = "--shared moves pages that other processes map too, which needs CAP_SYS_NICE: run it as root, or without \
+                   --shared";
+        return Err(why.into());
+    }
     let json = arguments.json.as_deref();
     json.map_or(Ok(()), output::check)?;
     if json.is_some() && arguments.json == arguments.log {
@@ -239,13 +78,6 @@ fn place(arguments: &Arguments) -> Result<u8, Box<dyn Error>> {
         }
     }
     Ok(status)
-}
-
-fn policy_of(arguments: &Arguments) -> Result<PolicyName, Box<dyn Error>> {
-    Ok(match &arguments.memory {
-        Some(memory) => PolicyName::with_memory(&arguments.policy, memory)?,
-        None => arguments.policy.parse()?,
-    })
 }
 
 /// These processes and their current descendants; the kernel reports later ones.
@@ -394,7 +226,8 @@ impl Placing<'_> {
         if !put_back.is_nothing() {
             note(&format!("{}: {put_back}", put_back.heading()));
         }
-        let mut settings = Settings { respect_owner: !arguments.overrides, ..Settings::default() };
+        let (respect_owner, shared) = (!arguments.overrides, arguments.shared);
+        let mut settings = Settings { respect_owner, shared, ..Settings::default() };
         arguments.thresholds.apply(&mut settings.thresholds);
         let options = Options {
             settings,
@@ -403,7 +236,7 @@ impl Placing<'_> {
             scope,
             regions: arguments.regions.orders()?,
             source: arguments.source.into(),
-            round: arguments.round / self.time_scale,
+            round: arguments.round(&self.policy, self.time_scale),
             budget_bytes_per_s: arguments.budget,
             cpu_limit: arguments.cpu_limit,
             dry_run: arguments.dry_run,
