@@ -2,7 +2,7 @@
 
 use crate::copies::Copies;
 use crate::huge_pages::{Advisers, CureSteps, Cured, cure};
-use crate::journal::{Journal, JournalError, OwnSwitch, PutBack};
+use crate::journal::{Journal, JournalError, OwnSwitch, PutBack, allow_all_cpus};
 use crate::managed_process::ManagedProcess;
 use crate::managed_processes::Managed;
 use crate::owner;
@@ -13,7 +13,7 @@ use linux::{
     diagnose, monotonic_ns, set_affinity,
 };
 use machine::{CpuSet, NodeId, NodeSet, Pid, Tid, chain};
-use placement::{Action, AddressRange, MisplacedHugePage, Outcome, PageOf, PageTarget, Settings, Step};
+use placement::{Action, AddressRange, MisplacedHugePage, Outcome, PageOf, PageTarget, Step};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -34,17 +34,15 @@ pub(crate) struct Actor {
     stop: Arc<AtomicBool>,
     /// Whether affinity and memory policies that the owner set are respected.
     respects_owner: bool,
-    /// Unless the settings say otherwise, pages that other processes map as well are not moved: samples of one process do
-    /// not show what the others use, and they would lose what it gains. (Carrefour's kernel moves such pages. With four
-    /// processes reading one file, moving them left 44 % of accesses local instead of 51 %.)
-    whose: Whose,
+    /// Whether pages of shared mappings are moved. All others that other processes map as well are not: samples of one
+    /// process do not show what the others use, and they would lose what it gains. (Carrefour's kernel moves such pages. With
+    /// four processes reading one file, moving them left 44 % of accesses local instead of 51 %.)
+    moves_shared: bool,
 }
 
 impl Actor {
-    pub fn new(journal: Journal, stop: Arc<AtomicBool>, settings: &Settings) -> Self {
-        let respects_owner = settings.respect_owner;
-        let whose = if settings.shared { Whose::All } else { Whose::Private };
-        Self { journal, batch: PageBatch::default(), helped: Duration::ZERO, stop, respects_owner, whose }
+    pub fn new(journal: Journal, stop: Arc<AtomicBool>, respects_owner: bool, moves_shared: bool) -> Self {
+        Self { journal, batch: PageBatch::default(), helped: Duration::ZERO, stop, respects_owner, moves_shared }
     }
 
     /// Gives a switch of the kernel this value, which is recorded first. The inner error is the kernel's.
@@ -118,11 +116,13 @@ impl Actor {
         match action {
             Action::MoveRanges { node, ranges, bytes, .. } => {
                 let route = Route::new(None, &[*node].into_iter().collect());
-                Ok(route.map_or_else(StepOutcome::default, |to| self.move_ranges(process, to, ranges, *bytes, outcome)))
+                Ok(route
+                    .map_or_else(StepOutcome::default, |to| self.move_ranges(process, &to, ranges, *bytes, outcome)))
             }
             Action::DealRanges { weights, ranges, bytes, .. } => {
                 let route = Route::dealt(weights);
-                Ok(route.map_or_else(StepOutcome::default, |to| self.move_ranges(process, to, ranges, *bytes, outcome)))
+                Ok(route
+                    .map_or_else(StepOutcome::default, |to| self.move_ranges(process, &to, ranges, *bytes, outcome)))
             }
             Action::SplitHugePages { pages, .. } => Ok(split(process, pages, outcome, advisers)),
             Action::Replicate { nodes, pages, is_possible: true, instead, .. } => {
@@ -194,7 +194,7 @@ impl Actor {
         let located = self.batch.locate(pid);
         let from: Vec<Option<NodeId>> = self.batch.statuses().map(|(_, status)| status.node().ok()).collect();
         let located_ns = monotonic_ns();
-        let moved = located.and_then(|()| self.batch.move_pages(pid, self.whose));
+        let moved = located.and_then(|()| self.batch.move_pages(pid, Whose::Private));
         outcome.moving_s += since(began_ns).as_secs_f64();
         // Helper threads count as work too.
         self.helped +=
@@ -202,7 +202,7 @@ impl Actor {
         if let Err(error) = moved {
             outcome.refused.extend(pages.iter().map(|(_, address, _)| PageOf { pid, address: *address }));
             let targets = pages.iter().map(|(node, ..)| *node).collect();
-            let note = why_not_moved(process, &targets, self.whose, &error);
+            let note = why_not_moved(process, &targets, Whose::Private, &error);
             for done in done {
                 done.note.clone_from(&note);
             }
@@ -266,36 +266,45 @@ impl Actor {
     fn move_ranges(
         &self,
         process: &mut ManagedProcess,
-        route: Route,
+        route: &Route,
         ranges: &[AddressRange],
         bytes: u64,
         outcome: &mut Outcome,
     ) -> StepOutcome {
-        let targets = route.targets().clone();
+        let is_shared = |range: &AddressRange| self.moves_shared && process.mappings.are_shared_at(range.start);
+        let (shared, private): (Vec<AddressRange>, Vec<AddressRange>) =
+            ranges.iter().partition(|range| is_shared(range));
         let began_ns = monotonic_ns();
-        let migration = Migration {
-            ranges: ranges.iter().map(|range| range.start..range.end).collect(),
-            route,
-            whose: self.whose,
-            budget_bytes_per_s: None,
-            most_bytes: Some(bytes),
-        };
-        let moved = migration.run(&process.process, &self.stop, |_| ());
-        outcome.moving_s += since(began_ns).as_secs_f64();
-        match moved {
-            Ok(tally) => {
-                outcome.bytes_moved += tally.moved().bytes;
-                let mut done = StepOutcome { moved: tally.moved, ..StepOutcome::default() };
-                for ((refusal, _), stayed) in &tally.stayed {
-                    *done.pages_refused.entry(*refusal).or_default() += stayed.amount.pages;
+        let mut done = StepOutcome::default();
+        for (ranges, whose) in [(private, Whose::Private), (shared, Whose::All)] {
+            let left = bytes.saturating_sub(done.all_moved().bytes);
+            if ranges.is_empty() || left == 0 {
+                continue;
+            }
+            let migration = Migration {
+                ranges: ranges.iter().map(|range| range.start..range.end).collect(),
+                route: route.clone(),
+                whose,
+                budget_bytes_per_s: None,
+                most_bytes: Some(left),
+            };
+            match migration.run(&process.process, &self.stop, |_| ()) {
+                Ok(tally) => {
+                    for (way, moved) in tally.moved {
+                        let all = done.moved.entry(way).or_default();
+                        (all.pages, all.bytes) = (all.pages + moved.pages, all.bytes + moved.bytes);
+                    }
+                    for ((refusal, _), stayed) in &tally.stayed {
+                        *done.pages_refused.entry(*refusal).or_default() += stayed.amount.pages;
+                    }
                 }
-                done
+                Err(MigrateError::Move(error)) => done.note = why_not_moved(process, route.targets(), whose, &error),
+                Err(error) => done.note = Some(chain(&error)),
             }
-            Err(MigrateError::Move(error)) => {
-                StepOutcome { note: why_not_moved(process, &targets, self.whose, &error), ..StepOutcome::default() }
-            }
-            Err(error) => StepOutcome::because(chain(&error)),
         }
+        outcome.moving_s += since(began_ns).as_secs_f64();
+        outcome.bytes_moved += done.all_moved().bytes;
+        done
     }
 
     fn move_process(&mut self, process: &mut ManagedProcess, cpus: &CpuSet) -> Result<StepOutcome, JournalError> {
@@ -327,7 +336,11 @@ impl Actor {
     ) -> Result<StepOutcome, JournalError> {
         // The thread has ended.
         let Ok(now) = affinity(tid) else { return Ok(StepOutcome::default()) };
-        let chosen = owner::bound_to(&now, &process.record.cpus, &process.given);
+        let frees = *cpus == process.record.cpus;
+        if frees && cpus.is_subset(&now) {
+            return Ok(StepOutcome::default());
+        }
+        let chosen = owner::bound_to(&now, &process.record.cpus, process.given_to(tid).as_slice());
         if let (Some(chosen), true) = (chosen, self.respects_owner) {
             let note = format!(
                 "thread {tid} of process {} keeps CPUs {chosen}, which its owner has chosen",
@@ -342,7 +355,7 @@ impl Actor {
         if !self.journal.will_bind(process.record.pid, tid, process.parent, cpus)? || now == *cpus {
             return Ok(StepOutcome::default());
         }
-        if let Err(error) = set_affinity(tid, cpus) {
+        if let Err(error) = if frees { allow_all_cpus(tid) } else { set_affinity(tid, cpus) } {
             if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) {
                 return Ok(StepOutcome::default());
             }
@@ -352,9 +365,7 @@ impl Actor {
                 "cannot run thread {tid} on CPUs {cpus} (sched_setaffinity: {error}): {why}"
             )));
         }
-        if !process.given.contains(cpus) {
-            process.given.push(cpus.clone());
-        }
+        process.gave(tid, cpus);
         Ok(StepOutcome { threads_moved: 1, ..StepOutcome::default() })
     }
 }

@@ -25,6 +25,9 @@ pub enum AgentError {
         /// The sources that were tried, and why each is unavailable.
         tried: Vec<String>,
     },
+    /// Shared memory is to be moved, and cannot be.
+    #[error("memory that several processes map cannot be moved: {0}")]
+    Shared(&'static str),
     /// The process belongs to another user.
     #[error("cannot place process {pid}: {why}")]
     NotPermitted {

@@ -33,8 +33,8 @@ pub(crate) struct ManagedProcess {
     pub replicable: Replicable,
     /// Its parent, where known.
     pub parent: Option<Pid>,
-    /// CPU sets that the agent gave it or its parent.
-    pub given: Vec<CpuSet>,
+    /// CPU sets that the agent gave its parent, or it before it was managed.
+    given: Vec<CpuSet>,
     memory_given: Option<MemoryPolicy>,
     /// The place that a request or the process's own hint chose: for policies, as if its owner had.
     chosen: Option<ChosenPlace>,
@@ -59,6 +59,8 @@ enum ChosenPlace {
 pub(crate) struct ManagedThread {
     pub record: placement::Thread,
     times: Option<ThreadTimes>,
+    /// The CPUs that the agent gave it last, or that it inherited from a thread that it gave them.
+    given: Option<CpuSet>,
 }
 
 /// What a process inherits from its parent.
@@ -108,6 +110,8 @@ impl ManagedProcess {
     /// It executed another program: it has one thread and new memory.
     pub fn exec(&mut self, name: &str, is_watched: bool) {
         name.clone_into(&mut self.name);
+        // Any thread may have executed it, and left its CPUs to the first.
+        self.given = self.given();
         let first = Tid(self.record.pid.0);
         self.threads.retain(|tid, _| *tid == first);
         self.sizes.forget();
@@ -150,8 +154,31 @@ impl ManagedProcess {
         match &self.chosen {
             Some(ChosenPlace::On(_, cpus)) if !cpus.is_empty() => Some(cpus.clone()),
             Some(ChosenPlace::Here) => now,
-            _ => owner::bound_to(&now?, &self.record.cpus, &self.given),
+            _ => owner::bound_to(&now?, &self.record.cpus, self.given_to(tid).as_slice()),
         }
+    }
+
+    /// The CPUs that the agent gave a thread last, if it did.
+    pub fn given_to(&self, tid: Tid) -> Option<CpuSet> {
+        self.threads.get(&tid)?.given.clone()
+    }
+
+    /// The agent gave a thread these CPUs.
+    pub fn gave(&mut self, tid: Tid, cpus: &CpuSet) {
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.given = Some(cpus.clone());
+        }
+    }
+
+    /// The CPU sets that new threads and children may have inherited from the agent.
+    fn given(&self) -> Vec<CpuSet> {
+        let mut given = self.given.clone();
+        for cpus in self.threads.values().filter_map(|thread| thread.given.as_ref()) {
+            if !given.contains(cpus) {
+                given.push(cpus.clone());
+            }
+        }
+        given
     }
 
     /// What its own hints changed since the last look.
@@ -173,7 +200,7 @@ impl ManagedProcess {
     pub fn bequeaths(&self) -> Inherited {
         Inherited {
             parent: Some(self.record.pid),
-            given: self.given.clone(),
+            given: self.given(),
             memory: self.memory_given.clone(),
             cpus: Some(self.record.cpus.clone()),
         }
@@ -181,10 +208,12 @@ impl ManagedProcess {
 
     /// Adds a thread.
     pub fn begin_thread(&mut self, tid: Tid, is_watched: bool) {
-        let mut record = placement::Thread::new(self.record.pid, tid);
-        record.bound_to = self.bound_to(tid);
+        let record = placement::Thread::new(self.record.pid, tid);
         let times = if is_watched { thread_times(&self.process, tid).ok().flatten() } else { None };
-        self.threads.insert(tid, ManagedThread { record, times });
+        let given = affinity(tid).ok().filter(|now| self.given().contains(now));
+        self.threads.insert(tid, ManagedThread { record, times, given });
+        let bound_to = self.bound_to(tid);
+        self.threads.entry(tid).and_modify(|thread| thread.record.bound_to = bound_to);
     }
 
     /// Reads the memory policy that the program or its owner set. One thread's policy counts for the whole process: the
@@ -229,6 +258,14 @@ impl ManagedProcess {
         let process = &self.process;
         self.threads.retain(|tid, thread| !watches_threads || thread.read_times(process, *tid, round_s).is_some());
         Some(())
+    }
+
+    /// How long its threads run and wait is no longer known.
+    pub fn forget_times(&mut self) {
+        for thread in self.threads.values_mut() {
+            thread.times = None;
+            (thread.record.cpu_share, thread.record.waiting_share) = (0.0, 0.0);
+        }
     }
 
     /// Adds a round's samples and counts to its threads.

@@ -149,6 +149,13 @@ impl Managed {
         self.processes.get(&pid)
     }
 
+    /// Whether to read for how long threads run and wait. What is no longer read is not known.
+    pub fn watch_threads(&mut self, watches: bool) {
+        if std::mem::replace(&mut self.watches_threads, watches) && !watches {
+            self.processes.values_mut().for_each(ManagedProcess::forget_times);
+        }
+    }
+
     /// All threads, in the form of observations.
     pub fn threads(&self) -> Vec<placement::Thread> {
         let threads = self.processes.values().flat_map(|process| process.threads.values());

@@ -32,6 +32,13 @@ impl Mappings {
         &self.last
     }
 
+    /// Whether the mapping at this address, as it was last read, is shared.
+    pub fn are_shared_at(&self, address: u64) -> bool {
+        let after = self.last.partition_point(|range| range.start <= address);
+        let range = after.checked_sub(1).and_then(|at| self.last.get(at));
+        range.is_some_and(|range| address < range.end && range.shared.is_some())
+    }
+
     /// The resident mappings, as they were last read.
     pub fn read_or_last(&mut self, process: &Process) -> Vec<Range> {
         let read = self.read(process);
@@ -91,5 +98,7 @@ mod tests {
         assert_eq!(ranges[1].bytes, on);
         let shared = SharedMemory { device: 0x801, inode: 5, offset: 0x1000 };
         assert_eq!([ranges[0].shared, ranges[1].shared], [None, Some(shared)]);
+        let are_shared = [0x1000, 0x2000, 0x4fff, 0x5000].map(|address| mappings.are_shared_at(address));
+        assert_eq!(are_shared, [false, true, true, false]);
     }
 }

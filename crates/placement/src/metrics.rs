@@ -57,9 +57,13 @@ impl AccessCost {
     /// measurement and an estimate are not compared.
     pub fn above_ns(self, factor: f64, other: Self) -> Option<f64> {
         let above_ns = self.access_ns - factor * other.access_ns;
+        (self.is_like(other) && above_ns >= self.left_open_ns(factor, other)).then_some(above_ns)
+    }
+
+    /// By how much this may differ from `factor` times the other by chance, ns.
+    pub fn left_open_ns(self, factor: f64, other: Self) -> f64 {
         let error = |cost: Self| cost.access_error_ns.unwrap_or(0.0);
-        let left_open_ns = ERRORS * error(self).hypot(factor * error(other));
-        (self.is_like(other) && above_ns >= left_open_ns).then_some(above_ns)
+        ERRORS * error(self).hypot(factor * error(other))
     }
 }
 

@@ -116,10 +116,16 @@ impl Policy {
             let (policy, machine, there) = (name.to_string(), machine.name.clone(), machine.cpus());
             return Err(PolicyError::Cpu { policy, cpu, machine, there });
         }
-        let effective = match &name.memory {
+        let mut effective = match &name.memory {
             MemoryPlacement::CarrefourPublished => settings.clone().without_additions()?,
             _ => settings.clone(),
         };
+        if !name.is_predict_alone() {
+            // Another policy places threads.
+            effective.thresholds.keep_threads = 0;
+        }
+        // Others decide for each process by itself.
+        effective.shared &= name.memory == MemoryPlacement::Predict;
         Ok(Self { name, settings, effective, costs, thread_nodes, memory_nodes, state: State::default() })
     }
 
@@ -257,8 +263,33 @@ impl Policy {
         let own = placed.as_ref().and_then(|(cpus, _)| of_cpus(cpus));
         let home = own.or_else(|| self.state.threads.home(process.pid)).or_else(|| self.node_to_be_remote_from(thread));
         let memory = self.memory_rules().start(process, home);
+        let is_free = thread.bound_to.is_none() || !self.effective.respect_owner;
+        let freed = || Some((process.cpus.clone(), Reason::new(Rule::MayRunAnywhere)));
+        let placed = placed.or_else(|| if self.keeps_threads() && is_free { freed() } else { None });
         let (cpus, cpus_reason) = placed.unzip();
         Start { cpus, cpus_reason, memory }
+    }
+
+    /// Whether it moves shared mappings, by one decision for all processes that have them.
+    pub fn moves_shared(&self) -> bool {
+        self.effective.shared
+    }
+
+    /// Whether it needs to know for how long threads run, and wait for CPUs.
+    pub fn watches_threads(&self) -> bool {
+        let threads = &self.name.threads;
+        matches!(threads, ThreadPolicy::Auto | ThreadPolicy::AutoThreads | ThreadPolicy::ThreadClustering)
+            || self.keeps_threads()
+    }
+
+    /// Whether new threads and processes must be placed at once: by policies for threads, and where they inherit the CPUs of
+    /// threads that are kept near their memory.
+    pub fn is_prompt(&self) -> bool {
+        self.name.threads != ThreadPolicy::Kernel || self.keeps_threads()
+    }
+
+    fn keeps_threads(&self) -> bool {
+        self.state.predict.keeps_threads()
     }
 
     /// Removes a process that has ended. One that is missing from an observation is removed too.
@@ -272,7 +303,7 @@ impl Policy {
     /// Records that a process executes another program, and has other memory, or uses its memory in another way from now
     /// on.
     pub fn executed(&mut self, pid: Pid) {
-        self.state.predict.forget(pid);
+        self.state.predict.changed(pid);
         self.state.carrefour.forget_process(pid);
     }
 

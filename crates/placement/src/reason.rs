@@ -85,6 +85,14 @@ rules! {
     FasterDealt = "spread over these nodes it is predicted to be faster";
     /// `predict`: memory of one node's threads.
     FasterAtUsers = "on its users' node it is predicted to be faster";
+    /// `predict`: threads near their memory.
+    KeptNear = "most of the memory that it uses is there";
+    /// `predict`: kept threads have too little room.
+    ThreadsWait = "threads that are kept on nodes wait for CPUs";
+    /// `predict`: threads were kept near the memory of another program, or phase.
+    ProgramChanged = "the process uses other memory since it executed another program, or began another phase";
+    /// `predict`: new threads and processes inherit the CPUs of kept ones.
+    MayRunAnywhere = "it is new, and only threads that are near their memory are kept";
     /// `predict`: the round after moves.
     MovesSettle = "the last moves have just been made";
     /// `predict`: nothing to compare.
@@ -120,7 +128,7 @@ rules! {
     /// Moves made accesses slower.
     MadeWorse = "accesses take longer since they were moved here";
     /// The pause after such moves, and after those that gained little.
-    Resting = "the last moves did not make accesses faster, so nothing moves for some rounds";
+    Resting = "nothing moves for some rounds: the last moves gained too little, or nothing measured their gain";
     /// Few operations.
     FewOperations = "few pages were worth an operation";
     /// Many operations.
@@ -203,6 +211,8 @@ quantities! {
     LinkUtilisation = "busiest link", Share;
     /// Local accesses over all, 0 to 1.
     LocalAccessRatio = "local access ratio", Share;
+    /// The same with threads near their memory.
+    LocalAccessRatioNear = "near its memory", Share;
     /// Standard deviation of the controllers' loads over their mean.
     Imbalance = "imbalance", Share;
     /// Modified lines over all that were filled, 0 to 1; the highest among the threads.
@@ -239,6 +249,8 @@ quantities! {
     SavedMs = "it would have saved", Ms;
     /// Rounds left of a pause.
     Rounds = "rounds left", Count;
+    /// Threads.
+    Threads = "threads", Count;
     /// Processes on the node.
     Processes = "processes on the node", Count;
     /// Number of CPUs that runnable threads would keep busy.

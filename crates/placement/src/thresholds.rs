@@ -203,6 +203,8 @@ thresholds! {
     rest_rounds_max: u64 = 64, "Own";
     /// With 1, `predict` spreads what a program touches before it makes threads; with 0 that is left to first touch.
     spread_start: u64 = 1, "Own: what one thread fills, many use";
+    /// With 1, `predict` keeps threads on the node that has most of their memory; with 0 the kernel places them.
+    keep_threads: u64 = 1, "Own: what threads touch first is near for as long as they stay";
     /// Difference of two nodes' cache pressure (misses per thousand instructions) at which a process is moved.
     cache_pressure_gap_min: f64 = 5.0, "Own, as manager leaves it open: a quarter of a memory-bound program";
     /// Memory follows its process when remote accesses add at least this share to its cost: remote accesses over all,

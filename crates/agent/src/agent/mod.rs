@@ -22,9 +22,9 @@ use crate::options::Options;
 use crate::place_report::PlaceReport;
 use crate::status::Status;
 use budget::Budget;
-use linux::monotonic_ns;
+use linux::{Capability, SystemState, monotonic_ns};
 use machine::{Machine, NodeId, Pid, chain};
-use placement::{Lesson, LogLine, Policy, ThreadPolicy};
+use placement::{Lesson, LogLine, Policy};
 pub use start::ProgramStart;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -75,17 +75,19 @@ impl Agent {
         if let Some(lesson) = options.lesson {
             policy.begin_with(lesson);
         }
+        if options.settings.shared && !policy.moves_shared() {
+            return Err(AgentError::Shared("of the policies, only predict decides once for all of them"));
+        }
+        if policy.moves_shared() && !options.dry_run && !Capability::SysNice.is_of(&SystemState::read(None).caller) {
+            return Err(AgentError::Shared("that needs CAP_SYS_NICE; run nearside as root"));
+        }
         let mut notes: Vec<String> = policy.has_nothing_to_place().then(|| ONE_NODE.to_owned()).into_iter().collect();
         let observer = Observer::open(machine, &policy, &options, &mut notes)?;
-        let watches_threads = matches!(
-            options.policy.threads,
-            ThreadPolicy::Auto | ThreadPolicy::AutoThreads | ThreadPolicy::ThreadClustering
-        );
         let mut agent = Self {
             machine: machine.clone(),
             observer,
-            managed: Managed::new(machine.cpus(), watches_threads),
-            actor: Actor::new(journal, options.stop.clone(), &options.settings),
+            managed: Managed::new(machine.cpus(), policy.watches_threads()),
+            actor: Actor::new(journal, options.stop.clone(), options.settings.respect_owner, policy.moves_shared()),
             ledger: Ledger::open(&options, notes)?,
             round: 0,
             rounds_in_next: 1,
@@ -180,14 +182,9 @@ impl Agent {
     /// Time until the next call of [`poll`](Self::poll) is due.
     pub fn until_next(&self) -> Duration {
         let round = self.round_length();
-        let prompt = if self.is_prompt() { PROMPT.min(self.options.round / 4) } else { round };
+        let prompt = if self.policy.is_prompt() { PROMPT.min(self.options.round / 4) } else { round };
         let emptied = if self.observer.fills_rings() { EMPTIED.min(round) } else { round };
         prompt.min(emptied).min(self.until_round_ends())
-    }
-
-    /// Whether new processes are placed at once: policies that place threads do that.
-    fn is_prompt(&self) -> bool {
-        self.options.policy.threads != ThreadPolicy::Kernel
     }
 
     fn until_round_ends(&self) -> Duration {

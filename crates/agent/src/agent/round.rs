@@ -105,6 +105,7 @@ impl Agent {
             cpu_time_s: counts.cpu_time_s,
             memory_wait_s: counts.memory_wait_s,
         };
+        self.managed.watch_threads(self.policy.watches_threads());
         for pid in self.managed.end_round(self.round, length_s, &threads, (&thread_work, shared_out)) {
             self.forget(pid)?;
         }

@@ -223,10 +223,12 @@ impl Agent {
     /// Updates what is managed after a lifecycle event.
     fn apply(&mut self, event: LifecycleEvent) -> Result<(), AgentError> {
         match event {
-            LifecycleEvent::Began { pid, parent } => match self.managed.child_began(pid, parent, self.is_prompt()) {
-                Some(inherited) => self.begin(pid, false, inherited),
-                None => Ok(()),
-            },
+            LifecycleEvent::Began { pid, parent } => {
+                match self.managed.child_began(pid, parent, self.policy.is_prompt()) {
+                    Some(inherited) => self.begin(pid, false, inherited),
+                    None => Ok(()),
+                }
+            }
             LifecycleEvent::ThreadBegan { pid, tid } => {
                 // Also of processes that end before they are managed.
                 self.has_threads |= tid.0 != pid.0;

@@ -18,6 +18,7 @@ pub use change::{Change, ThreadIdentity};
 pub use folder::default_folder;
 pub(crate) use grant_files::{GROUP, ZONE};
 pub use own_switch::OwnSwitch;
+pub(crate) use put_back::allow_all_cpus;
 pub use put_back::{PutBack, System};
 pub use record::{Bound, FORMAT, Header, JournalRecord, Parsed, Replaced, Verdict, parse};
 

@@ -229,14 +229,18 @@ fn set(pid: Pid, tid: Tid, cpus: &CpuSet, done: &mut PutBack) {
     // Since Linux 6.2 the kernel remembers a requested affinity. A thread that had its whole cpuset requested none, and
     // must also get CPUs that are added to the cpuset later.
     let had_all = allowed(pid).is_some_and(|cpuset| cpuset.is_subset(cpus));
-    let asked_for = if had_all { &(0..MOST_CPUS).map(CpuId).collect() } else { cpus };
-    match set_affinity(tid, asked_for) {
+    match if had_all { allow_all_cpus(tid) } else { set_affinity(tid, cpus) } {
         Ok(()) => done.threads += 1,
         Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => {}
         Err(error) => done.failed.push(format!(
             "cannot let thread {tid} of process {pid} run on CPUs {cpus} again (sched_setaffinity: {error})"
         )),
     }
+}
+
+/// Lets a thread run on all CPUs of its cpuset, also those that are added later.
+pub(crate) fn allow_all_cpus(tid: Tid) -> io::Result<()> {
+    set_affinity(tid, &(0..MOST_CPUS).map(CpuId).collect())
 }
 
 /// The CPUs that the process's cpuset allows: the kernel intersects requested masks with it.

@@ -114,6 +114,26 @@ fn the_second_run_begins_where_the_first_one_would_have_moved_memory() {
     assert_eq!(ran.section("mode").trim(), "600 700");
 }
 
+/// Threads that run on other nodes than those of their memory go there, without what they make, and may run anywhere when
+/// they are no longer placed.
+#[test]
+fn threads_are_kept_near_their_memory_and_free_afterwards() {
+    let lab = Lab::new();
+    lab.compile("wander.c");
+    let options = ["--quiet", "--as-root", "--numa-balancing", "off"];
+    let ran = lab.script("small-4x2", &options, include_str!("programs/place_keeps.sh")).succeeded();
+    let number = |section: &str, field: &str| ran.json(section)[field].as_u64().unwrap();
+    let (report, kept) = (ran.json("report"), ran.json("kept"));
+    assert_documented(PLACE, [&report]);
+    assert!(number("kept", "near") >= 7 && report["threads_moved"].as_u64() > Some(4), "{kept}\n{report:#}");
+    assert!(number("kept", "free") < 4 && number("kept", "free_at_half") == 0, "{kept}\n{report:#}");
+    assert_eq!(number("kept", "late_is_free"), 1, "{kept}\n{report:#}");
+    assert!(report["gains"][0]["measured_speedup"].as_f64() > Some(1.03), "{report:#}");
+    assert_eq!(number("left", "free"), 8, "{}", ran.json("left"));
+    let (report, freed) = (ran.json("report of freed"), ran.json("freed"));
+    assert!(report["threads_moved"].as_u64() > Some(4) && number("freed", "free") == 8, "{freed}\n{report:#}");
+}
+
 /// A thousand forks, 2,000 processes that sleep, another program at a known path, and a full disk for lessons: programs end
 /// as they would, and observing takes its share of the time only.
 #[test]
@@ -301,7 +321,7 @@ fn files_that_processes_share_are_copied_or_dealt_and_busy_processes_are_placed(
         let is_spread = (0..4).all(|node| on(node).is_some_and(|pages| pages.parse::<u64>().unwrap() > 256));
         assert!(is_spread, "{cpu}: {maps}\n{shared:#}");
     }
-    has_all(&ran, "refused 125", &["--shared", "CAP_SYS_NICE"]);
+    has_all(&ran, "refused 125", &["memory that several processes map cannot be moved: that needs CAP_SYS_NICE"]);
     let [before, meanwhile, after] = ["before", "meanwhile", "after"].map(|section| ran.section(section));
     assert_eq!((before, ran.section("system status")), (after, "0\n"));
     let idle = |text: &str| text.lines().next().map(str::to_owned);

@@ -112,10 +112,21 @@ impl<'a> Forecast<'a> {
 
     /// What a placement of the segments would change; nothing if the model has no solution.
     pub fn effect(&self, choices: &[Choice]) -> Effect {
-        let traffic = self.traffic(choices);
+        self.effect_of(&self.traffic(choices))
+    }
+
+    /// What threads on other nodes would change: from one traffic to another, each in any unit. Nodes without any have that
+    /// of the round.
+    pub fn effect_between(&self, now: &Matrix, then: &Matrix) -> Effect {
+        let whole = self.traffic(&vec![Choice::Leave; self.segments.len()]);
+        let [now, then] = [now, then].map(|traffic| self.effect_of(&traffic.clone().or_of(&whole, traffic)));
+        Effect { speedup: then.speedup / now.speedup, latency: then.latency / now.latency }
+    }
+
+    fn effect_of(&self, traffic: &Matrix) -> Effect {
         let placed = self.nodes.iter().zip(&self.classes);
         let classes: Vec<Class> =
-            placed.map(|(&node, class)| Class { to: self.shares(&traffic, node), ..class.clone() }).collect();
+            placed.map(|(&node, class)| Class { to: self.shares(traffic, node), ..class.clone() }).collect();
         let Some(after) = solve(&classes, &self.distances) else { return Effect::NONE };
         let (mut busy, mut time) = (0.0, 0.0);
         for ((&node, before), after) in self.nodes.iter().zip(&self.before).zip(&after) {

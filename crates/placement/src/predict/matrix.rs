@@ -26,6 +26,11 @@ impl Matrix {
         (0..self.nodes).map(|from| self.row(from).iter().sum()).collect()
     }
 
+    /// Sum of what is local.
+    pub fn local(&self) -> f64 {
+        (0..self.nodes).map(|node| self.row(node)[node]).sum()
+    }
+
     /// Sums of the columns.
     pub fn by_column(&self) -> Vec<f64> {
         let column = |to: usize| self.cells.iter().skip(to).step_by(self.nodes.max(1)).sum();

@@ -4,6 +4,7 @@
 //! 1. [`segments`]: mappings, halved while different nodes use their halves.
 //! 2. [`forecast`]: the round's traffic through the machine's queues, under any placement of the segments.
 //! 3. [`search`]: leave, deal by bandwidth, each segment to its users, and mixtures of these.
+//!    [`homes`]: threads whose memory is on other nodes are kept there instead, where that is as fast.
 //! 4. [`moves`]: the remaining time of a program is not known. Memory of a process moves once what would have been saved
 //!    so far equals what moving costs: if the prediction holds, that is never worse than twice the optimum. After moves,
 //!    time is counted anew.
@@ -28,6 +29,7 @@
 
 mod demand;
 mod forecast;
+mod homes;
 mod lesson;
 mod matrix;
 mod moves;
@@ -47,6 +49,7 @@ use crate::settings::Settings;
 use crate::thresholds::Thresholds;
 use demand::{Demand, counted, is_assumed};
 use forecast::{Effect, Forecast};
+use homes::{Homes, Proposal};
 pub use lesson::Lesson;
 use machine::Pid;
 use matrix::Matrix;
@@ -85,6 +88,8 @@ pub(crate) struct Predict {
     bytes_per_s: Option<f64>,
     /// Moves whose effect is not known yet.
     trial: Option<Trial>,
+    /// Threads that are kept near their memory.
+    homes: Homes,
     /// When the next placement is chosen.
     waiting: Waiting,
     /// The round that was decided last.
@@ -126,6 +131,7 @@ impl Default for Predict {
             busy_s: BTreeMap::new(),
             bytes_per_s: None,
             trial: None,
+            homes: Homes::default(),
             waiting: Waiting::default(),
             round: 0,
             rests_until: 0,
@@ -148,6 +154,12 @@ impl Predict {
     ) -> Vec<Step> {
         self.round = observation.round;
         self.count_time(observation, settings);
+        let released = self.homes.released(observation, settings);
+        if !released.is_empty() {
+            self.trial = None;
+            self.rest(&settings.thresholds);
+            return released;
+        }
         if let Some(steps) = self.judge(observation, costs, settings, metrics) {
             return steps;
         }
@@ -211,10 +223,22 @@ impl Predict {
         self.lesson
     }
 
-    /// Removes a process that has ended, or executes another program.
+    /// Removes a process that has ended.
     pub fn forget(&mut self, pid: Pid) {
+        self.changed(pid);
+        self.homes.forget(pid);
+    }
+
+    /// A process executes another program, or has another phase.
+    pub fn changed(&mut self, pid: Pid) {
         self.busy_s.remove(&pid);
+        self.homes.changed(pid);
         self.trial.take_if(|trial| trial.pids.contains(&pid));
+    }
+
+    /// Whether threads are kept near their memory: new ones inherit their CPUs, and their waiting is to be read.
+    pub fn keeps_threads(&self) -> bool {
+        self.homes.are_kept(self.round)
     }
 
     /// Threads have moved, so that the effect of earlier moves of memory is not known.
@@ -262,10 +286,13 @@ impl Predict {
         }
         let (before, after) =
             trial.before.zip(metrics.access_cost()).filter(|(before, after)| before.is_like(*after))?;
-        let measured = trial.forecast.and_then(|forecast| {
-            let speedup = forecast.speedup_at(after.access_ns / before.access_ns)?;
-            Some((speedup, (speedup - 1.0) / (forecast.speedup - 1.0)))
-        });
+        let gain_at = |access_ns: f64| {
+            let forecast = trial.forecast?;
+            let speedup = forecast.speedup_at(access_ns / before.access_ns)?;
+            Some((speedup, (speedup - 1.0) / (forecast.speedup - 1.0))).filter(|(_, gained)| gained.is_finite())
+        };
+        let measured = gain_at(after.access_ns);
+        let at_most = gain_at(after.access_ns - after.left_open_ns(1.0, before));
         let reason = |rule| {
             let predicted = Reason::new(rule).with(Quantity::PredictedSpeedup, trial.predicted);
             let both = match measured {
@@ -274,13 +301,12 @@ impl Predict {
             };
             both.with(Quantity::AccessNsBefore, before.access_ns).with(Quantity::AccessNs, after.access_ns)
         };
-        let gained = measured.map(|(_, gained)| gained).filter(|gained| gained.is_finite());
-        if let Some(gained) = gained {
+        if let Some((_, gained)) = measured {
             self.trust = f64::midpoint(self.trust, gained.clamp(LEAST_TRUST, 1.0));
         }
         if after.above_ns(thresholds.worse_cost_min, before).is_none() {
             // Where threads do not stay on their nodes, each forecast holds for a few rounds only.
-            if gained.is_some_and(|gained| gained < LEAST_TRUST) {
+            if at_most.is_some_and(|(_, gained)| gained < LEAST_TRUST) {
                 self.rest(thresholds);
                 return Some(nothing(reason(Rule::GainedLittle)));
             }
@@ -288,10 +314,12 @@ impl Predict {
             return Some(nothing(reason(Rule::MovesCompared)));
         }
         // The opposite was predicted, and is wrong.
-        self.lesson = self.began_with;
+        if trial.bytes > 0.0 {
+            self.lesson = self.began_with;
+        }
         self.rest(thresholds);
-        let mut limits = Limits::new(observation, costs, thresholds, u64::MAX);
-        let back = trial.back.into_iter().filter_map(|action| limited(action, observation, &mut limits, costs));
+        let back = self.homes.give_back(trial.back, round);
+        let back = limited(back, observation, Limits::new(observation, costs, thresholds, u64::MAX), costs).into_iter();
         let back: Vec<Step> = back.map(|action| Step { action, reason: reason(Rule::MadeWorse) }).collect();
         Some(if back.is_empty() { nothing(reason(Rule::MadeWorse)) } else { back })
     }
@@ -322,7 +350,16 @@ impl Predict {
         let trust = if is_assumed { LEAST_TRUST } else { self.trust };
         let forecast = Forecast::new(demand, sampled, costs).ok_or_else(|| Reason::new(Rule::NoLatencies))?;
         let plan = Plan::search(&forecast);
-        let speedup = 1.0 + (plan.effect.speedup - 1.0) * trust;
+        let trusted = |effect: Effect| 1.0 + (effect.speedup - 1.0) * trust;
+        let keeps = settings.thresholds.keep_threads > 0;
+        if let Some(near) = keeps.then(|| self.homes.propose(observation, costs, settings)).flatten() {
+            let effect = forecast.effect_between(&near.now, &near.kept);
+            // Nothing is copied for it, and it is easily taken back. Where all queues are full the model sees no gain.
+            if effect.speedup * LEAST_SPEEDUP >= plan.effect.speedup {
+                return Ok(self.keep_near((observation, metrics), near, (trusted(effect), effect), costs));
+            }
+        }
+        let speedup = trusted(plan.effect);
         let predicted = |rule| Reason::new(rule).against(Quantity::PredictedSpeedup, speedup, LEAST_SPEEDUP);
         // Where memory was spread already and that was wrong, forecasts of the opposite are not believed again.
         if self.began_with != Some(Lesson::FirstTouch) && !is_assumed {
@@ -343,10 +380,43 @@ impl Predict {
             self.busy_s.insert(*pid, 0.0);
         }
         let Moves { steps, pids, back, bytes, .. } = moves;
-        let (round, before, users) = (observation.round, metrics.access_cost(), Shape::of_users(observation));
-        let forecast = Some(plan.effect);
-        self.trial = Some(Trial { round, pids, predicted: speedup, forecast, before, users, bytes, back });
+        self.begin_trial((observation, metrics), pids, (speedup, plan.effect), back, bytes);
         Ok(steps)
+    }
+
+    /// Keeps threads near their memory.
+    fn keep_near(
+        &mut self,
+        (observation, metrics): (&Observation, &Metrics),
+        near: Proposal,
+        (predicted, effect): (f64, Effect),
+        costs: &Costs,
+    ) -> Vec<Step> {
+        let [now, then] = near.local();
+        let reason = Reason::new(Rule::KeptNear).with(Quantity::PredictedSpeedup, predicted);
+        let reason = reason.with(Quantity::LocalAccessRatio, now).with(Quantity::LocalAccessRatioNear, then);
+        let (steps, back) = self.homes.keep(near, observation, costs, &reason);
+        let pids = steps.iter().filter_map(|step| step.action.pid()).collect();
+        self.begin_trial((observation, metrics), pids, (predicted, effect), back, 0.0);
+        if let Some(trial) = &mut self.trial {
+            // Threads that move have their accesses on other nodes, as they should.
+            trial.users = Shape::default();
+            trial.forecast.take_if(|effect| effect.speedup < LEAST_SPEEDUP);
+        }
+        steps
+    }
+
+    /// What moves is compared with what was predicted of it.
+    fn begin_trial(
+        &mut self,
+        (observation, metrics): (&Observation, &Metrics),
+        pids: BTreeSet<Pid>,
+        (predicted, effect): (f64, Effect),
+        back: Vec<Action>,
+        bytes: f64,
+    ) {
+        let (round, before, users) = (observation.round, metrics.access_cost(), Shape::of_users(observation));
+        self.trial = Some(Trial { round, pids, predicted, forecast: Some(effect), before, users, bytes, back });
     }
 }
 

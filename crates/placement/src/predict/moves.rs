@@ -15,6 +15,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Part of a segment on one node from which on it can be taken back there.
 const CONCENTRATED: f64 = 0.8;
 
+/// The part of what is wanted from which on it counts as all.
+const COMPLETE: f64 = 0.99;
+
 /// What moving is weighed by.
 pub(super) struct Weighing<'a> {
     /// The part of the time that the plan saves, 0 to 1.
@@ -53,8 +56,9 @@ impl Moves {
         for (pid, groups) in processes(forecast, plan) {
             let wanted: f64 = groups.iter().map(|(choice, segments)| moved_together(segments, *choice)).sum();
             let cost_s = wanted / weighing.bytes_per_s;
-            let sharers = groups.values().flatten().flat_map(|segment| &segment.others);
-            let busy_s = sharers.chain([&pid]).filter_map(|pid| weighing.busy_s.get(pid));
+            let others = groups.values().flatten().flat_map(|segment| segment.others.iter().copied());
+            let sharers: BTreeSet<Pid> = others.chain([pid]).collect();
+            let busy_s = sharers.iter().filter_map(|pid| weighing.busy_s.get(pid));
             let saved_s = weighing.gain * busy_s.copied().fold(0.0, f64::max);
             let weighed =
                 |rule| predicted(rule).with(Quantity::MoveMs, cost_s * 1e3).with(Quantity::SavedMs, saved_s * 1e3);
@@ -68,13 +72,15 @@ impl Moves {
             for (choice, segments) in groups {
                 let Some(action) = action(pid, choice, &segments, &mut limits, forecast) else { continue };
                 granted += action.bytes() as f64;
+                // A part would be another one in each process.
+                let is_whole = action.bytes() as f64 >= COMPLETE * moved_together(&segments, choice);
+                let others = if is_whole { by_others(&action, &segments) } else { Vec::new() };
                 for segment in &segments {
-                    let back = taken_back(segment, forecast.costs);
-                    moves.back.extend(back.iter().flat_map(|back| by_others(back, &[segment])));
-                    moves.back.extend(back);
+                    let back: Vec<Action> = taken_back(segment, forecast.costs).into_iter().collect();
+                    let by_others = back.iter().filter(|_| is_whole).flat_map(|back| by_others(back, &[segment]));
+                    moves.back.extend(back.iter().cloned().chain(by_others));
                 }
                 let rule = if choice == Choice::Deal { Rule::FasterDealt } else { Rule::FasterAtUsers };
-                let others = by_others(&action, &segments);
                 let step = |action| Step { action, reason: weighed(rule) };
                 moves.steps.extend(std::iter::once(action).chain(others).map(step));
             }
@@ -82,11 +88,11 @@ impl Moves {
                 refused = weighed(Rule::NoRoom).into();
                 continue;
             }
-            moves.pids.insert(pid);
             moves.bytes += granted;
-            if granted >= 0.99 * wanted {
-                moves.complete.insert(pid);
+            if granted >= COMPLETE * wanted {
+                moves.complete.extend(&sharers);
             }
+            moves.pids.extend(sharers);
         }
         if moves.steps.is_empty() { Err(refused) } else { Ok(moves) }
     }
@@ -107,16 +113,16 @@ fn moved_together(segments: &[&Segment], choice: Choice) -> f64 {
     segments.iter().map(|segment| moved_bytes(segment, choice)).sum()
 }
 
-/// Their ranges; adjacent ones as one.
+/// Their ranges; adjacent ones as one, unless only one of them is shared.
 fn joined(segments: &[&Segment]) -> Vec<AddressRange> {
-    let mut ranges: Vec<AddressRange> = Vec::new();
-    for Segment { range, .. } in segments {
-        match ranges.last_mut().filter(|last| last.end == range.start) {
-            Some(last) => last.end = range.end,
-            None => ranges.push(*range),
+    let mut ranges: Vec<(AddressRange, bool)> = Vec::new();
+    for Segment { range, is_shared, .. } in segments {
+        match ranges.last_mut().filter(|(last, of)| last.end == range.start && of == is_shared) {
+            Some((last, _)) => last.end = range.end,
+            None => ranges.push((*range, *is_shared)),
         }
     }
-    ranges
+    ranges.into_iter().map(|(range, _)| range).collect()
 }
 
 /// The action that carries out a choice, as far as nodes have room.
@@ -176,10 +182,13 @@ fn taken_back(segment: &Segment, costs: &Costs) -> Option<Action> {
     is_possible.then_some(Action::MoveRanges { pid, node, ranges, bytes })
 }
 
-/// A move back, as far as its process and node still have room for it.
-pub(super) fn limited(action: Action, observation: &Observation, limits: &mut Limits, costs: &Costs) -> Option<Action> {
-    let Action::MoveRanges { pid, node, ranges, bytes } = action else { return None };
-    let process = observation.processes.iter().find(|process| process.pid == pid)?;
-    let bytes = if process.nodes.contains(node) { limits.take(node, bytes, costs) } else { 0 };
-    (bytes > 0).then_some(Action::MoveRanges { pid, node, ranges, bytes })
+/// Moves back, as far as processes and nodes still have room for them.
+pub(super) fn limited(back: Vec<Action>, observation: &Observation, mut limits: Limits, costs: &Costs) -> Vec<Action> {
+    let mut limited = |action: Action| {
+        let Action::MoveRanges { pid, node, ranges, bytes } = action else { return Some(action) };
+        let process = observation.processes.iter().find(|process| process.pid == pid)?;
+        let bytes = if process.nodes.contains(node) { limits.take(node, bytes, costs) } else { 0 };
+        (bytes > 0).then_some(Action::MoveRanges { pid, node, ranges, bytes })
+    };
+    back.into_iter().filter_map(&mut limited).collect()
 }

@@ -20,6 +20,8 @@ const Z_999: f64 = 3.09;
 #[derive(Clone, Debug)]
 pub(crate) struct Segment {
     pub pid: Pid,
+    /// Whether it is part of a shared mapping.
+    pub is_shared: bool,
     /// Other processes that have the same memory at the same addresses.
     pub others: Vec<Pid>,
     pub range: AddressRange,
@@ -128,7 +130,8 @@ impl Sampled {
             pages.sort_by_key(|page| page.address);
             let Some(dealt) = placed.dealt.get(&range.pid) else { continue };
             let (others, resident_bytes) = placed.others(range);
-            let whole = Whole { pid: range.pid, others: &others, resident_bytes: resident_bytes as f64, dealt };
+            let (is_shared, resident_bytes) = (range.shared.is_some(), resident_bytes as f64);
+            let whole = Whole { pid: range.pid, is_shared, others: &others, resident_bytes, dealt };
             halve(&whole, span(range, &pages), &pages, costs, &mut segments);
         }
         Self { segments, fixed, unread: if all > 0.0 { unread / all } else { 0.0 } }
@@ -164,7 +167,8 @@ impl Sampled {
             fixed.join(&uses, -1.0);
             let span = AddressRange { start: range.start, end: range.end };
             let (others, _) = placed.others(range);
-            segments.push(Segment { pid: range.pid, others, range: span, bytes, uses, dealt: dealt.clone() });
+            let (is_shared, dealt) = (range.shared.is_some(), dealt.clone());
+            segments.push(Segment { pid: range.pid, is_shared, others, range: span, bytes, uses, dealt });
         }
         Self { segments, fixed, unread: if observation.ranges.is_empty() { 1.0 } else { 0.0 } }
     }
@@ -220,6 +224,7 @@ fn uses(pages: &[PlacedPage], costs: &Costs) -> Matrix {
 /// What all parts of a mapping have in common.
 struct Whole<'a> {
     pid: Pid,
+    is_shared: bool,
     others: &'a [Pid],
     resident_bytes: f64,
     dealt: &'a [f64],
@@ -261,8 +266,9 @@ fn halve<'a>(
         return;
     }
     let bytes = on.iter().map(|on| resident * on / all).collect();
-    let (pid, others, dealt) = (whole.pid, whole.others.to_vec(), whole.dealt.to_vec());
-    segments.push(Segment { pid, others, range: part, bytes, uses, dealt });
+    let &Whole { pid, is_shared, .. } = whole;
+    let (others, dealt) = (whole.others.to_vec(), whole.dealt.to_vec());
+    segments.push(Segment { pid, is_shared, others, range: part, bytes, uses, dealt });
 }
 
 /// Whether two distributions over nodes differ more than by chance: a likelihood-ratio test at 0.1 %.

@@ -3,6 +3,7 @@
 mod action_text;
 mod carrefour;
 mod carrefour_today;
+mod kept_threads;
 mod kernel_balancing;
 mod manager;
 mod other_policies;

@@ -5,12 +5,12 @@ use machine::{CpuId, MemoryMode, MemoryPolicy, NodeId, Pid, Tid, presets};
 use placement::*;
 use proptest::prelude::*;
 
-const MACHINE: &str = "opteron-6164x2";
+pub(crate) const MACHINE: &str = "opteron-6164x2";
 const START: u64 = 0x7f00_0000_0000;
-const BYTES: u64 = 64 << 20;
-const NODES: u32 = 4;
+pub(crate) const BYTES: u64 = 64 << 20;
+pub(crate) const NODES: u32 = 4;
 
-fn policy() -> Policy {
+pub(crate) fn policy() -> Policy {
     policy_with(false)
 }
 
@@ -21,7 +21,7 @@ fn policy_with(shared: bool) -> Policy {
 
 /// A second of a process with six threads on each node. `node_of` says who uses each of its 1,024 sampled pages, from
 /// which node; all memory is on node 0.
-fn observation(round: u64, accesses_per_us: f64, users: impl Fn(u64) -> u32) -> Observation {
+pub(crate) fn observation(round: u64, accesses_per_us: f64, users: impl Fn(u64) -> u32) -> Observation {
     let mut process = Process::new(Pid(7), cpus("0-23"), nodes("0-3"));
     process.cpu_share = 24.0;
     let thread = |cpu: u32| Thread { cpu: Some(CpuId(cpu)), cpu_share: 1.0, ..Thread::new(Pid(7), Tid(7 + cpu)) };
@@ -71,7 +71,7 @@ fn quarters(number: u64) -> u32 {
     (number / 256) as u32
 }
 
-fn rule(decision: &Decision) -> Rule {
+pub(crate) fn rule(decision: &Decision) -> Rule {
     decision.steps[0].reason.rule
 }
 
@@ -447,6 +447,7 @@ proptest! {
             1..4,
         ),
         shared: bool,
+        waiting_share in prop::sample::select(vec![0.0, 0.5, f64::NAN]),
     ) {
         let (mut one, mut other) = (policy_with(shared), policy_with(shared));
         for (number, (accesses, length_s, moved, tells, is_counted, pages, ranges)) in rounds.into_iter().enumerate() {
@@ -461,6 +462,10 @@ proptest! {
             observation.tells = tells;
             if !is_counted {
                 (observation.traffic, observation.latency_mean_ns) = (Vec::new(), None);
+            }
+            for (thread, (_, node, _, accesses)) in observation.threads.iter_mut().zip(&pages) {
+                thread.accesses = vec![NodeAccesses { node: NodeId(*node), accesses: *accesses }];
+                thread.waiting_share = waiting_share;
             }
             for (page, (address, node, from, accesses)) in observation.pages.iter_mut().zip(pages) {
                 (page.address, page.node) = (address, NodeId(node));

@@ -16,7 +16,7 @@ use agent::journal::default_folder;
 use agent::{Agent, Journal, Options, PlaceReport, PutBack, Scope};
 pub use arguments::Arguments;
 use arguments::KernelBalancing;
-use linux::{Capability, ChildSetup, Pid, Process, Switch, SystemState};
+use linux::{ChildSetup, Pid, Process, Switch};
 use machine::{Machine, chain};
 use observe::{Followed, Target};
 use placement::{Lesson, MemoryPlacement, Policy, PolicyName, Settings};
@@ -58,12 +58,6 @@ fn place(arguments: &Arguments) -> Result<u8, Box<dyn Error>> {
     // The policy may name nodes or CPUs that the machine lacks.
     let set_to_work = Policy::new(policy.clone(), &machine, Settings::default()).map_err(UsageError::boxed)?;
     let is_idle = set_to_work.has_nothing_to_place();
-    let may_move_shared = Capability::SysNice.is_of(&SystemState::read(None).caller);
-    if arguments.shared && !arguments.dry_run && !may_move_shared {
-        let why = "--shared moves pages that other processes map too, which needs CAP_SYS_NICE: run it as root, or without \
-                   --shared";
-        return Err(why.into());
-    }
     let json = arguments.json.as_deref();
     json.map_or(Ok(()), output::check)?;
     if json.is_some() && arguments.json == arguments.log {
