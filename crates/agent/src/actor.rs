@@ -340,7 +340,7 @@ impl Actor {
         if frees && cpus.is_subset(&now) {
             return Ok(StepOutcome::default());
         }
-        let chosen = owner::bound_to(&now, &process.record.cpus, process.given_to(tid).as_slice());
+        let chosen = owner::bound_to(&now, &process.record.cpus, process.given_to(tid, &now).as_slice());
         if let (Some(chosen), true) = (chosen, self.respects_owner) {
             let note = format!(
                 "thread {tid} of process {} keeps CPUs {chosen}, which its owner has chosen",

@@ -33,7 +33,7 @@ pub(crate) struct ManagedProcess {
     pub replicable: Replicable,
     /// Its parent, where known.
     pub parent: Option<Pid>,
-    /// CPU sets that the agent gave its parent, or it before it was managed.
+    /// CPU sets that the agent gave its parent, or its threads: new ones may have inherited them.
     given: Vec<CpuSet>,
     memory_given: Option<MemoryPolicy>,
     /// The place that a request or the process's own hint chose: for policies, as if its owner had.
@@ -110,8 +110,6 @@ impl ManagedProcess {
     /// It executed another program: it has one thread and new memory.
     pub fn exec(&mut self, name: &str, is_watched: bool) {
         name.clone_into(&mut self.name);
-        // Any thread may have executed it, and left its CPUs to the first.
-        self.given = self.given();
         let first = Tid(self.record.pid.0);
         self.threads.retain(|tid, _| *tid == first);
         self.sizes.forget();
@@ -154,13 +152,19 @@ impl ManagedProcess {
         match &self.chosen {
             Some(ChosenPlace::On(_, cpus)) if !cpus.is_empty() => Some(cpus.clone()),
             Some(ChosenPlace::Here) => now,
-            _ => owner::bound_to(&now?, &self.record.cpus, self.given_to(tid).as_slice()),
+            _ => {
+                let now = now?;
+                owner::bound_to(&now, &self.record.cpus, self.given_to(tid, &now).as_slice())
+            }
         }
     }
 
-    /// The CPUs that the agent gave a thread last, if it did.
-    pub fn given_to(&self, tid: Tid) -> Option<CpuSet> {
-        self.threads.get(&tid)?.given.clone()
+    /// The CPUs that a thread has from the agent, given that it has these now.
+    pub fn given_to(&self, tid: Tid, now: &CpuSet) -> Option<CpuSet> {
+        match self.threads.get(&tid) {
+            Some(thread) => thread.given.clone(),
+            None => self.given.contains(now).then(|| now.clone()),
+        }
     }
 
     /// The agent gave a thread these CPUs.
@@ -168,17 +172,9 @@ impl ManagedProcess {
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.given = Some(cpus.clone());
         }
-    }
-
-    /// The CPU sets that new threads and children may have inherited from the agent.
-    fn given(&self) -> Vec<CpuSet> {
-        let mut given = self.given.clone();
-        for cpus in self.threads.values().filter_map(|thread| thread.given.as_ref()) {
-            if !given.contains(cpus) {
-                given.push(cpus.clone());
-            }
+        if !self.given.contains(cpus) {
+            self.given.push(cpus.clone());
         }
-        given
     }
 
     /// What its own hints changed since the last look.
@@ -200,7 +196,7 @@ impl ManagedProcess {
     pub fn bequeaths(&self) -> Inherited {
         Inherited {
             parent: Some(self.record.pid),
-            given: self.given(),
+            given: self.given.clone(),
             memory: self.memory_given.clone(),
             cpus: Some(self.record.cpus.clone()),
         }
@@ -210,7 +206,7 @@ impl ManagedProcess {
     pub fn begin_thread(&mut self, tid: Tid, is_watched: bool) {
         let record = placement::Thread::new(self.record.pid, tid);
         let times = if is_watched { thread_times(&self.process, tid).ok().flatten() } else { None };
-        let given = affinity(tid).ok().filter(|now| self.given().contains(now));
+        let given = affinity(tid).ok().filter(|now| self.given.contains(now));
         self.threads.insert(tid, ManagedThread { record, times, given });
         let bound_to = self.bound_to(tid);
         self.threads.entry(tid).and_modify(|thread| thread.record.bound_to = bound_to);

@@ -263,9 +263,9 @@ impl Policy {
         let own = placed.as_ref().and_then(|(cpus, _)| of_cpus(cpus));
         let home = own.or_else(|| self.state.threads.home(process.pid)).or_else(|| self.node_to_be_remote_from(thread));
         let memory = self.memory_rules().start(process, home);
-        let is_free = thread.bound_to.is_none() || !self.effective.respect_owner;
-        let freed = || Some((process.cpus.clone(), Reason::new(Rule::MayRunAnywhere)));
-        let placed = placed.or_else(|| if self.keeps_threads() && is_free { freed() } else { None });
+        let is_heir = self.keeps_threads() && thread.bound_to.is_none();
+        let freed = || (process.cpus.clone(), Reason::new(Rule::MayRunAnywhere));
+        let placed = placed.or_else(|| is_heir.then(freed));
         let (cpus, cpus_reason) = placed.unzip();
         Start { cpus, cpus_reason, memory }
     }

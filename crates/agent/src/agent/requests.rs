@@ -61,7 +61,7 @@ impl Agent {
                 break;
             }
             let rule = rule(process);
-            let (ranges, all_bytes) = left(process, node, respects_owner);
+            let (ranges, all_bytes) = left(process, node, respects_owner, self.policy.moves_shared());
             let has_moved = !ranges.is_empty() && {
                 let bytes = self.budget.left().map_or(all_bytes, |left| all_bytes.min(left));
                 self.carry_out(Action::MoveRanges { pid, node, ranges, bytes }, rule)? > 0
@@ -87,12 +87,19 @@ fn rule(process: &ManagedProcess) -> Rule {
     if process.is_requested() { Rule::Requested } else { Rule::Hinted }
 }
 
-/// Mappings of a process with pages on other nodes, and the bytes of these.
-fn left(process: &mut ManagedProcess, node: NodeId, respects_owner: bool) -> (Vec<AddressRange>, u64) {
+/// Mappings of a process with pages on other nodes, and the bytes of these. Where the policy decides about shared mappings for
+/// all processes, one of them has no say.
+fn left(
+    process: &mut ManagedProcess,
+    node: NodeId,
+    respects_owner: bool,
+    decides_shared: bool,
+) -> (Vec<AddressRange>, u64) {
     let (mut ranges, mut all_bytes) = (Vec::new(), 0);
     for range in process.mappings.read_or_last(&process.process) {
         let elsewhere = range.bytes.iter().filter(|of| of.node != node).map(|of| of.bytes).sum::<u64>();
-        if elsewhere > 0 && (range.memory_policy.is_none() || !respects_owner) {
+        let is_own = range.shared.is_none() || !decides_shared;
+        if elsewhere > 0 && is_own && (range.memory_policy.is_none() || !respects_owner) {
             ranges.push(AddressRange { start: range.start, end: range.end });
             all_bytes += elsewhere;
         }

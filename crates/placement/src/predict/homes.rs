@@ -16,13 +16,16 @@ use std::collections::{BTreeMap, BTreeSet};
 type ThreadId = (Pid, Tid);
 
 /// Fewest samples for each thread, on average.
-const SAMPLES: u64 = 32;
+const SAMPLES: u64 = 16;
 /// Least additional part of the accesses that is local with them.
 const LEAST_MORE_LOCAL: f64 = 0.1;
 /// A thread that waits for a CPU for a larger part of a round has too little room on its node.
 const MOST_WAITING: f64 = 0.25;
 /// Successive rounds of that after which threads are released: once may be nearside's own work.
 const CROWDED_ROUNDS: u64 = 2;
+/// Rounds in which none is kept after that, doubled each time, this often at most.
+const PAUSE_ROUNDS: u64 = 16;
+const MOST_DOUBLINGS: u32 = 8;
 /// Rounds after a release in which new threads may still have been made by kept ones.
 const LATE_ROUNDS: u64 = 2;
 
@@ -34,6 +37,9 @@ pub(super) struct Homes {
     nodes: BTreeMap<ThreadId, NodeId>,
     /// Rounds in succession in which a kept thread waited for a CPU.
     crowded: u64,
+    /// How often there was too little room, and until which round none is kept for that.
+    pauses: u32,
+    paused_until: u64,
     /// Processes that use other memory from now on, whose threads are to be released.
     changed: BTreeSet<Pid>,
     /// The first round in which no new thread can have been made by a kept one.
@@ -80,10 +86,9 @@ impl Homes {
 
     /// Forgets threads that have ended, or that their owners have bound. Returns what releases those of processes that have
     /// changed, and all where there is too little room for some.
-    pub fn released(&mut self, observation: &Observation, settings: &Settings) -> Vec<Step> {
+    pub fn released(&mut self, observation: &Observation) -> Vec<Step> {
         let changed = std::mem::take(&mut self.changed);
-        let is_free = |thread: &&Thread| thread.bound_to.is_none() || !settings.respect_owner;
-        let free = observation.threads.iter().filter(is_free);
+        let free = observation.threads.iter().filter(|thread| thread.bound_to.is_none());
         let free: BTreeMap<ThreadId, &Thread> = free.map(|thread| ((thread.pid, thread.tid), thread)).collect();
         self.nodes.retain(|id, _| free.contains_key(id));
         let waits = |id: &&ThreadId| free.get(*id).is_some_and(|thread| thread.waiting_share > MOST_WAITING);
@@ -96,6 +101,8 @@ impl Homes {
             let reason = Reason::new(Rule::ThreadsWait).with(Quantity::Threads, waiting as f64);
             released.extend(std::mem::take(&mut self.nodes).into_keys().map(|id| (id, reason.clone())));
             self.crowded = 0;
+            self.paused_until = observation.round.saturating_add(PAUSE_ROUNDS << self.pauses.min(MOST_DOUBLINGS));
+            self.pauses = self.pauses.saturating_add(1);
         }
         if !released.is_empty() {
             self.free_from = observation.round.saturating_add(LATE_ROUNDS);
@@ -113,7 +120,8 @@ impl Homes {
         for (_, process, _) in &users {
             cpus.insert_all(&process.cpus);
         }
-        if users.is_empty() || users.len() > cpus.len() || samples(observation) < SAMPLES * users.len() as u64 {
+        let is_known = samples(observation) >= SAMPLES * users.len() as u64;
+        if users.is_empty() || users.len() > cpus.len() || !is_known || observation.round < self.paused_until {
             return None;
         }
         let all = users.iter().map(|(thread, ..)| accesses(thread)).fold(0_u64, u64::saturating_add);
@@ -121,31 +129,41 @@ impl Homes {
         let cpus_of = |node: NodeId| costs.cpus_of(&[node].into_iter().collect());
         let room = |node: &NodeCosts| (users.len() * cpus_of(node.id).intersection(&cpus).len()).div_ceil(cpus.len());
         let mut room: Vec<usize> = costs.nodes().iter().map(room).collect();
+        let take = |room: &mut Vec<usize>, at: usize| {
+            let left = room[at].checked_sub(1);
+            room[at] = left.unwrap_or(0);
+            left.is_some()
+        };
+        for home in self.nodes.values().filter_map(|home| costs.index_of(*home)) {
+            take(&mut room, home);
+        }
         let mut wanted: Vec<(u64, ThreadId, usize)> = Vec::new();
         for (thread, process, now) in &users {
             let id = (thread.pid, thread.tid);
-            let home = self.nodes.get(&id).and_then(|home| costs.index_of(*home));
-            let is_free = thread.bound_to.is_none() || !settings.respect_owner;
+            let home = self.nodes.get(&id);
+            let is_bound = thread.bound_to.is_some() || process.cpus.is_subset(&cpus_of(costs.nodes()[*now].id));
+            if is_bound && home.is_none() {
+                take(&mut room, *now);
+            }
             let is_busy = process.cpu_share > settings.thresholds.cpu_share_min && accesses(thread) >= enough;
-            let is_choice = |cpus: CpuSet| !cpus.is_empty() && cpus != process.cpus;
-            let most_used = most_used(thread, process, costs).filter(|(_, node)| {
-                Some(*node) != home && is_choice(cpus_of(costs.nodes()[*node].id).intersection(&process.cpus))
-            });
-            match most_used.filter(|_| is_free && is_busy && thread.tid.0 != thread.pid.0) {
-                Some((accesses, node)) => wanted.push((accesses, id, node)),
-                None => {
-                    if let Some(stays) = home.or((!is_free).then_some(*now)) {
-                        room[stays] = room[stays].saturating_sub(1);
-                    }
+            if is_bound || !is_busy || thread.tid.0 == thread.pid.0 {
+                continue;
+            }
+            if let Some((accesses, at)) = most_used(thread, process, costs) {
+                let node = costs.nodes()[at].id;
+                if home != Some(&node) && !cpus_of(node).intersection(&process.cpus).is_empty() {
+                    wanted.push((accesses, id, at));
                 }
             }
         }
         wanted.sort_unstable_by_key(|(accesses, id, _)| (Reverse(*accesses), *id));
         let mut homes: BTreeMap<ThreadId, usize> = BTreeMap::new();
         for (_, id, node) in wanted {
-            if let Some(left) = room[node].checked_sub(1) {
-                room[node] = left;
+            if take(&mut room, node) {
                 homes.insert(id, node);
+                if let Some(left) = self.nodes.get(&id).and_then(|home| costs.index_of(*home)) {
+                    room[left] += 1;
+                }
             }
         }
         let matrix = |kept: &BTreeMap<ThreadId, usize>| {
@@ -194,7 +212,9 @@ impl Homes {
             _ => true,
         };
         let back: Vec<Action> = back.into_iter().filter(|action| is_kept(action)).collect();
-        self.free_from = round.saturating_add(LATE_ROUNDS);
+        if back.iter().any(|action| matches!(action, Action::MoveThread { .. })) {
+            self.free_from = round.saturating_add(LATE_ROUNDS);
+        }
         back
     }
 }

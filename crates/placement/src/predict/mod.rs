@@ -154,10 +154,10 @@ impl Predict {
     ) -> Vec<Step> {
         self.round = observation.round;
         self.count_time(observation, settings);
-        let released = self.homes.released(observation, settings);
+        let released = self.homes.released(observation);
         if !released.is_empty() {
-            self.trial = None;
-            self.rest(&settings.thresholds);
+            let pids: BTreeSet<Pid> = released.iter().filter_map(|step| step.action.pid()).collect();
+            self.trial.take_if(|trial| !trial.pids.is_disjoint(&pids));
             return released;
         }
         if let Some(steps) = self.judge(observation, costs, settings, metrics) {

@@ -1,7 +1,8 @@
-# Runs in the virtual machine of ../place.rs: threads that are kept near their memory.
-near="../nearside place --quiet"
-$near --json /tmp/report -- ./wander 1200 > /tmp/kept; echo '[kept]'; cat /tmp/kept; echo '[report]'; cat /tmp/report
-$near --threshold keep_threads=0 -- ./wander 200 > /tmp/left; echo '[left]'; cat /tmp/left
-./wander 1200 > /tmp/freed & program=$!; $near --json /tmp/report --pid $program & placing=$!
-sleep 1; kill -INT $placing; wait $placing; wait $program; echo '[freed]'; cat /tmp/freed
+# Runs in the virtual machine of ../place.rs: threads that are kept near their memory, and freed.
+near="../nearside place --round 0.05"
+$near --quiet --json /tmp/report -- ./wander > /tmp/kept; echo '[kept]'; cat /tmp/kept; echo '[report]'; cat /tmp/report
+./wander /tmp/stop > /tmp/freed & program=$!
+$near --explain --json /tmp/report --pid $program 2> /tmp/steps & placing=$!
+for look in $(seq 200); do grep -q 'most of the memory' /tmp/steps && break; sleep 0.02; done
+kill -INT $placing; wait $placing; touch /tmp/stop; wait $program; echo '[freed]'; cat /tmp/freed
 echo '[report of freed]'; cat /tmp/report

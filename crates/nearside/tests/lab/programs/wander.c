@@ -1,7 +1,8 @@
 // One thread a CPU, each with memory bound to one node: as many a node as it has CPUs. The kernel runs threads on any CPU.
-// For the given time, in ms, each follows pointers through its memory. Prints one line of JSON: how many of them end on the
-// node of their memory; how many may run on all CPUs at the end; of one of them, whether it may at half of the time, and
-// whether a thread that it makes then may do so a while later.
+// Each follows pointers through its memory until the last of them was kept from some CPUs for a while, or with an argument
+// until there is a file of that name, and 5 s at most. Prints one line of JSON: how many of them end on the node of their
+// memory; how many may run on all CPUs at the end; and whether a thread that the last one makes while it is kept from some
+// may run on all.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
@@ -13,12 +14,12 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST = 64, WORDS = 1 << 20, STEPS = 1000, BIND = 2, CPUS_A_NODE = 2 };
+enum { MOST = 64, WORDS = 1 << 20, STEPS = 1000, BIND = 2, CPUS_A_NODE = 2, LIMIT_MS = 5000, LATE_MS = 100 };
 static cpu_set_t all;
 static int threads;
-static long milliseconds;
-static atomic_int near_memory, free_at_end;
-static int free_at_half, late_is_free;
+static const char *stop_file;
+static atomic_int near_memory, free_at_end, is_over;
+static int late_is_free = -1;
 static pthread_barrier_t filled;
 
 static long now_ms(void) {
@@ -34,8 +35,10 @@ static int is_free(void) {
 }
 
 static void *late(void *unused) {
-    usleep(100000);
+    usleep(1000 * LATE_MS);
     late_is_free = is_free();
+    if (!stop_file)
+        is_over = 1;
     return unused;
 }
 
@@ -52,13 +55,14 @@ static void *wander(void *number) {
     long from = now_ms(), at = 0;
     pthread_t made;
     int has_made = 0;
-    while (now_ms() - from < milliseconds) {
+    int is_last = (long)number == threads - 1;
+    while (!is_over && now_ms() - from < LIMIT_MS) {
         for (int step = 0; step < STEPS; step++)
             at = ((volatile long *)memory)[at];
-        if ((long)number == threads - 1 && !has_made && now_ms() - from > milliseconds / 2) {
-            free_at_half = is_free();
+        if (is_last && !has_made && !is_free())
             has_made = pthread_create(&made, NULL, late, NULL) == 0;
-        }
+        if (is_last && stop_file && access(stop_file, F_OK) == 0)
+            is_over = 1;
     }
     unsigned cpu, now;
     near_memory += getcpu(&cpu, &now) == 0 && now == node;
@@ -72,7 +76,7 @@ int main(int count, char **arguments) {
     pthread_t all_threads[MOST];
     sched_getaffinity(0, sizeof all, &all);
     threads = CPU_COUNT(&all);
-    milliseconds = count > 1 ? atol(arguments[1]) : 500;
+    stop_file = count > 1 ? arguments[1] : NULL;
     if (threads > MOST || pthread_barrier_init(&filled, NULL, threads) != 0)
         return 1;
     for (long number = 0; number < threads; number++)
@@ -80,7 +84,6 @@ int main(int count, char **arguments) {
             return 1;
     for (int number = 0; number < threads; number++)
         pthread_join(all_threads[number], NULL);
-    printf("{\"near\": %d, \"free\": %d, \"free_at_half\": %d, \"late_is_free\": %d}\n", near_memory, free_at_end,
-           free_at_half, late_is_free);
+    printf("{\"near\": %d, \"free\": %d, \"late_is_free\": %d}\n", near_memory, free_at_end, late_is_free);
     return 0;
 }
