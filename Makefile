@@ -16,7 +16,8 @@
 #   make fidelity   repeats published measurements of real machines on virtual ones, and writes docs/fidelity.md (about 25 minutes)
 #   make results    diagnoses programs with a known flaw on a virtual machine, and measures the gain of their cures (docs/diagnoses.md);
 #                   runs every workload under every policy, keeps the results in target/results, and writes docs/results.md
-#                   from them (some hours; given again, it continues); and docs/os-experiments.md, from an operating system's study
+#                   from them (some hours; given again, it continues); docs/programs.md, of programs of Debian; and
+#                   docs/os-experiments.md, from an operating system's study
 #   make isolation  repeats the isolation study's experiments with grants, and writes docs/isolation-crowds.md, -ways.md,
 #                   -mixes.md and -parts.md (some hours; given again, it continues)
 #   make sql        builds all again with `nearside sql`, based on DataFusion, and checks it; `make install` then installs that build
@@ -143,6 +144,7 @@ results: build
 	$(nearside) lab setup
 	$(built)/nearside-diagnoses
 	$(explore) experiments/campaigns/placement.toml --into $(target)/results --markdown docs/results.md || test $$? = $(missed)
+	$(explore) experiments/campaigns/programs.toml --into $(target)/programs --markdown docs/programs.md || test $$? = $(missed)
 	$(explore) experiments/campaigns/horky.toml --into $(target)/horky --markdown docs/os-experiments.md || test $$? = $(missed)
 
 isolation: build

@@ -83,7 +83,7 @@ pub const POLICIES: [(&str, &str); 19] = [
     ("bind:NODES", "memory on these nodes only, and threads on their CPUs"),
     ("carrefour", "pages move, are dealt to nodes or replicated, as counters and samples say"),
     ("carrefour-published", "as carrefour, as it was published: without what nearside added to it"),
-    ("predict", "parts of mappings go where a model of the machine predicts the most speed, once that pays"),
+    ("predict", "memory goes where a model predicts the most speed, once that pays, or threads to their memory"),
     ("auto", "processes and their memory move between nodes to even out the pressure on caches"),
     ("auto-threads", "as auto, but memory stays"),
     ("fixed[:CPU]", "all threads on one CPU"),
