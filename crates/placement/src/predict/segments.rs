@@ -75,7 +75,12 @@ impl<'a> Placed<'a> {
         };
         let mut ranges: Vec<&Range> = observation.ranges.iter().filter(is_placed).collect();
         ranges.sort_by_key(|range| (range.pid, range.start));
-        let sharing = if settings.shared { Sharing::new(&ranges) } else { Sharing::default() };
+        let mut sharing = Sharing::new(&ranges);
+        if !settings.shared {
+            // The kernel would refuse to move them for one process.
+            ranges.retain(|range| !sharing.are_several(range));
+            sharing = Sharing::default();
+        }
         Self { ranges, dealt, sharing }
     }
 

@@ -35,6 +35,11 @@ impl<'a> Sharing<'a> {
         range.shared.and_then(|memory| self.0.get(&key(memory))).map_or(&[], Vec::as_slice)
     }
 
+    /// Whether several processes have the memory of this mapping.
+    pub fn are_several(&self, range: &Range) -> bool {
+        self.of(range).iter().any(|other| other.pid != range.pid)
+    }
+
     /// Whether a mapping counts for itself: it is private, or of the process that stands for all.
     pub fn stands(&self, range: &Range) -> bool {
         self.of(range).first().is_none_or(|first| first.pid == range.pid)

@@ -18,8 +18,8 @@ END
     echo '[copies]'; cat /tmp/copies.json
     for cpu in 0 2 4 6; do echo "[reader $cpu]"; cat /tmp/reader.$cpu; echo "[maps $cpu]"; cat /tmp/last.$cpu; done
     echo '[file]'; [ "$(sha256sum /tmp/shared)" = "$sum" ] && echo same
-    $near place --quiet --shared --policy predict --json /tmp/shared.json -- sh /tmp/readers
-    echo '[shared]'; cat /tmp/shared.json
-    for cpu in 0 2 4 6; do echo "[shared maps $cpu]"; cat /tmp/last.$cpu; done
+    $near place --quiet --json /tmp/alone.json -- ./sharers 1 > /tmp/alone; echo '[alone]'; cat /tmp/alone.json
+    $near place --quiet --shared --json /tmp/shared.json -- ./sharers > /tmp/shared; echo '[shared]'; cat /tmp/shared.json
+    echo '[shared pages]'; cat /tmp/shared
     setpriv --bounding-set -sys_nice --inh-caps -sys_nice $near place --quiet --shared -- true 2> /tmp/refused
     echo "[refused $?]"; cat /tmp/refused
