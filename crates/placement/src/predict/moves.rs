@@ -184,11 +184,11 @@ fn taken_back(segment: &Segment, costs: &Costs) -> Option<Action> {
 
 /// Moves back, as far as processes and nodes still have room for them.
 pub(super) fn limited(back: Vec<Action>, observation: &Observation, mut limits: Limits, costs: &Costs) -> Vec<Action> {
-    let mut limited = |action: Action| {
+    let limited = |action: Action| {
         let Action::MoveRanges { pid, node, ranges, bytes } = action else { return Some(action) };
         let process = observation.processes.iter().find(|process| process.pid == pid)?;
         let bytes = if process.nodes.contains(node) { limits.take(node, bytes, costs) } else { 0 };
         (bytes > 0).then_some(Action::MoveRanges { pid, node, ranges, bytes })
     };
-    back.into_iter().filter_map(&mut limited).collect()
+    back.into_iter().filter_map(limited).collect()
 }
