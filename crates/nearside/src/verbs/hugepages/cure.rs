@@ -205,15 +205,16 @@ impl Arguments {
             let mut all = self.cure(&trace.folder, began, (Some(&mut advisers), &mut earlier), program.is_over())?;
             while all.rounds < self.rounds && !program.is_over() && !interrupted.load(Relaxed) {
                 let folder = scratch.path().join(all.rounds.to_string());
-                let outcome = self.record_running(program.pid().0, &folder, &interrupted);
-                if program.is_over() {
-                    break;
-                }
-                outcome?;
+                match self.record_running(program.pid().0, &folder, &interrupted) {
+                    // Its memory is gone before its end can be waited for.
+                    Err(_) if observable::has_ended(program.pid()) => break,
+                    _ if program.is_over() => break,
+                    recorded => recorded?,
+                };
                 all.add(self.cure(&folder, began, (Some(&mut advisers), &mut earlier), program.is_over())?);
             }
             // A program that ends meanwhile is no failure.
-            all.ended |= program.is_over() && all.changes() == 0;
+            all.ended |= all.changes() == 0 && (program.is_over() || observable::has_ended(program.pid()));
             self.tell(&all)
         });
         // Without the connection, the library's thread ends in the program, and its last own thread can end it.

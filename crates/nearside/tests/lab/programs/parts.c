@@ -1,10 +1,10 @@
 // Four threads, each on the CPU that its argument names, fill a part of their own of one mapping and then access all its
 // lines again and again, in a scattered order, near the bandwidth of two nodes. With DEPENDENT, each address depends on the
-// line before, and only latency counts.
+// line before, and only latency counts. With REST_US, threads wait that long after each sweep, µs.
 // Usage: parts MIB_OF_A_PART SWEEPS CPU CPU CPU CPU [CPU CPU CPU CPU], the last for the second half of the sweeps. Prints the
 // pages that lie on another node than their part's thread, and the time of the second half of the sweeps, ns.
 // PARTS in its environment makes the memory locked, bound (to node 0), hugetlb or shared with a forked child, or makes the
-// program exit or exec itself halfway.
+// program exit, exec itself or end its first thread halfway.
 #define _GNU_SOURCE
 #include <linux/mempolicy.h>
 #include <pthread.h>
@@ -58,13 +58,16 @@ static void *work(void *argument) {
     for (int sweep = 0; sweep < sweeps; sweep++) {
         pthread_barrier_wait(&barrier);
         if (number == 0 && sweep == sweeps / 2) {
-            halfway = now();
+            __atomic_store_n(&halfway, now(), __ATOMIC_RELAXED);
             if (is("exit")) _exit(3);
             unsetenv("PARTS");
             if (is("exec")) execv("/proc/self/exe", self);
         }
         if (number == 0 && sweep == 0 && is("forked") && (child = fork()) == 0) pause();
         if (sweep == sweeps / 2) run_on(later[number], number);
+#ifdef REST_US
+        usleep(REST_US);
+#endif
         // A linear congruential generator that returns each number up to the mask once.
         for (size_t turn = 0, line = 0, none = 0; turn <= mask; turn++) {
             line = (line * 1664525 + 1013904223 + none) & mask;
@@ -103,6 +106,10 @@ int main(int count, char **arguments) {
         cpus[number] = atoi(arguments[3 + number]);
         later[number] = atoi(arguments[count - THREADS + number]);
         pthread_create(&threads[number], NULL, work, (void *)number);
+    }
+    if (is("first")) {
+        while (__atomic_load_n(&halfway, __ATOMIC_RELAXED) == 0) usleep(1000);
+        pthread_exit(NULL);
     }
     for (int number = 0; number < THREADS; number++) pthread_join(threads[number], NULL);
     if (child > 0) kill(child, SIGKILL);
