@@ -42,8 +42,13 @@ impl Demand {
         } else {
             (counted(observation, costs), metrics.access_ns.filter(|ns| ns.is_finite() && *ns > 0.0)?)
         };
-        let all: f64 = traffic.by_row().iter().sum();
+        let all = traffic.all();
         (all.is_finite() && all > 0.0).then_some(Self { traffic, latency_ns, busy, length_ns, is_assumed })
+    }
+
+    /// Accesses in a nanosecond of CPU time.
+    pub fn accesses_per_ns(&self) -> f64 {
+        self.traffic.all() / (self.length_ns * self.busy.iter().sum::<f64>())
     }
 }
 

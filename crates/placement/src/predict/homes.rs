@@ -19,6 +19,8 @@ type ThreadId = (Pid, Tid);
 const SAMPLES: u64 = 16;
 /// Least additional part of the accesses that is local with them.
 const LEAST_MORE_LOCAL: f64 = 0.1;
+/// Least part of the CPU time that shorter ways save. Where hardly any access reaches memory, fewer CPUs only do harm.
+const LEAST_SAVED: f64 = 0.01;
 /// A thread that waits for a CPU for a larger part of a round has too little room on its node.
 const MOST_WAITING: f64 = 0.25;
 /// Successive rounds of that after which threads are released: once may be nearside's own work.
@@ -58,7 +60,14 @@ pub(super) struct Proposal {
 impl Proposal {
     /// Local accesses over all: now, and with the threads near their memory.
     pub fn local(&self) -> [f64; 2] {
-        [&self.now, &self.kept].map(|traffic| traffic.local() / traffic.by_row().iter().sum::<f64>())
+        [&self.now, &self.kept].map(|traffic| traffic.local() / traffic.all())
+    }
+
+    /// Whether shorter ways save enough of the CPU time of threads that make this many accesses in a nanosecond of it, if
+    /// they wait for each.
+    pub fn is_worth_it(&self, accesses_per_ns: f64, costs: &Costs) -> bool {
+        let mean_ns = |traffic: &Matrix| Some(traffic.mean_idle_ns(costs)? * accesses_per_ns);
+        mean_ns(&self.now).zip(mean_ns(&self.kept)).is_some_and(|(now, kept)| now - kept >= LEAST_SAVED)
     }
 }
 

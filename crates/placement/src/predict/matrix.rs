@@ -1,5 +1,7 @@
 //! Accesses by node of the CPU and of the memory.
 
+use crate::costs::Costs;
+
 /// Accesses, by index of the CPU's node (rows) and of the memory's (columns).
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Matrix {
@@ -24,6 +26,21 @@ impl Matrix {
     /// Sums of the rows.
     pub fn by_row(&self) -> Vec<f64> {
         (0..self.nodes).map(|from| self.row(from).iter().sum()).collect()
+    }
+
+    /// Sum of all.
+    pub fn all(&self) -> f64 {
+        self.cells.iter().sum()
+    }
+
+    /// Mean latency without load, ns. None without accesses, or if a latency is not known.
+    pub fn mean_idle_ns(&self, costs: &Costs) -> Option<f64> {
+        let mut sum = 0.0;
+        for (at, accesses) in self.cells.iter().enumerate().filter(|(_, accesses)| **accesses > 0.0) {
+            let [from, to] = [at / self.nodes, at % self.nodes].map(|index| costs.nodes()[index].id);
+            sum += accesses * costs.distances().idle_ns(from, to)?;
+        }
+        Some(sum / self.all()).filter(|mean| mean.is_finite())
     }
 
     /// Sum of what is local.

@@ -346,13 +346,14 @@ impl Predict {
         }
         let demand =
             Demand::new(observation, &sampled, costs, metrics).ok_or_else(|| Reason::new(Rule::NoLatencies))?;
-        let is_assumed = demand.is_assumed;
+        let (is_assumed, accesses_per_ns) = (demand.is_assumed, demand.accesses_per_ns());
         let trust = if is_assumed { LEAST_TRUST } else { self.trust };
         let forecast = Forecast::new(demand, sampled, costs).ok_or_else(|| Reason::new(Rule::NoLatencies))?;
         let plan = Plan::search(&forecast);
         let trusted = |effect: Effect| 1.0 + (effect.speedup - 1.0) * trust;
         let keeps = settings.thresholds.keep_threads > 0;
-        if let Some(near) = keeps.then(|| self.homes.propose(observation, costs, settings)).flatten() {
+        let near = keeps.then(|| self.homes.propose(observation, costs, settings)).flatten();
+        if let Some(near) = near.filter(|near| near.is_worth_it(accesses_per_ns, costs)) {
             let effect = forecast.effect_between(&near.now, &near.kept);
             // Nothing is copied for it, and it is easily taken back. Where all queues are full the model sees no gain.
             if effect.speedup * LEAST_SPEEDUP >= plan.effect.speedup {

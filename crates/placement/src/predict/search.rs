@@ -44,7 +44,7 @@ impl Plan {
         best.offer(all(&|user| user.unwrap_or(Choice::Leave)));
         best.offer(all(&|user| user.unwrap_or(Choice::Deal)));
         let mut order: Vec<usize> = (0..users.len()).collect();
-        let samples = |&at: &usize| forecast.segments[at].uses.by_row().iter().sum::<f64>();
+        let samples = |&at: &usize| forecast.segments[at].uses.all();
         order.sort_by(|a, b| samples(b).total_cmp(&samples(a)).then(a.cmp(b)));
         for at in order.into_iter().take(SINGLE) {
             let options = [Some(Choice::Leave), Some(Choice::Deal), users[at]];

@@ -94,7 +94,7 @@ fn kept_threads_are_released_where_that_made_accesses_slower_or_they_wait_for_cp
 }
 
 #[test]
-fn threads_are_not_kept_if_their_owner_chose_their_cpus_if_there_are_more_than_cpus_or_if_it_is_off() {
+fn threads_are_not_kept_if_their_owner_chose_their_cpus_for_too_little_with_more_than_cpus_or_if_it_is_off() {
     let chosen = |change: &dyn Fn(&mut Observation)| {
         let mut seen = scattered(1, 160.0);
         change(&mut seen);
@@ -114,6 +114,8 @@ fn threads_are_not_kept_if_their_owner_chose_their_cpus_if_there_are_more_than_c
         }
     };
     assert_ne!(chosen(&alike), Rule::KeptNear);
+    let computing = |seen: &mut Observation| seen.traffic.iter_mut().for_each(|pair| pair.accesses /= 100.0);
+    assert_ne!(chosen(&computing), Rule::KeptNear, "the gain is less than 1 % of the CPU time");
     for (name, keep_threads) in [("predict", 0), ("balanced+predict", 1)] {
         let thresholds = Thresholds { keep_threads, ..Thresholds::default() };
         let settings = Settings { thresholds, ..Settings::default() };
