@@ -287,6 +287,28 @@ fn is_huge(present: &mut PresentPages, block: &Range<u64>) -> io::Result<Option<
     Ok((!found.is_empty()).then(|| found.iter().any(|extent| extent.page_bytes == HUGE_PAGE)))
 }
 
+/// Splits a huge page, or returns why the kernel does not. An error ends the cure of its process.
+fn split(
+    pid: Pid,
+    block: &Range<u64>,
+    route: &mut Route<'_>,
+    present: &mut PresentPages,
+) -> io::Result<Result<(), String>> {
+    let asked = route.split(block);
+    if let Some(error) = asked.as_ref().err().filter(|error| is_silent(error)) {
+        return Err(silent(error));
+    }
+    // Advice does not split what is locked, or shared since a fork. Root has another way.
+    if is_huge(present, block)? == Some(true) {
+        let _ = split_huge_pages(pid, block);
+    }
+    Ok(match asked {
+        _ if is_huge(present, block)? != Some(true) => Ok(()),
+        Ok(()) => Err("the kernel did not split it".to_owned()),
+        Err(error) => Err(why_not_split(&error)),
+    })
+}
+
 /// Whether the library has not answered, as opposed to an answer with an error.
 fn is_silent(error: &io::Error) -> bool {
     matches!(
@@ -336,29 +358,29 @@ impl Cured {
         if let (Some(node), Some(true)) = (page.whole(), was_huge) {
             return if steps.move_pages { self.move_whole(pid, page.address, node) } else { Ok(()) };
         }
-        if steps.split && was_huge == Some(true) {
-            let asked = route.split(&block);
-            if let Some(error) = asked.as_ref().err().filter(|error| is_silent(error)) {
-                return Err(silent(error));
-            }
-            // Advice does not split what is locked, or shared since a fork. Root has another way.
-            if is_huge(present, &block)? == Some(true) {
-                let _ = split_huge_pages(pid, &block);
-            }
-            match asked {
-                _ if is_huge(present, &block)? != Some(true) => {
+        let is_split = steps.split
+            && was_huge == Some(true)
+            && match split(pid, &block, route, present)? {
+                Ok(()) => {
                     self.split += 1;
                     self.split_at.push(page.address);
+                    true
                 }
-                Ok(()) => self.note("the kernel did not split it"),
-                Err(error) => self.note(why_not_split(&error)),
-            }
-        }
-        let is_small = is_huge(present, &block)? == Some(false);
+                Err(why) => {
+                    self.note(why);
+                    false
+                }
+            };
         // A page that belongs on one node as a whole, and was split meanwhile, may be joined again there.
-        if steps.keep_small && is_small && page.whole().is_none() {
+        if steps.keep_small && (is_split || was_huge == Some(false)) && page.whole().is_none() {
             match route.keep_small(&block) {
-                Ok(()) => self.kept_small += 1,
+                Ok(()) => {
+                    self.kept_small += 1;
+                    // The kernel may have joined it since the split, and cannot do so any more.
+                    if is_huge(present, &block)? == Some(true) {
+                        split(pid, &block, route, present)?.err().into_iter().for_each(|why| self.note(why));
+                    }
+                }
                 Err(error) if error.kind() == io::ErrorKind::Unsupported => self.note(
                     "the kernel may join it again: only a program that nearside hugepages cure started, and not a child \
                      that was forked without exec, keeps it small",
@@ -368,7 +390,7 @@ impl Cured {
             }
         }
         // Any page of a huge one moves all of it.
-        if steps.move_pages && is_small {
+        if steps.move_pages && is_huge(present, &block)? == Some(false) {
             self.move_pages(pid, page)
                 .map_err(|error| io::Error::new(error.kind(), format!("its pages cannot be moved: {error}")))?;
         }

@@ -50,6 +50,12 @@ pub struct Grant {
 }
 
 impl Grant {
+    /// Whether its lease is over, at a time in seconds since 1970. Times are cut to whole seconds, and a lease lasts at least
+    /// as long as was asked for: it ends with the second of its end.
+    pub fn is_over(&self, now_s: u64) -> bool {
+        self.until_s.is_some_and(|until| until < now_s)
+    }
+
     /// Its own name and number, for messages.
     pub fn title(&self) -> String {
         self.request

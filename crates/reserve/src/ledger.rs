@@ -218,13 +218,6 @@ impl Ledger {
         self.grants.remove(&id)
     }
 
-    /// Ends the grants whose lease is over, and returns them.
-    pub fn expire(&mut self, now_s: u64) -> Vec<Grant> {
-        let over = |grant: &&Grant| grant.until_s.is_some_and(|until| until <= now_s);
-        let over: Vec<GrantId> = self.grants().filter(over).map(|grant| grant.id).collect();
-        over.into_iter().filter_map(|id| self.release(id)).collect()
-    }
-
     /// What all grants are forecast to suffer.
     pub fn forecast(&self) -> Forecast {
         let all: Vec<Grant> = self.grants().cloned().collect();

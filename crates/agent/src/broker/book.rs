@@ -106,14 +106,13 @@ impl Book {
     /// Seconds until the next lease ends.
     pub fn next_end_s(&self) -> Option<u64> {
         let ends = self.held.keys().filter_map(|id| self.ledger.grant(*id)?.until_s);
-        Some(ends.min()?.saturating_sub(now_s()))
+        Some(ends.min()?.saturating_add(1).saturating_sub(now_s()))
     }
 
     /// Ends the grants whose leases are over.
     pub fn end_leases(&mut self) {
         let now = now_s();
-        let is_over =
-            |id: &GrantId| self.ledger.grant(*id).and_then(|grant| grant.until_s).is_some_and(|end| end <= now);
+        let is_over = |id: &GrantId| self.ledger.grant(*id).is_some_and(|grant| grant.is_over(now));
         let over: Vec<GrantId> = self.held.keys().copied().filter(is_over).collect();
         for id in over {
             self.end(id);

@@ -49,7 +49,7 @@ pub struct EffectResult {
     pub expected: String,
     /// The geometric mean of the pairs' ratios, where all pairs have one.
     pub ratio: Option<Estimate>,
-    /// The pair that is farthest from the claim, where each must be as claimed: the claim fares as it does.
+    /// The pair that is farthest from the claim, of those with a ratio, where each must be as claimed.
     pub worst: Option<Pair>,
     /// How it fares.
     pub claim: Claim,
@@ -191,22 +191,28 @@ fn effect_result(results: &Results, effect: &Effect, compared: &[Compared]) -> E
         ratio: lowest.and_then(|lowest| mean_ratio(results, &effect.metric, &[(*of, lowest)])),
     };
     let pairs: Vec<Pair> = compared.iter().zip(lowest.iter().copied()).map(pair).collect();
-    let known: Option<Vec<(&Cell, &Cell)>> =
+    let all: Option<Vec<(&Cell, &Cell)>> =
         compared.iter().zip(&lowest).map(|((of, _), lowest)| Some((*of, (*lowest)?))).collect();
-    let ratio = known.and_then(|known| mean_ratio(results, &effect.metric, &known));
+    let ratio = all.and_then(|all| mean_ratio(results, &effect.metric, &all));
     let claim = |ratio: &Option<Estimate>| ratio.as_ref().map_or(Claim::NoData, |ratio| effect.expect.ratio(ratio));
+    let known: Vec<&Pair> = pairs.iter().filter(|pair| pair.ratio.is_some()).collect();
     let badness = |pair: &Pair| (claim(&pair.ratio), pair.ratio.map_or(0.0, |ratio| effect.expect.excess(ratio.mean)));
-    let by_badness = |a: &&Pair, b: &&Pair| {
+    let by_badness = |a: &&&Pair, b: &&&Pair| {
         let ((a, a_excess), (b, b_excess)) = (badness(a), badness(b));
         a.cmp(&b).then(a_excess.total_cmp(&b_excess))
     };
-    let worst = if effect.each { pairs.iter().max_by(by_badness).cloned() } else { None };
+    let worst = known.iter().filter(|_| effect.each).max_by(by_badness).map(|worst| Pair::clone(worst));
+    let claim = match claim(&worst.as_ref().map_or(ratio, |worst| worst.ratio)) {
+        // One pair is enough to miss a claim about each, and not enough to meet it.
+        Claim::Met | Claim::Unclear if known.len() < pairs.len() => Claim::NoData,
+        claim => claim,
+    };
     EffectResult {
         name: effect.name.clone(),
         source: effect.source.clone(),
         metric: effect.metric.clone(),
         expected: effect.expect.to_string(),
-        claim: claim(worst.as_ref().map_or(&ratio, |worst| &worst.ratio)),
+        claim,
         ratio,
         worst,
         pairs,

@@ -330,6 +330,15 @@ within = "3 %"
     let cells: Vec<&Cell> = policies.cells.iter().collect();
     let unknown = Judged::new(&policies, &results, &cells).effects();
     assert!(unknown.iter().all(|effect| effect.claim == Claim::NoData), "the missing one may be the fastest");
+    let slow_in = |program: usize| {
+        let units = policies.cells.iter().enumerate().filter(|(at, _)| at / 3 == program);
+        let units = units.map(|(at, cell)| measured(cell, 0, if at % 3 == 2 { 2.0 } else { 1.0 }));
+        let results = Results::of(&policies, units.collect::<Vec<_>>()).0;
+        Judged::new(&policies, &results, &cells).effects()
+    };
+    let some = slow_in(0);
+    assert_eq!([some[0].claim, some[1].claim], [Claim::NoData, Claim::Missed], "one is enough to miss it");
+    assert_eq!(some[1].worst.as_ref().unwrap().of, "a-other");
 }
 
 #[test]

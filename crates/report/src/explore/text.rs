@@ -107,12 +107,16 @@ impl CampaignReport {
     /// All claims, in the order of the columns.
     pub(crate) fn claim_rows(&self) -> Vec<[String; 6]> {
         let effects = self.effects.iter().map(|effect| {
-            let pairs = effect.pairs.len();
-            let of = if effect.worst.is_some() { "worst of " } else { "" };
+            let (all, known) = (effect.pairs.len(), effect.pairs.iter().filter(|pair| pair.ratio.is_some()).count());
+            let of = match &effect.worst {
+                Some(_) if known < all => format!("worst of {known} of "),
+                Some(_) => "worst of ".to_owned(),
+                None => String::new(),
+            };
             let ratio = effect.worst.as_ref().map_or(effect.ratio, |worst| worst.ratio);
             [
                 escape_name(&effect.name),
-                format!("{}, {of}{pairs} {}", escape_name(&effect.metric), if pairs == 1 { "pair" } else { "pairs" }),
+                format!("{}, {of}{all} {}", escape_name(&effect.metric), if all == 1 { "pair" } else { "pairs" }),
                 effect.expected.clone(),
                 ratio.map_or_else(|| "-".to_owned(), |ratio| change(ratio.mean)),
                 ratio.map_or_else(|| "-".to_owned(), |ratio| interval(&ratio)),

@@ -209,8 +209,8 @@ impl Arguments {
                     // Its memory is gone before its end can be waited for.
                     Err(_) if observable::has_ended(program.pid()) => break,
                     _ if program.is_over() => break,
-                    recorded => recorded?,
-                };
+                    outcome => drop(outcome?),
+                }
                 all.add(self.cure(&folder, began, (Some(&mut advisers), &mut earlier), program.is_over())?);
             }
             // A program that ends meanwhile is no failure.
@@ -248,6 +248,7 @@ impl Arguments {
                 break;
             }
         }
+        all.ended |= all.changes() == 0 && observable::has_ended(Pid(pid));
         self.tell(&all)?;
         Ok(0)
     }

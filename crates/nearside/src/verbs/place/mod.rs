@@ -182,7 +182,8 @@ impl Placing<'_> {
             let agent = self.open((Target::System, own_processes(Scope::default())), None, stop.clone(), None)?;
             self.follow(agent, &mut WholeSystem(stop))?
         } else {
-            let mut processes = observable::open(&with_descendants(&self.arguments.pid), stop.clone())?;
+            let pids = &self.arguments.pid;
+            let mut processes = observable::open_with(pids, &with_descendants(pids), stop.clone())?;
             let agent = self.open((Target::Pids(processes.pids()), Scope::default()), None, stop, None)?;
             self.follow(agent, &mut processes)?
         };

@@ -9,9 +9,21 @@ use std::sync::atomic::AtomicBool;
 
 /// Opens running processes. Needs permission to see their mappings.
 pub fn open(pids: &[u32], interrupted: Arc<AtomicBool>) -> Result<Processes, UnseenError> {
+    open_with(pids, &[], interrupted)
+}
+
+/// Opens running processes, and of the others, which the user has not named, those that have not ended.
+pub fn open_with(pids: &[u32], others: &[u32], interrupted: Arc<AtomicBool>) -> Result<Processes, UnseenError> {
     // Of a process that is named twice, each sample would be taken twice.
-    let pids: BTreeSet<u32> = pids.iter().copied().collect();
-    let held = pids.iter().map(|&pid| observable(Pid(pid))).collect::<Result<_, _>>()?;
+    let named: BTreeSet<u32> = pids.iter().copied().collect();
+    let all: BTreeSet<u32> = named.iter().chain(others).copied().collect();
+    let mut held = Vec::new();
+    for pid in all {
+        match observable(Pid(pid)) {
+            Err(error) if error.is_gone && !named.contains(&pid) => {}
+            process => held.push(process?),
+        }
+    }
     Ok(Processes::new(held, interrupted))
 }
 

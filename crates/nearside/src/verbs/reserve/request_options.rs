@@ -63,7 +63,7 @@ pub struct RequestOptions {
     #[arg(long)]
     strict: bool,
 
-    /// The grant ends after this number of seconds
+    /// The grant ends after this number of seconds, or up to one more
     #[arg(long, value_name = "SECONDS")]
     lease: Option<u64>,
 

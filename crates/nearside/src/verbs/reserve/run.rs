@@ -210,7 +210,7 @@ pub fn start(
     let ended = started.map(|program| {
         let is_released = |journal: Option<&mut Journal>| {
             let Some(journal) = journal else { return false };
-            if is_over(grant) {
+            if grant.is_over(super::asker().now_s) {
                 remove_record(grant.id);
             }
             let is_released = !has_own_record(&folder, grant.id);
@@ -309,10 +309,6 @@ impl State<'_> {
         }
         records.add(self.grant, Carrier::Process(self.command), self.throttle, self.watch.lost(), self.level)
     }
-}
-
-fn is_over(grant: &Grant) -> bool {
-    grant.until_s.is_some_and(|until| until <= super::asker().now_s)
 }
 
 /// Waits for the program, to which it passes signals on, and returns its exit code. Undoes the journal's changes when it has

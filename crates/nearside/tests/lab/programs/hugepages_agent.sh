@@ -1,5 +1,5 @@
 # Runs in the virtual machine of ../hugepages.rs.
-near=$(realpath ../nearside); library=$(realpath ../libnearside_preload.so); parts="./parts 3.25 250 0 2 1 3"
+near=$(realpath ../nearside); library=$(realpath ../libnearside_preload.so); parts="./parts 3.25 500 0 2 1 3"
 for mode in find cure; do
     printf 'policy = "kernel"\nround_s = 0.05\nfolder = "/tmp/agent"\n[hugepages]\nmode = "%s"\nevery_s = 0.1\n' $mode > /tmp/$mode.toml
 done
@@ -10,7 +10,7 @@ wait_for() { for look in $(seq 200); do "$@" > /dev/null 2>&1 && return; sleep 0
 begin() { agent $1 & service=$!; wait_for ask status; }
 end() { kill -TERM $service; wait $service; echo "status $?"; ls -A /tmp/agent; }
 has_found() { ask status --json | grep -q '"falsely_shared": [1-9]'; }
-has_split() { ask status --json | grep -q '"split": [1-9]'; }
+has_split() { ask status --json | grep -q '"split": 3'; }
 begin find
 echo '[find]'; $parts & pid=$!; wait_for has_found; ask status --json > /tmp/find.json; wait $pid; end
 echo '[find.json]'; cat /tmp/find.json

@@ -17,7 +17,7 @@ echo '[nice]'; $user $nice sh -c "$parts & sleep 0.05
     $near hugepages cure $record --json /tmp/nice.json --quiet --pid \$!; wait" | sed 's/misplaced .*/ended/'
 echo '[nice.json]'; cat /tmp/nice.json
 echo '[killed]'; $near hugepages cure $record --quiet -- ./parts 3.25 60 0 2 1 3 > /tmp/said & pid=$!
-sleep 0.1; kill -9 $pid; wait $pid 2> /dev/null; echo "status $?"
+until pidof parts > /dev/null; do sleep 0.02; done; kill -9 $pid; wait $pid 2> /dev/null; echo "status $?"
 for wait in $(seq 100); do grep -q misplaced /tmp/said && break; sleep 0.05; done; sed 's/misplaced .*/the program ended as always/' /tmp/said
 echo '[switches]'; switches | diff - /tmp/before && echo same
 echo '[end]'

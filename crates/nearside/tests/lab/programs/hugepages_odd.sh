@@ -17,8 +17,8 @@ echo never > /sys/kernel/mm/transparent_hugepage/enabled; state > /tmp/never
 cure never ./parts $parts
 echo '[still never]'; state | diff - /tmp/never && echo same
 echo always > /sys/kernel/mm/transparent_hugepage/enabled
-echo '[attached]'; PARTS=locked ./parts $parts & pid=$!; sleep 0.05; flags $pid > /tmp/flags
-$near hugepages cure $record --quiet --pid $pid 2>&1; echo "status $?"; flags $pid | diff /tmp/flags - && echo "same flags"; wait $pid
+echo '[attached]'; PARTS=locked ./parts 3.25 10000 0 2 1 3 > /dev/null & pid=$!; sleep 0.05; flags $pid > /tmp/flags
+$near hugepages cure $record --quiet --pid $pid 2>&1; echo "status $?"; flags $pid | diff /tmp/flags - && echo "same flags"; kill $pid; wait $pid 2> /dev/null
 record="--rounds 10 $record"; cure first env PARTS=first ./parts 3.25 80 0 2 1 3
 echo '[switches]'; state | diff - /tmp/before && echo same
 echo '[end]'

@@ -19,9 +19,9 @@ echo '[hugetlb]'
 for node in 0 1; do echo 8 > /sys/devices/system/node/node$node/hugepages/hugepages-2048kB/nr_hugepages; done
 mkdir /tmp/huge; mount -t hugetlbfs none /tmp/huge
 hold --size 8M --file /tmp/huge/file; move --to 1 --range $range; let_go
-masks() { for task in /proc/$pid/task/*; do grep Cpus_allowed_list $task/status | cut -f2; done | tr '\n' ' '; echo; }
+masks() { for task in $(ls /proc/$pid/task | sort -n); do grep Cpus_allowed_list /proc/$pid/task/$task/status | cut -f2; done | tr '\n' ' '; echo; }
 $work checksum --size 4M --threads 1 --writes 1000000 --repeat 1000 & pid=$!
-until [ $(ls /proc/$pid/task | wc -l) = 2 ]; do sleep 0.05; done; thread=$(ls /proc/$pid/task | tail -1)
+until [ $(ls /proc/$pid/task | wc -l) = 2 ]; do sleep 0.05; done; thread=$(ls /proc/$pid/task | sort -n | tail -1)
 echo '[intersect]'
 taskset -pc 4-7 $pid > /dev/null; taskset -pc 0-7 $thread > /dev/null
 $near bind $pid --physcpubind 2-5 --intersect --json; echo '[intersect-masks]'; masks

@@ -75,7 +75,7 @@ echo 2-3 > $G/$J/cpuset.cpus; sleep 1000 & member=$!; echo $member > $G/$J/step_
 wait $hook; echo "status $?"; head -1 /tmp/adopted; allowed $member
 nearside reserve release job-7; kill $member; wait_for rmdir $G/$J/step_0; rmdir $G/$J $G/system.slice/slurmstepd.scope $G/system.slice; same
 echo "[lease]"
-nearside reserve create --name short --lease 1 --isolate core > /dev/null; wait_for listed short; wait_for gone; same
+nearside reserve create --name short --lease 1 --isolate core > /dev/null; wait_for listed short; sleep 1; wait_for gone; same
 echo "[lost]"
 said() { sed -n 's/.*grant [0-9]*: its CPUs/its CPUs/p' /tmp/agent; grep -v "its CPUs" /tmp/agent > /tmp/rest; cat /tmp/rest > /tmp/agent; }
 nearside reserve create --name own --cpus 2 --isolate core,controller > /dev/null; own=$(ls -d $G/nearside-grant-*)

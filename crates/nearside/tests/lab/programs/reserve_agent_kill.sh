@@ -59,7 +59,7 @@ nearside reserve create --name db --cores 2 --isolate core,cache,controller --no
 sleep 1000 & member=$!; nearside reserve enter db --pid $member
 mkdir $G/outer; sleep 1000 & outer=$!; echo $outer > $G/outer/cgroup.procs
 nearside reserve adopt --cgroup /outer --cpus 4 --node 2-3 --isolate core --name outer > /dev/null
-nearside reserve run --cpus 6 --isolate core -- sleep 1000 2> /dev/null & holder=$!; wait_for listed 6
+nearside reserve run --cpus 6 --isolate core -- sleep 1000 2> /dev/null & holder=$!; wait_for listed " 6 "
 nearside reserve create --name broken --cpus 7 --isolate core > /dev/null
 broken=$(nearside reserve list | sed -n 's/^ *\([0-9][0-9]*\) .* broken$/\1/p')
 quota=$(cat $G/batch/cpu.max)

@@ -8,8 +8,8 @@ try --isolate core --cpus 2; cat $G/theirs/cpuset.cpus.partition; rmdir $G/their
 echo "[offline]"
 echo 0 > /sys/devices/system/cpu/cpu7/online; try --isolate core --cpus 7; echo 1 > /sys/devices/system/cpu/cpu7/online; same
 echo "[unplugged]"
-nearside reserve run --isolate core --cpus 5 -- sh -c 'while [ ! -e /tmp/go ]; do sleep 0.02; done; grep Cpus_allowed_list /proc/self/status; exit 5' 2> /dev/null & holder=$!
-wait_for grep -q '"5"' /run/nearside/grants/1.json; echo 0 > /sys/devices/system/cpu/cpu5/online; sleep 0.1; touch /tmp/go; wait $holder; echo "status $?"
+nearside reserve run --isolate core --cpus 5 -- sh -c 'touch /tmp/began; while [ ! -e /tmp/go ]; do sleep 0.02; done; grep Cpus_allowed_list /proc/self/status; exit 5' 2> /dev/null & holder=$!
+wait_for test -e /tmp/began; echo 0 > /sys/devices/system/cpu/cpu5/online; sleep 0.1; touch /tmp/go; wait $holder; echo "status $?"
 echo 1 > /sys/devices/system/cpu/cpu5/online; same
 echo "[intruder]"
 nearside reserve run --isolate core --cpus 5 -- sleep 1000 2> /tmp/said & holder=$!; wait_for grep -q '"5"' /run/nearside/grants/1.json
