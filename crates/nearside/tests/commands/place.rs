@@ -8,6 +8,8 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Stdio;
+use std::thread;
+use std::time::Duration;
 
 fn nearside(arguments: &[&str]) -> Command {
     let mut command = Command::cargo_bin("nearside").unwrap();
@@ -79,6 +81,21 @@ fn nothing_is_started_where_something_cannot_be_done() {
     let (own, thread) = (std::process::id(), rustix::thread::gettid().as_raw_nonzero().to_string());
     let of_thread = error(&["place", "--policy", "balanced", "--pid", &thread], 125);
     assert!(of_thread.contains(&format!("{thread} is a thread of process {own}")), "{of_thread}");
+}
+
+/// On a machine where there is something to place, that lasts until the process ends.
+#[test]
+fn children_that_have_ended_are_left_out() {
+    // Its child is a zombie: the process executes a program that knows nothing of it.
+    let mut parent = std::process::Command::new("sh").args(["-c", "true & exec sleep 2"]).spawn().unwrap();
+    let pid = parent.id().to_string();
+    let is_zombie =
+        |child: &str| fs::read_to_string(format!("/proc/{child}/stat")).is_ok_and(|stat| stat.contains(") Z "));
+    while !fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap().split_whitespace().any(is_zombie) {
+        thread::sleep(Duration::from_millis(1));
+    }
+    nearside(&["place", "--policy", "balanced", "--pid", &pid]).assert().success();
+    assert!(parent.wait().unwrap().success());
 }
 
 #[test]
