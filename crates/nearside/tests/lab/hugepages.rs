@@ -9,17 +9,10 @@ use test_tools::Checks;
 /// Four parts of 3.25 MiB, on the nodes 0, 1, 0 and 1: their three borders are within huge pages.
 const PARTS: [&str; 2] = ["3.25", "60"];
 const CPUS: [&str; 4] = ["0", "2", "1", "3"];
-/// How long threads wait after each sweep, which takes as long.
-const REST: &str = "-DREST_US=3000";
 
 /// Compiles the program into the folder that the guest works in.
 pub fn compile(lab: &Lab) {
     compile_as(lab, "work/parts", &["-O1"]);
-}
-
-/// As `compile`, with threads that wait about as long as they work: while a cure is decided, fewer accesses are simulated.
-fn compile_resting(lab: &Lab) {
-    compile_as(lab, "work/parts", &["-O1", REST]);
 }
 
 fn compile_as(lab: &Lab, name: &str, flags: &[&str]) {
@@ -80,7 +73,7 @@ fn misplaced(said: &str) -> u64 {
 #[test]
 fn falsely_shared_huge_pages_are_split_by_their_own_program_and_stay_small() {
     let lab = Lab::new();
-    compile_resting(&lab);
+    compile(&lab);
     let script = include_str!("programs/hugepages_cure.sh");
     let options = ["--quiet", "--numa-balancing", "off", "--time-scale", "1000"];
     let ran = lab.script("small-4x2", &options, script).succeeded();
@@ -122,8 +115,8 @@ fn falsely_shared_huge_pages_are_split_by_their_own_program_and_stay_small() {
 #[test]
 fn odd_memory_and_programs_are_cured_or_named_and_harmed_by_nothing() {
     let lab = Lab::new();
-    compile_resting(&lab);
-    compile_as(&lab, "work/parts-static", &["-static", REST]);
+    compile(&lab);
+    compile_as(&lab, "work/parts-static", &["-static"]);
     let script = include_str!("programs/hugepages_odd.sh");
     let options = ["--quiet", "--as-root", "--numa-balancing", "off", "--time-scale", "1000"];
     let ran = lab.script("small-4x2", &options, script).succeeded();
@@ -258,7 +251,8 @@ const JOINING: [&str; 5] = ["--quiet", "--numa-balancing", "off", "--time-scale"
 #[test]
 fn pages_are_joined_when_one_node_uses_them() {
     let lab = Lab::new();
-    compile_resting(&lab);
+    // Threads wait about as long as they work: while a cure is decided, fewer accesses are simulated.
+    compile_as(&lab, "work/parts", &["-O1", "-DREST_US=3000"]);
     let ran = lab.script("small-4x2", &JOINING, include_str!("programs/hugepages_join.sh")).succeeded();
     let checks = Checks::new();
     checks.part("join", || {
