@@ -36,8 +36,17 @@ pub(super) struct SharedSettings {
 struct Changed {
     /// Its value of before the first grant, or what its owner has made of it since.
     original: String,
-    /// What grants have made of it.
-    written: String,
+    /// What grants have asked for.
+    asked: String,
+    /// What was read after that: the kernel may write it in another way, or not do all of it. An interrupt that is being
+    /// moved still reads as before.
+    read: String,
+}
+
+impl Changed {
+    fn is_still(&self, now: &str) -> bool {
+        [&self.asked, &self.read].iter().any(|own| *own == now)
+    }
 }
 
 impl SharedSettings {
@@ -84,7 +93,7 @@ impl SharedSettings {
         for (path, changed) in over.into_iter().filter(|(path, _)| !is_needed(path)) {
             let setting = Setting::at(&path);
             // A group that its owner has removed needs no former value, and what its owner has set since is the owner's.
-            let is_theirs = setting.value().map_or(!setting.exists(), |now| now != changed.written);
+            let is_theirs = setting.value().map_or(!setting.exists(), |now| !changed.is_still(&now));
             let undone = if is_theirs { Ok(()) } else { self.set(&path, &changed.original) };
             if undone.is_ok() {
                 self.changed.remove(&path);
@@ -159,7 +168,7 @@ impl SharedSettings {
         let files = limits.into_iter().map(|limit| (limit.file(&cgroups), limit)).filter(|(file, _)| file.is_file());
         let text = |(file, limit): (PathBuf, Limit)| {
             let now = Setting::at(&file).value().map_err(|error| BrokerError::Setting(chain(&error)))?;
-            let changed = self.changed.get(&file).filter(|changed| changed.written == now);
+            let changed = self.changed.get(&file).filter(|changed| changed.is_still(&now));
             let own = changed.map_or(now, |changed| changed.original.clone());
             let cpu_max = limit.cpu_max(&own);
             Ok((file, cpu_max))
@@ -199,17 +208,14 @@ impl SharedSettings {
         if now == value {
             return Ok(());
         }
-        if self.changed.get(path).is_none_or(|changed| changed.written != now) {
-            let original = setting.original().map_err(|error| BrokerError::Setting(chain(&error)))?;
-            self.changed.insert(path.to_owned(), Changed { original, written: now });
-        }
+        let original = match self.changed.get(path) {
+            Some(changed) if changed.is_still(&now) => changed.original.clone(),
+            _ => setting.original().map_err(|error| BrokerError::Setting(chain(&error)))?,
+        };
         self.journal.will_write(path, value)?;
         let set = setting.set(value);
-        // The kernel may write it in another way, also where it did not do all.
-        let written = setting.value().unwrap_or_else(|_| value.to_owned());
-        if let Some(changed) = self.changed.get_mut(path) {
-            changed.written = written;
-        }
+        let read = setting.value().unwrap_or_else(|_| value.to_owned());
+        self.changed.insert(path.to_owned(), Changed { original, asked: value.to_owned(), read });
         set.map_err(|error| BrokerError::Setting(chain(&error)))
     }
 }
@@ -222,6 +228,30 @@ mod tests {
     use std::fs;
     use std::sync::Arc;
 
+    fn small_ledger() -> Ledger {
+        let control = Control { throttle: Throttle::None, ways: None };
+        let facts = Facts::new(presets::find("small-4x2").unwrap(), control);
+        Ledger::new(Arc::new(facts), Rules::default())
+    }
+
+    fn changed(original: &str, asked: &str, read: &str) -> Changed {
+        let [original, asked, read] = [original, asked, read].map(str::to_owned);
+        Changed { original, asked, read }
+    }
+
+    /// The kernel shows the CPUs of an interrupt that is being moved as they were.
+    #[test]
+    fn what_was_read_as_before_and_is_done_since_is_undone() {
+        let folder = tempfile::tempdir().unwrap();
+        let (journal, _) = Journal::open(&folder.path().join("journals"), "reserve").unwrap();
+        let mut shared = SharedSettings::new(journal, Vec::new(), None);
+        let file = folder.path().join("a");
+        fs::write(&file, "1-7").unwrap();
+        shared.changed.insert(file.clone(), changed("0", "1-7", "0"));
+        shared.follow(&small_ledger(), std::iter::empty()).unwrap();
+        assert_eq!((fs::read_to_string(&file).unwrap().as_str(), shared.changed.len()), ("0", 0));
+    }
+
     #[test]
     fn what_no_grant_needs_is_undone_also_where_something_else_fails() {
         let folder = tempfile::tempdir().unwrap();
@@ -230,12 +260,9 @@ mod tests {
         let [broken, file] = ["a", "b"].map(|name| folder.path().join(name));
         fs::create_dir(&broken).unwrap();
         fs::write(&file, "changed").unwrap();
-        let changed = Changed { original: "original".to_owned(), written: "changed".to_owned() };
+        let changed = changed("original", "changed", "changed");
         shared.changed.extend([&broken, &file].map(|path| (path.clone(), changed.clone())));
-        let control = Control { throttle: Throttle::None, ways: None };
-        let facts = Facts::new(presets::find("small-4x2").unwrap(), control);
-        let ledger = Ledger::new(Arc::new(facts), Rules::default());
-        assert!(shared.follow(&ledger, std::iter::empty()).is_err());
+        assert!(shared.follow(&small_ledger(), std::iter::empty()).is_err());
         assert_eq!(fs::read_to_string(&file).unwrap(), "original");
         // It is tried again.
         assert_eq!(shared.changed.keys().collect::<Vec<_>>(), [&broken]);
@@ -247,15 +274,13 @@ mod tests {
         let (journal, _) = Journal::open(&folder.path().join("journals"), "reserve").unwrap();
         let mut shared = SharedSettings::new(journal, Vec::new(), None);
         let file = folder.path().join("a");
-        let facts = Facts::new(presets::find("small-4x2").unwrap(), Control { throttle: Throttle::None, ways: None });
-        let ledger = Ledger::new(Arc::new(facts), Rules::default());
         for (theirs, left) in [(None, "before"), (Some("theirs"), "theirs")] {
             fs::write(&file, "before").unwrap();
             shared.set(&file, "ours").unwrap();
             if let Some(theirs) = theirs {
                 fs::write(&file, theirs).unwrap();
             }
-            shared.follow(&ledger, std::iter::empty()).unwrap();
+            shared.follow(&small_ledger(), std::iter::empty()).unwrap();
             assert_eq!((fs::read_to_string(&file).unwrap().as_str(), shared.changed.len()), (left, 0));
         }
         // It is what the next change begins with.
