@@ -114,15 +114,12 @@ impl Actor {
             return Ok(StepOutcome::because("the agent is stopping"));
         }
         match action {
-            Action::MoveRanges { node, ranges, bytes, .. } => {
+            Action::MoveRanges { node, ranges, bytes, most_s, .. } => {
                 let route = Route::new(None, &[*node].into_iter().collect());
-                Ok(route
-                    .map_or_else(StepOutcome::default, |to| self.move_ranges(process, &to, ranges, *bytes, outcome)))
+                Ok(self.move_ranges(process, route, ranges, (*bytes, *most_s), outcome))
             }
-            Action::DealRanges { weights, ranges, bytes, .. } => {
-                let route = Route::dealt(weights);
-                Ok(route
-                    .map_or_else(StepOutcome::default, |to| self.move_ranges(process, &to, ranges, *bytes, outcome)))
+            Action::DealRanges { weights, ranges, bytes, most_s, .. } => {
+                Ok(self.move_ranges(process, Route::dealt(weights), ranges, (*bytes, *most_s), outcome))
             }
             Action::SplitHugePages { pages, .. } => Ok(split(process, pages, outcome, advisers)),
             Action::Replicate { nodes, pages, is_possible: true, instead, .. } => {
@@ -266,15 +263,17 @@ impl Actor {
     fn move_ranges(
         &self,
         process: &mut ManagedProcess,
-        route: &Route,
+        route: Option<Route>,
         ranges: &[AddressRange],
-        bytes: u64,
+        (bytes, most_s): (u64, Option<f64>),
         outcome: &mut Outcome,
     ) -> StepOutcome {
+        let Some(route) = route else { return StepOutcome::default() };
         let is_shared = |range: &AddressRange| self.moves_shared && process.mappings.are_shared_at(range.start);
         let (shared, private): (Vec<AddressRange>, Vec<AddressRange>) =
             ranges.iter().partition(|range| is_shared(range));
         let began_ns = monotonic_ns();
+        let most_time = most_s.map(|most| Duration::try_from_secs_f64(most).unwrap_or(Duration::MAX));
         let mut done = StepOutcome::default();
         for (ranges, whose) in [(private, Whose::Private), (shared, Whose::All)] {
             let left = bytes.saturating_sub(done.all_moved().bytes);
@@ -287,9 +286,15 @@ impl Actor {
                 whose,
                 budget_bytes_per_s: None,
                 most_bytes: Some(left),
+                most_time: most_time.map(|most| most.saturating_sub(since(began_ns))),
             };
             match migration.run(&process.process, &self.stop, |_| ()) {
                 Ok(tally) => {
+                    if tally.out_of_time {
+                        outcome.out_of_time = true;
+                        done.note =
+                            Some("moving takes longer than thought: the rest has to be worth its cost".to_owned());
+                    }
                     for (way, moved) in tally.moved {
                         let all = done.moved.entry(way).or_default();
                         (all.pages, all.bytes) = (all.pages + moved.pages, all.bytes + moved.bytes);

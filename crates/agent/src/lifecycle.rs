@@ -6,6 +6,7 @@ use machine::{Pid, Tid};
 use observe::SideBand;
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::fd::BorrowedFd;
 use trace::{Event, Stacks, What};
 
 /// A lifecycle event.
@@ -49,6 +50,14 @@ impl LifecycleSource {
             Self::Proc => {}
         }
         events
+    }
+
+    /// A file that can be read when there are events; none where /proc is polled.
+    pub fn news(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Kernel { side_band, .. } => side_band.news(),
+            Self::Proc => None,
+        }
     }
 
     /// Discards the events since the last call; the next drain finds their effects in /proc.

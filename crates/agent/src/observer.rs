@@ -20,6 +20,7 @@ use observe::{
 };
 use placement::{MemoryPlacement, NodeMemory, PageSample, Policy, Tells, ThreadPolicy};
 use rustc_hash::FxHashMap;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::time::Duration;
 use trace::{Count, Event, Sample, Stacks};
@@ -209,6 +210,11 @@ impl Observer {
     /// The lifecycle events since the last call.
     pub fn lifecycle_events(&mut self, managed: &Managed, target: &Target, is_over: bool) -> Vec<LifecycleEvent> {
         self.lifecycle.drain(managed, *target == Target::System, is_over, &mut self.stacks)
+    }
+
+    /// A file that can be read when there are lifecycle events.
+    pub fn news(&self) -> Option<BorrowedFd<'_>> {
+        self.lifecycle.news()
     }
 
     /// Discards what arrived during a pause: nothing is observed, and new processes are not placed.

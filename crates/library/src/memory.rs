@@ -57,6 +57,7 @@ pub fn migrate(
         whose,
         budget_bytes_per_s: None,
         most_bytes: None,
+        most_time: None,
     };
     let process = Process::open(pid).map_err(|error| refused_process(attempt(), &error, &system))?;
     migration.run(&process, &AtomicBool::new(false), |_| ()).map_err(|error| match error {

@@ -57,7 +57,7 @@ mod tick_clock;
 mod watching;
 
 pub use recording::open_sources::SourceOptions;
-pub use recording::processes::Processes;
+pub use recording::processes::{Processes, wait_until_set};
 pub use recording::recorder::{Counts, Followed, RecordError, Recorded, Recorder, Sources};
 pub use regions::{RegionRule, RegionRules, RegionWatcher, Regions, RegionsError};
 pub use sources::{

@@ -65,6 +65,9 @@ pub enum Action {
         ranges: Vec<AddressRange>,
         /// Most bytes to move in this round; the rest is requested again.
         bytes: u64,
+        /// Longest time that moving may take, s; none if that is not limited.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        most_s: Option<f64>,
     },
     /// Distribute the pages of whole mappings, or parts of them, over nodes by address.
     DealRanges {
@@ -76,6 +79,9 @@ pub enum Action {
         ranges: Vec<AddressRange>,
         /// Most bytes to move in this round; the rest is requested again.
         bytes: u64,
+        /// Longest time that moving may take, s; none if that is not limited.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        most_s: Option<f64>,
     },
     /// Make a copy of these pages on each of these nodes, as far as possible.
     Replicate {
@@ -246,12 +252,12 @@ impl fmt::Display for Action {
                 let nodes: NodeSet = dealt.iter().map(|page| page.node).collect();
                 write!(f, "deal {} ({}) of process {pid} to {}", pages(dealt.len()), size(*bytes), named(&nodes))
             }
-            Self::MoveRanges { pid, node, ranges, bytes } => {
+            Self::MoveRanges { pid, node, ranges, bytes, .. } => {
                 let mappings = if ranges.len() == 1 { "mapping" } else { "mappings" };
                 let (count, most) = (ranges.len(), size(*bytes));
                 write!(f, "move {count} {mappings} of process {pid} to node {node}, at most {most} of them")
             }
-            Self::DealRanges { pid, weights, ranges, bytes } => {
+            Self::DealRanges { pid, weights, ranges, bytes, .. } => {
                 let nodes: NodeSet = weights.iter().map(|by| by.node).collect();
                 let (count, most) = (ranges.len(), size(*bytes));
                 let mappings = if count == 1 { "mapping" } else { "mappings" };

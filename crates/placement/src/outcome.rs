@@ -18,6 +18,9 @@ pub struct Outcome {
     /// Bytes of ranges that were moved.
     #[serde(default)]
     pub bytes_moved: u64,
+    /// Whether moves of ranges ended because they took longer than they may.
+    #[serde(default)]
+    pub out_of_time: bool,
     /// Pages that were requested but not moved: the kernel refused.
     #[serde(default)]
     pub refused: Vec<PageOf>,

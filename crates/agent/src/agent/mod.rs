@@ -27,6 +27,7 @@ use machine::{Machine, NodeId, Pid, chain};
 use placement::{Lesson, LogLine, Policy};
 pub use start::ProgramStart;
 use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -35,8 +36,10 @@ use std::time::Duration;
 const EMPTIED: Duration = Duration::from_millis(50);
 /// Reported on a machine where there is nothing to place.
 pub const ONE_NODE: &str = "this machine has one node with memory: there is nothing to place";
-/// Longest delay before new processes and threads are placed.
+/// Longest delay before new processes and threads are placed, where the kernel's records do not end the wait.
 const PROMPT: Duration = Duration::from_millis(20);
+/// How often they end the wait within [`PROMPT`]: a program that forks all the time must not keep a CPU busy here.
+const MOST_PROMPT: u32 = 8;
 
 /// Observes, decides and acts, round by round. The caller calls [`poll`](Self::poll) whenever
 /// [`until_next`](Self::until_next) has passed, and [`finish`](Self::finish) at the end.
@@ -61,6 +64,10 @@ pub struct Agent {
     spreads_start: bool,
     /// Whether a process had a second thread.
     has_threads: bool,
+    /// When new processes and threads are placed next, at the latest.
+    prompt_due_ns: u64,
+    /// Calls of [`poll`](Self::poll) before that.
+    prompt_calls: u32,
     /// Finds and cures huge pages, if it is to.
     huge_pages: Option<HugePageService>,
     /// Programs that keep their memory on small pages on request.
@@ -96,6 +103,8 @@ impl Agent {
             placing: BTreeMap::new(),
             spreads_start: false,
             has_threads: false,
+            prompt_due_ns: 0,
+            prompt_calls: 0,
             huge_pages: None,
             advisers: None,
             policy,
@@ -179,10 +188,18 @@ impl Agent {
         self.ledger.take_log_news()
     }
 
+    /// A file that can be read when [`poll`](Self::poll) is due before [`until_next`](Self::until_next): there are processes
+    /// or threads to place.
+    pub fn news(&self) -> Option<BorrowedFd<'_>> {
+        let is_wanted = self.policy.is_prompt() && !self.ledger.is_paused() && self.prompt_calls < MOST_PROMPT;
+        self.observer.news().filter(|_| is_wanted)
+    }
+
     /// Time until the next call of [`poll`](Self::poll) is due.
     pub fn until_next(&self) -> Duration {
         let round = self.round_length();
-        let prompt = if self.policy.is_prompt() { PROMPT.min(self.options.round / 4) } else { round };
+        let until_prompt = Duration::from_nanos(self.prompt_due_ns.saturating_sub(monotonic_ns()));
+        let prompt = if self.policy.is_prompt() { until_prompt } else { round };
         let emptied = if self.observer.fills_rings() { EMPTIED.min(round) } else { round };
         prompt.min(emptied).min(self.until_round_ends())
     }
@@ -200,6 +217,7 @@ impl Agent {
         let is_over = self.until_round_ends().is_zero();
         let began_ns = monotonic_ns();
         self.ledger.work_time().begin_call();
+        self.count_prompt_call(began_ns);
         let is_paused = self.ledger.is_paused();
         self.observer.drain(is_over, &mut self.managed, self.huge_pages.as_mut().filter(|_| !is_paused));
         if is_paused {
@@ -216,6 +234,16 @@ impl Agent {
         }
         self.ledger.work_time().end_call();
         Ok(())
+    }
+
+    /// Counts the calls of [`poll`](Self::poll) that came before they were due.
+    fn count_prompt_call(&mut self, now_ns: u64) {
+        self.prompt_calls += 1;
+        if now_ns >= self.prompt_due_ns {
+            let prompt = PROMPT.min(self.options.round / 4).as_nanos();
+            self.prompt_due_ns = now_ns.saturating_add(u64::try_from(prompt).unwrap_or(u64::MAX));
+            self.prompt_calls = 0;
+        }
     }
 
     /// The first round begins with the program.

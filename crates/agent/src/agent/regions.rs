@@ -72,11 +72,11 @@ impl Agent {
 fn at_most(action: Action, left: Option<u64>) -> Action {
     let least = |bytes: u64| left.map_or(bytes, |left| left.min(bytes));
     match action {
-        Action::MoveRanges { pid, node, ranges, bytes } => {
-            Action::MoveRanges { pid, node, ranges, bytes: least(bytes) }
+        Action::MoveRanges { pid, node, ranges, bytes, most_s } => {
+            Action::MoveRanges { pid, node, ranges, bytes: least(bytes), most_s }
         }
-        Action::DealRanges { pid, weights, ranges, bytes } => {
-            Action::DealRanges { pid, weights, ranges, bytes: least(bytes) }
+        Action::DealRanges { pid, weights, ranges, bytes, most_s } => {
+            Action::DealRanges { pid, weights, ranges, bytes: least(bytes), most_s }
         }
         other => other,
     }
@@ -96,10 +96,10 @@ fn actions(pid: Pid, ordered: &[OrderedRange]) -> Vec<Action> {
     let action = |(nodes, ranges): (&NodeSet, Vec<AddressRange>)| {
         let bytes = ranges.iter().map(|range| range.end - range.start).sum();
         if let (Some(node), 1) = (nodes.first(), nodes.len()) {
-            return Action::MoveRanges { pid, node, ranges, bytes };
+            return Action::MoveRanges { pid, node, ranges, bytes, most_s: None };
         }
         let weights = nodes.iter().map(|node| NodeWeight { node, weight: 1 }).collect();
-        Action::DealRanges { pid, weights, ranges, bytes }
+        Action::DealRanges { pid, weights, ranges, bytes, most_s: None }
     };
     by_place.into_iter().map(action).collect()
 }

@@ -64,7 +64,7 @@ impl Agent {
             let (ranges, all_bytes) = left(process, node, respects_owner, self.policy.moves_shared());
             let has_moved = !ranges.is_empty() && {
                 let bytes = self.budget.left().map_or(all_bytes, |left| all_bytes.min(left));
-                self.carry_out(Action::MoveRanges { pid, node, ranges, bytes }, rule)? > 0
+                self.carry_out(Action::MoveRanges { pid, node, ranges, bytes, most_s: None }, rule)? > 0
             };
             // What stays now, stays: it is shared, locked, or the node is full.
             if !has_moved || self.budget.left().is_none() {

@@ -59,6 +59,8 @@ pub struct Migration {
     pub budget_bytes_per_s: Option<u64>,
     /// Maximum bytes moved in total.
     pub most_bytes: Option<u64>,
+    /// Maximum time, as far as the rate so far tells what can be moved in it.
+    pub most_time: Option<Duration>,
 }
 
 /// The pages of one call, and what was found while collecting them.
@@ -123,7 +125,9 @@ impl Migration {
             }
             tally.join(&load.found);
             let left = self.most_bytes.map_or(u64::MAX, |most| most.saturating_sub(tally.moved().bytes));
-            let is_last = load.cut(left);
+            let in_time = self.bytes_in_time(begin.elapsed(), tally.moved().bytes);
+            let is_last = load.cut(left.min(in_time));
+            tally.out_of_time |= is_last && in_time < left;
             if !load.pages.is_empty() {
                 match load.pages.move_pages(process.pid(), self.whose) {
                     Err(error) if is_gone(&error) => tally.ended = true,
@@ -150,6 +154,20 @@ impl Migration {
             match due.checked_sub(begin.elapsed()) {
                 Some(rest) if !rest.is_zero() => sleep(rest.min(PATIENCE)),
                 _ => break,
+            }
+        }
+    }
+
+    /// Bytes that can be moved in the time that is left, at the rate so far.
+    fn bytes_in_time(&self, elapsed: Duration, moved_bytes: u64) -> u64 {
+        let Some(most) = self.most_time else { return u64::MAX };
+        match most.checked_sub(elapsed) {
+            None => 0,
+            // The first call shows the rate.
+            Some(_) if moved_bytes == 0 => u64::MAX,
+            Some(left) => {
+                let bytes = u128::from(moved_bytes) * left.as_nanos() / elapsed.as_nanos().max(1);
+                u64::try_from(bytes).unwrap_or(u64::MAX)
             }
         }
     }
@@ -342,6 +360,21 @@ mod tests {
         assert!(load.cut(0) && load.pages.is_empty());
     }
 
+    #[test]
+    fn no_more_is_moved_than_the_rest_of_the_time_has_room_for() {
+        let within = |most_time: Option<u64>| Migration {
+            ranges: Vec::new(),
+            route: Route::new(None, &"0".parse().unwrap()).unwrap(),
+            whose: Whose::Private,
+            budget_bytes_per_s: None,
+            most_bytes: None,
+            most_time: most_time.map(Duration::from_millis),
+        };
+        let bytes = |most_time, elapsed, moved| within(most_time).bytes_in_time(Duration::from_millis(elapsed), moved);
+        assert_eq!((bytes(None, 5, 0), bytes(Some(4), 1, 0)), (u64::MAX, u64::MAX));
+        assert_eq!((bytes(Some(4), 1, 1000), bytes(Some(4), 4, 1000), bytes(Some(4), 5, 1000)), (3000, 0, 0));
+    }
+
     /// On a system with one node nothing can move; on any other, pages that are already on the target do not.
     #[test]
     fn own_pages_are_found_where_they_are() {
@@ -360,8 +393,14 @@ mod tests {
             let from = from.map(|node| [machine::NodeId(node)].into_iter().collect());
             let route = Route::new(from, &nodes).unwrap();
             let ranges = vec![range.clone()];
-            let migration =
-                Migration { ranges, route, whose: Whose::Private, budget_bytes_per_s: Some(1 << 40), most_bytes: None };
+            let migration = Migration {
+                ranges,
+                route,
+                whose: Whose::Private,
+                budget_bytes_per_s: Some(1 << 40),
+                most_bytes: None,
+                most_time: None,
+            };
             migration.run(&process, &AtomicBool::new(interrupted), |_| ()).unwrap()
         };
         let all = Amount { pages: 512, bytes: 2 << 20 };
@@ -377,7 +416,14 @@ mod tests {
         let process = Process::open(Pid(child.id())).unwrap();
         let ranges = process.mappings().unwrap().into_iter().map(|mapping| mapping.range).collect();
         let route = Route::new(None, &"0".parse().unwrap()).unwrap();
-        let migration = Migration { ranges, route, whose: Whose::Private, budget_bytes_per_s: None, most_bytes: None };
+        let migration = Migration {
+            ranges,
+            route,
+            whose: Whose::Private,
+            budget_bytes_per_s: None,
+            most_bytes: None,
+            most_time: None,
+        };
         let present = PresentPages::new(&process).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();

@@ -69,6 +69,8 @@ pub struct Tally {
     pub ended: bool,
     /// The migration was interrupted before all ranges were processed.
     pub interrupted: bool,
+    /// Its time ended before all ranges were processed.
+    pub out_of_time: bool,
 }
 
 impl Tally {
@@ -87,6 +89,7 @@ impl Tally {
         self.passed_bytes += other.passed_bytes;
         self.ended |= other.ended;
         self.interrupted |= other.interrupted;
+        self.out_of_time |= other.out_of_time;
     }
 
     /// Total moved.

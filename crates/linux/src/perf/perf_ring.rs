@@ -1,7 +1,8 @@
 //! Perf events that write into a shared ring.
 
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 /// `PERF_EVENT_IOC_SET_OUTPUT` of the kernel's `include/uapi/linux/perf_event.h`.
 const SET_OUTPUT: libc::c_ulong = 0x2405;
@@ -24,6 +25,28 @@ pub fn set_perf_period(event: &impl AsRawFd, period: u64) -> io::Result<()> {
     // SAFETY: the file is borrowed, so it is open; the call reads one number, which outlives it.
     let result = unsafe { libc::ioctl(event.as_raw_fd(), SET_PERIOD, &raw const period) };
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// A file that can be read, for `poll`, from the moment on in which the kernel has written as much into one of these rings
+/// as their events' `wakeup_watermark` says. [`clear_perf_rings`] ends that.
+pub fn watch_perf_rings<'a>(rings: impl Iterator<Item = &'a (impl AsRawFd + 'a)>) -> io::Result<OwnedFd> {
+    let watch = epoll::create(CreateFlags::CLOEXEC)?;
+    for ring in rings {
+        // SAFETY: the file is borrowed, so it is open for the time of the call. The kernel forgets it when it is closed.
+        let ring = unsafe { BorrowedFd::borrow_raw(ring.as_raw_fd()) };
+        // Edge-triggered: an event whose task has ended hangs up for ever.
+        epoll::add(&watch, ring, EventData::new_u64(0), EventFlags::IN | EventFlags::ET)?;
+    }
+    Ok(watch)
+}
+
+/// Ends what [`watch_perf_rings`] has told so far.
+pub fn clear_perf_rings(watch: &OwnedFd) {
+    const AT_ONCE: usize = 64;
+    let now = rustix::event::Timespec::default();
+    let mut told = [epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; AT_ONCE];
+    // What is left of more rings is told again.
+    let _ = epoll::wait(watch, &mut told[..], Some(&now));
 }
 
 #[cfg(test)]

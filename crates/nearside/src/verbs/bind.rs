@@ -288,6 +288,7 @@ impl Watch<'_> {
             whose: Whose::Private,
             budget_bytes_per_s: Some(self.arguments.budget * 1_000_000),
             most_bytes: None,
+            most_time: None,
         };
         let tally = match migration.run(self.process, self.interrupted, |_| ()) {
             Err(MigrateError::Process(ProcessError::Gone(_))) => return Ok(BindEvent::Ended),

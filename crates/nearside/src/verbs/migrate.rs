@@ -146,6 +146,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
             whose: if arguments.shared { Whose::All } else { Whose::Private },
             budget_bytes_per_s: arguments.budget.map(|megabytes| megabytes * 1_000_000),
             most_bytes: None,
+            most_time: None,
         };
         let leg = migration
             .run(&process, &interrupted, |leg| bar.iter().for_each(|bar| bar.show(&tally, leg)))

@@ -2,12 +2,27 @@
 
 use super::recorder::Followed;
 use linux::{Pid, Process};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// Longest delay before Ctrl-C takes effect.
 const PATIENCE: Duration = Duration::from_millis(20);
+
+/// Waits up to this long, less if the file can be read or the flag is set.
+pub fn wait_until_set(flag: &AtomicBool, news: Option<BorrowedFd<'_>>, patience: Duration) {
+    let end = Instant::now() + patience;
+    let mut polled: Vec<PollFd<'_>> = news.iter().map(|news| PollFd::new(news, PollFlags::IN)).collect();
+    while !flag.load(Relaxed) && Instant::now() < end {
+        let slice = end.saturating_duration_since(Instant::now()).min(PATIENCE);
+        let slice = Timespec::try_from(slice).unwrap_or_default();
+        if poll(&mut polled, Some(&slice)).is_ok_and(|ready| ready > 0) {
+            break;
+        }
+    }
+}
 
 /// Running processes, held open.
 pub struct Processes {
@@ -35,10 +50,7 @@ impl Followed for Processes {
         self.held.is_empty() || self.interrupted.load(Relaxed)
     }
 
-    fn wait(&mut self, patience: Duration) {
-        let end = Instant::now() + patience;
-        while !self.interrupted.load(Relaxed) && Instant::now() < end {
-            std::thread::sleep(end.saturating_duration_since(Instant::now()).min(PATIENCE));
-        }
+    fn wait_for(&mut self, news: Option<BorrowedFd<'_>>, patience: Duration) {
+        wait_until_set(&self.interrupted, news, patience);
     }
 }

@@ -9,6 +9,7 @@ use linux::Pid;
 use machine::Machine;
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsString;
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -50,7 +51,11 @@ pub trait Followed {
         None
     }
     /// Waits up to this long, less if something happens.
-    fn wait(&mut self, patience: Duration);
+    fn wait(&mut self, patience: Duration) {
+        self.wait_for(None, patience);
+    }
+    /// As [`wait`](Self::wait), and less if this file can be read.
+    fn wait_for(&mut self, news: Option<BorrowedFd<'_>>, patience: Duration);
 }
 
 /// The sources of a recording.

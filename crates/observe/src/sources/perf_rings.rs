@@ -3,7 +3,7 @@
 use super::Target;
 use super::aux_data::AuxData;
 use super::permission::Refusal;
-use linux::{AuxArea, CpuSet, Pid, Process, ProcessError, Tid, set_perf_period, share_perf_ring};
+use linux::{AuxArea, CpuSet, Pid, Process, ProcessError, Tid, set_perf_period, share_perf_ring, watch_perf_rings};
 use machine::CpuId;
 use perf_data::kind::{AUX, LOST};
 use perf_data::{Bytes, lost_count};
@@ -12,6 +12,7 @@ use perf_event::{Builder, Clock, Counter, ReadFormat, Sampler};
 use rustix::io::Errno;
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::LazyLock;
 
 /// Smallest ring, in bytes.
@@ -205,6 +206,11 @@ impl Rings {
                 take(record.ty(), record.misc(), &body);
             }
         }
+    }
+
+    /// A file that can be read once the kernel has written into a ring as much as the events' watermark says.
+    pub fn watch(&self) -> io::Result<OwnedFd> {
+        watch_perf_rings(self.of_cpus.iter().map(|ring| &ring.records))
     }
 
     /// Dropped records that no `LOST` record has reported, because no later record was written to the same ring.

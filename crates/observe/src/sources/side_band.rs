@@ -5,12 +5,13 @@ use super::perf_rings::{Rings, Wanted};
 use super::permission::Scope;
 use super::running::{all_pids, events_of, stack_of};
 use super::{LiveError, Target};
-use linux::{Process, ProcessError, monotonic_ns, stack_around, stack_pointer_of};
+use linux::{Process, ProcessError, clear_perf_rings, monotonic_ns, stack_around, stack_pointer_of};
 use perf_data::attribute::{CPU, IDENTIFIER, TID, TIME};
 use perf_data::{Attribute, Bytes};
 use perf_event::Builder;
 use perf_event::events::Software;
 use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use trace::perf::{Decoder, LOST_BY_KERNEL, Starts};
 use trace::{Event, Loss, Source, SourceNote, Stacks, What};
 
@@ -36,6 +37,8 @@ pub struct SideBand {
     hidden: u64,
     /// Whether mappings are reported.
     with_mappings: bool,
+    /// Can be read when there are events, unless mappings are reported.
+    watch: Option<OwnedFd>,
 }
 
 impl SideBand {
@@ -60,6 +63,9 @@ impl SideBand {
         // Exclude the kernel.
         builder.exclude_kernel(true).sample_period(1).mmap(with_mappings).mmap2(with_mappings).mmap_data(with_mappings);
         builder.comm(true).comm_exec(true).task(true);
+        if !with_mappings {
+            builder.wakeup_watermark(1);
+        }
         builder.attrs_mut().sample_type = SAMPLE_TYPE;
         let mut rings = Rings::open(target, &[Wanted::new(builder)], RING_BYTES).map_err(failed)?;
         let began = monotonic_ns();
@@ -68,7 +74,8 @@ impl SideBand {
         let ids = rings.ids.concat();
         decoder.session.add_attribute(Attribute::live(EVENT, SAMPLE_TYPE, 1, ids));
         let (starts, young) = (Starts::default(), VecDeque::new());
-        let mut side_band = Self { rings, decoder, starts, young, hidden: 0, with_mappings };
+        let watch = if with_mappings { None } else { rings.watch().ok() };
+        let mut side_band = Self { rings, decoder, starts, young, hidden: 0, with_mappings, watch };
         if with_mappings {
             side_band.tell_what_runs(target, began);
         }
@@ -103,8 +110,15 @@ impl SideBand {
         vec![SourceNote { source: Source::Perf, event, cannot_see: cannot_see.map(str::to_owned).into() }]
     }
 
+    /// A file that can be read, for `poll`, when a process or thread has begun, ended or executed a program since the last
+    /// [`drain`](Self::drain); none where mappings are reported, which are too many.
+    pub fn news(&self) -> Option<BorrowedFd<'_>> {
+        self.watch.as_ref().map(AsFd::as_fd)
+    }
+
     /// Returns the events since the last call, in time order. Never blocks.
     pub fn drain(&mut self, stacks: &mut Stacks, events: &mut Vec<Event>) {
+        self.watch.iter().for_each(clear_perf_rings);
         std::mem::swap(stacks, &mut self.decoder.stacks);
         self.rings.drain(|kind, misc, body| {
             self.decoder.take(kind, misc, Bytes(body));

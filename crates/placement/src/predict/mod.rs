@@ -73,6 +73,8 @@ const SETTLING_ROUNDS: u64 = 2;
 const MOST_UNREAD: f64 = 0.5;
 /// Least trust in predictions. Moves that gained a smaller part of what was predicted were a mistake.
 const LEAST_TRUST: f64 = 0.25;
+/// The part of planned moves from which on their effect is that of all.
+const NEARLY_ALL: f64 = 0.9;
 /// How often the time of rest is doubled at most.
 const MOST_DOUBLINGS: u32 = 8;
 /// Largest factor by which the measured rate of moving may differ from the threshold.
@@ -201,11 +203,18 @@ impl Predict {
     pub fn learn(&mut self, outcome: &Outcome, settings: &Settings) {
         let trial = self.trial.as_ref().filter(|trial| trial.round == outcome.round);
         // Logs of earlier versions only have what was planned.
-        let moved = |planned: f64| if outcome.bytes_moved > 0 { outcome.bytes_moved as f64 } else { planned };
-        let Some(bytes) = trial.map(|trial| moved(trial.bytes)).filter(|_| outcome.moving_s > 0.0) else { return };
+        let moved = |planned: f64| {
+            if outcome.bytes_moved > 0 || outcome.out_of_time { outcome.bytes_moved as f64 } else { planned }
+        };
+        let Some(planned) = trial.map(|trial| trial.bytes).filter(|_| outcome.moving_s > 0.0) else { return };
+        let bytes = moved(planned);
         let usual = settings.thresholds.move_bytes_per_s.max(1.0);
         let measured = (bytes / outcome.moving_s).clamp(usual / RATE_RANGE, usual * RATE_RANGE);
         self.bytes_per_s = Some(self.bytes_per_s.map_or(measured, |known| f64::midpoint(known, measured)));
+        // A part of the moves shows no effect of the whole; the rest is weighed anew, at this rate.
+        if outcome.out_of_time && bytes < NEARLY_ALL * planned {
+            self.trial = None;
+        }
     }
 
     /// Begins with what an earlier run taught.

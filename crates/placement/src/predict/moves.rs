@@ -56,7 +56,8 @@ impl Moves {
         for (pid, groups) in processes(forecast, plan) {
             let wanted: f64 = groups.iter().map(|(choice, segments)| moved_together(segments, *choice)).sum();
             let cost_s = wanted / weighing.bytes_per_s;
-            let others = groups.values().flatten().flat_map(|segment| segment.others.iter().copied());
+            let others =
+                groups.iter().flat_map(|(_, segments)| segments).flat_map(|segment| segment.others.iter().copied());
             let sharers: BTreeSet<Pid> = others.chain([pid]).collect();
             let busy_s = sharers.iter().filter_map(|pid| weighing.busy_s.get(pid));
             let saved_s = weighing.gain * busy_s.copied().fold(0.0, f64::max);
@@ -70,10 +71,13 @@ impl Moves {
             }
             let mut granted = 0.0;
             for (choice, segments) in groups {
-                let Some(action) = action(pid, choice, &segments, &mut limits, forecast) else { continue };
+                let bytes = moved_together(&segments, choice);
+                // Moves take no longer than what they are paid with, also where moving is slower than was thought.
+                let most_s = saved_s * bytes / wanted;
+                let Some(action) = action(pid, choice, &segments, most_s, &mut limits, forecast) else { continue };
                 granted += action.bytes() as f64;
                 // A part would be another one in each process.
-                let is_whole = action.bytes() as f64 >= COMPLETE * moved_together(&segments, choice);
+                let is_whole = action.bytes() as f64 >= COMPLETE * bytes;
                 let others = if is_whole { by_others(&action, &segments) } else { Vec::new() };
                 for segment in &segments {
                     let back: Vec<Action> = taken_back(segment, forecast.costs).into_iter().collect();
@@ -98,42 +102,67 @@ impl Moves {
     }
 }
 
-/// The segments of each process that move, by choice and in order of address.
-fn processes<'a>(forecast: &'a Forecast, plan: &Plan) -> BTreeMap<Pid, BTreeMap<Choice, Vec<&'a Segment>>> {
+/// Segments of a process that move alike, in order of address.
+type Group<'a> = (Choice, Vec<&'a Segment>);
+
+/// The segments of each process that move, by choice. The hottest come first: there may be room or time for a part.
+fn processes<'a>(forecast: &'a Forecast, plan: &Plan) -> Vec<(Pid, Vec<Group<'a>>)> {
     let mut processes: BTreeMap<Pid, BTreeMap<Choice, Vec<&Segment>>> = BTreeMap::new();
     for (segment, &choice) in forecast.segments.iter().zip(&plan.choices) {
         if moved_bytes(segment, choice) >= 1.0 {
             processes.entry(segment.pid).or_default().entry(choice).or_default().push(segment);
         }
     }
+    let hottest_first = |groups: BTreeMap<Choice, Vec<&'a Segment>>| {
+        let mut groups: Vec<Group> = groups.into_iter().collect();
+        groups.sort_by(|(_, a), (_, b)| heat(b).total_cmp(&heat(a)));
+        groups
+    };
+    let mut processes: Vec<_> = processes.into_iter().map(|(pid, groups)| (pid, hottest_first(groups))).collect();
+    let of_process =
+        |groups: &[Group<'a>]| heat(&groups.iter().flat_map(|(_, segments)| segments).copied().collect::<Vec<_>>());
+    processes.sort_by(|(_, a), (_, b)| of_process(b).total_cmp(&of_process(a)));
     processes
+}
+
+/// Samples per byte.
+fn heat(segments: &[&Segment]) -> f64 {
+    let (samples, bytes) = segments
+        .iter()
+        .fold((0.0, 0.0), |(samples, bytes), segment| (samples + segment.uses.all(), bytes + segment.all_bytes()));
+    samples / f64::max(bytes, 1.0)
 }
 
 fn moved_together(segments: &[&Segment], choice: Choice) -> f64 {
     segments.iter().map(|segment| moved_bytes(segment, choice)).sum()
 }
 
-/// Their ranges; adjacent ones as one, unless only one of them is shared.
+/// Their ranges, the hottest first; adjacent ones as one, unless only one of them is shared.
 fn joined(segments: &[&Segment]) -> Vec<AddressRange> {
-    let mut ranges: Vec<(AddressRange, bool)> = Vec::new();
-    for Segment { range, is_shared, .. } in segments {
-        match ranges.last_mut().filter(|(last, of)| last.end == range.start && of == is_shared) {
-            Some((last, _)) => last.end = range.end,
-            None => ranges.push((*range, *is_shared)),
-        }
-    }
-    ranges.into_iter().map(|(range, _)| range).collect()
+    let joins = |a: &&Segment, b: &&Segment| a.range.end == b.range.start && a.is_shared == b.is_shared;
+    let mut runs: Vec<&[&Segment]> = segments.chunk_by(joins).collect();
+    runs.sort_by(|a, b| heat(b).total_cmp(&heat(a)));
+    let range = |run: &[&Segment]| Some(AddressRange { start: run.first()?.range.start, end: run.last()?.range.end });
+    runs.into_iter().filter_map(range).collect()
 }
 
 /// The action that carries out a choice, as far as nodes have room.
-fn action(pid: Pid, choice: Choice, segments: &[&Segment], limits: &mut Limits, forecast: &Forecast) -> Option<Action> {
+fn action(
+    pid: Pid,
+    choice: Choice,
+    segments: &[&Segment],
+    most_s: f64,
+    limits: &mut Limits,
+    forecast: &Forecast,
+) -> Option<Action> {
+    let most_s = Some(most_s);
     let (costs, ranges) = (forecast.costs, joined(segments));
     match choice {
         Choice::Leave => None,
         Choice::Local(node) => {
             let node = costs.nodes()[node].id;
             let bytes = limits.take(node, moved_together(segments, choice) as u64, costs);
-            (bytes > 0).then_some(Action::MoveRanges { pid, node, ranges, bytes })
+            (bytes > 0).then_some(Action::MoveRanges { pid, node, ranges, bytes, most_s })
         }
         Choice::Deal => {
             // What each node receives from others. Nodes without room for that receive nothing.
@@ -149,7 +178,7 @@ fn action(pid: Pid, choice: Choice, segments: &[&Segment], limits: &mut Limits, 
             let bytes: u64 = nodes.iter().map(|(at, node)| limits.take(*node, comes(*at), costs)).sum();
             let weights = costs.weights(&nodes.iter().map(|(_, node)| *node).collect()).into_iter();
             let weights = weights.map(|(node, weight)| NodeWeight { node, weight }).collect();
-            (bytes > 0).then_some(Action::DealRanges { pid, weights, ranges, bytes })
+            (bytes > 0).then_some(Action::DealRanges { pid, weights, ranges, bytes, most_s })
         }
     }
 }
@@ -162,9 +191,11 @@ fn by_others(action: &Action, segments: &[&Segment]) -> Vec<Action> {
         let mapped: Vec<&Segment> = segments.iter().filter(|segment| segment.others.contains(&pid)).copied().collect();
         let ranges = joined(&mapped);
         match *action {
-            Action::MoveRanges { node, bytes, .. } => Some(Action::MoveRanges { pid, node, ranges, bytes }),
-            Action::DealRanges { ref weights, bytes, .. } => {
-                Some(Action::DealRanges { pid, weights: weights.clone(), ranges, bytes })
+            Action::MoveRanges { node, bytes, most_s, .. } => {
+                Some(Action::MoveRanges { pid, node, ranges, bytes, most_s })
+            }
+            Action::DealRanges { ref weights, bytes, most_s, .. } => {
+                Some(Action::DealRanges { pid, weights: weights.clone(), ranges, bytes, most_s })
             }
             _ => None,
         }
@@ -179,16 +210,16 @@ fn taken_back(segment: &Segment, costs: &Costs) -> Option<Action> {
     let is_possible = segment.dealt[index] > 0.0 && *on >= CONCENTRATED * all;
     let node = costs.nodes()[index].id;
     let (pid, ranges, bytes) = (segment.pid, vec![segment.range], all.ceil() as u64);
-    is_possible.then_some(Action::MoveRanges { pid, node, ranges, bytes })
+    is_possible.then_some(Action::MoveRanges { pid, node, ranges, bytes, most_s: None })
 }
 
 /// Moves back, as far as processes and nodes still have room for them.
 pub(super) fn limited(back: Vec<Action>, observation: &Observation, mut limits: Limits, costs: &Costs) -> Vec<Action> {
     let limited = |action: Action| {
-        let Action::MoveRanges { pid, node, ranges, bytes } = action else { return Some(action) };
+        let Action::MoveRanges { pid, node, ranges, bytes, most_s } = action else { return Some(action) };
         let process = observation.processes.iter().find(|process| process.pid == pid)?;
         let bytes = if process.nodes.contains(node) { limits.take(node, bytes, costs) } else { 0 };
-        (bytes > 0).then_some(Action::MoveRanges { pid, node, ranges, bytes })
+        (bytes > 0).then_some(Action::MoveRanges { pid, node, ranges, bytes, most_s })
     };
     back.into_iter().filter_map(limited).collect()
 }

@@ -229,7 +229,7 @@ impl Threads {
                 cost,
                 thresholds.remote_cost_min,
             );
-            steps.push(Step { action: Action::MoveRanges { pid, node, ranges, bytes }, reason });
+            steps.push(Step { action: Action::MoveRanges { pid, node, ranges, bytes, most_s: None }, reason });
         }
         steps
     }

@@ -223,7 +223,7 @@ fn shared_memory_has_one_decision_which_all_carry_out_that_have_it_at_the_same_a
     let decided = |apart| {
         let steps = policy_with(true).decide(&shared(1, apart)).steps;
         let dealt = steps.iter().map(|step| match &step.action {
-            Action::DealRanges { pid, ranges, bytes, weights } => (*pid, ranges.clone(), *bytes, weights.clone()),
+            Action::DealRanges { pid, ranges, bytes, weights, .. } => (*pid, ranges.clone(), *bytes, weights.clone()),
             other => panic!("{other:?}"),
         });
         dealt.collect::<Vec<_>>()
@@ -237,6 +237,44 @@ fn shared_memory_has_one_decision_which_all_carry_out_that_have_it_at_the_same_a
     assert!(same[0].2.abs_diff(BYTES * 3 / 4) < BYTES / 100, "it is counted once: {}", same[0].2);
     let elsewhere = decided(0x1000);
     assert_eq!(elsewhere[..], same[..1], "samples of the second process count for the first, which has most of it");
+}
+
+/// A half of the memory lies at higher addresses, and is used eight times as much as the other one.
+fn hot_and_cold(round: u64) -> Observation {
+    let mut seen = observation(round, 80.0, all);
+    for page in seen.pages.iter_mut().skip(512) {
+        page.address += BYTES;
+        page.accesses.iter_mut().for_each(|by| by.accesses *= 8);
+    }
+    let bytes = vec![NodeBytes { node: NodeId(0), bytes: BYTES / 2 }];
+    let cold = Range { end: START + BYTES / 2, bytes, ..seen.ranges[0].clone() };
+    let hot = Range { start: START + BYTES / 2 + BYTES, end: START + 2 * BYTES, ..cold.clone() };
+    seen.ranges = vec![cold, hot];
+    seen
+}
+
+#[test]
+fn the_hottest_memory_moves_first() {
+    let decision = policy().decide(&hot_and_cold(1));
+    let [Step { action: Action::DealRanges { ranges, .. }, .. }] = &decision.steps[..] else { panic!("{decision:?}") };
+    assert_eq!(ranges.iter().map(|range| range.start).collect::<Vec<_>>(), [START + BYTES / 2 + BYTES, START]);
+}
+
+/// Moving is 50 times slower than was thought: it ends when what was saved is used up, and what is left has to be paid for
+/// anew.
+#[test]
+fn moves_take_no_longer_than_what_they_are_paid_with() {
+    let mut policy = policy();
+    let decision = policy.decide(&observation(1, 80.0, all));
+    let [Step { action: Action::DealRanges { most_s: Some(most_s), .. }, reason }] = &decision.steps[..] else {
+        panic!("{decision:?}")
+    };
+    assert!((most_s * 1e3 / reason.value(Quantity::SavedMs).unwrap() - 1.0).abs() < 1e-9, "{decision:?}");
+    let outcome = Outcome { round: 1, moving_s: *most_s, bytes_moved: 8 << 20, ..Outcome::default() };
+    policy.learn(&Outcome { out_of_time: true, ..outcome });
+    let next = policy.decide(&observation(2, 80.0, all));
+    assert_eq!(rule(&next), Rule::MovingCostsMore, "{next:?}");
+    assert!(next.steps[0].reason.value(Quantity::MoveMs) > reason.value(Quantity::MoveMs).map(|ms| 2.0 * ms));
 }
 
 #[test]

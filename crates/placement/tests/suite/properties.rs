@@ -291,6 +291,7 @@ proptest! {
                 operations,
                 moving_s,
                 bytes_moved,
+                out_of_time: is_refused,
                 refused,
                 gone,
                 moved_instead,

@@ -222,7 +222,8 @@ impl Service {
                     metrics.into_iter().chain(self.heartbeat.until_next()).min()
                 }
             };
-            if !self.sleeper.sleep(next) {
+            let news = if let Job::Place(agent) = &job { agent.news() } else { None };
+            if !self.sleeper.sleep(news, next) {
                 return job.end();
             }
         }

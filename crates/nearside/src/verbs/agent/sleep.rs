@@ -2,6 +2,7 @@
 
 use linux::is_ignored;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::{AsFd, BorrowedFd};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::{flag, low_level::pipe};
 use std::io::{self, Read, Write};
@@ -73,13 +74,16 @@ impl Sleeper {
         self.reload.swap(false, Relaxed)
     }
 
-    /// Sleeps for this long at most, or without limit. Returns whether the service should continue.
-    pub fn sleep(&self, timeout: Option<Duration>) -> bool {
+    /// Sleeps for this long at most, or without limit, and until the file can be read. Returns whether the service should
+    /// continue.
+    pub fn sleep(&self, news: Option<BorrowedFd<'_>>, timeout: Option<Duration>) -> bool {
         let timeout = timeout.map(|timeout| Timespec {
             tv_sec: timeout.as_secs().cast_signed(),
             tv_nsec: timeout.subsec_nanos().into(),
         });
-        let polled = poll(&mut [PollFd::new(&self.woken, PollFlags::IN)], timeout.as_ref());
+        let files = news.into_iter().chain([self.woken.as_fd()]);
+        let mut polled: Vec<PollFd<'_>> = files.map(|file| PollFd::from_borrowed_fd(file, PollFlags::IN)).collect();
+        let polled = poll(&mut polled, timeout.as_ref());
         let mut read = [0; 64];
         while (&self.woken).read(&mut read).is_ok_and(|bytes| bytes == read.len()) {}
         // The flag decides: where the handler could not write to the stream, it alone says that a signal has come.
@@ -95,9 +99,9 @@ mod tests {
     #[test]
     fn a_signal_whose_handler_could_not_write_ends_the_sleep_all_the_same() {
         let sleeper = Sleeper::new().unwrap();
-        assert!(sleeper.sleep(Some(Duration::from_millis(1))));
+        assert!(sleeper.sleep(None, Some(Duration::from_millis(1))));
         sleeper.stop.store(true, Relaxed);
-        assert!(!sleeper.sleep(Some(Duration::from_millis(1))));
+        assert!(!sleeper.sleep(None, Some(Duration::from_millis(1))));
     }
 
     #[test]
@@ -106,9 +110,9 @@ mod tests {
         let waker = sleeper.waker().unwrap();
         (0..1000).for_each(|_| waker.wake());
         // Without a limit: it would never return otherwise.
-        assert!(sleeper.sleep(None));
+        assert!(sleeper.sleep(None, None));
         let began = std::time::Instant::now();
-        assert!(sleeper.sleep(Some(Duration::from_millis(20))));
+        assert!(sleeper.sleep(None, Some(Duration::from_millis(20))));
         assert!(began.elapsed() >= Duration::from_millis(20), "all of it was read");
     }
 }

@@ -18,9 +18,10 @@ pub use arguments::Arguments;
 use arguments::KernelBalancing;
 use linux::{ChildSetup, Pid, Process, Switch};
 use machine::{Machine, chain};
-use observe::{Followed, Target};
+use observe::{Followed, Target, wait_until_set};
 use placement::{Lesson, MemoryPlacement, Policy, PolicyName, Settings};
 use report::PlaceText;
+use rustix::fd::BorrowedFd;
 use rustix::process::geteuid;
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -29,15 +30,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Exit code of failures that are not the program's own; programs seldom use it.
 const FAILED: u8 = 125;
 /// Interval between two checks of a program that is no longer managed.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Longest delay before Ctrl-C takes effect.
-const CTRL_C: Duration = Duration::from_millis(20);
 
 pub fn run(arguments: &Arguments) -> ExitCode {
     let status = place(arguments).unwrap_or_else(|error| {
@@ -247,7 +245,7 @@ impl Placing<'_> {
 
     fn follow(&self, mut agent: Agent, followed: &mut impl Followed) -> Result<(PlaceReport, PutBack), Box<dyn Error>> {
         while !followed.is_over() {
-            followed.wait(agent.until_next());
+            followed.wait_for(agent.news(), agent.until_next());
             if followed.is_over() {
                 break;
             }
@@ -306,8 +304,8 @@ impl Followed for UntilExit {
         !matches!(self.0.status(), Ok(None))
     }
 
-    fn wait(&mut self, patience: Duration) {
-        self.0.wait(patience);
+    fn wait_for(&mut self, news: Option<BorrowedFd<'_>>, patience: Duration) {
+        self.0.wait_for(news, patience);
     }
 }
 
@@ -319,10 +317,7 @@ impl Followed for WholeSystem {
         self.0.load(Relaxed)
     }
 
-    fn wait(&mut self, patience: Duration) {
-        let end = Instant::now() + patience;
-        while !self.0.load(Relaxed) && Instant::now() < end {
-            sleep(end.saturating_duration_since(Instant::now()).min(CTRL_C));
-        }
+    fn wait_for(&mut self, news: Option<BorrowedFd<'_>>, patience: Duration) {
+        wait_until_set(&self.0, news, patience);
     }
 }

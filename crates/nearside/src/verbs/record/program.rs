@@ -4,7 +4,7 @@ use compare::ProgramTimes;
 use linux::{ChildSetup, monotonic_ns, why_not_started};
 use observe::Followed;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, getpgrp, kill_process, pidfd_open};
 use rustix::termios::tcgetpgrp;
@@ -163,9 +163,10 @@ impl Followed for Program {
     }
 
     /// Forwards signals as well.
-    fn wait(&mut self, patience: Duration) {
+    fn wait_for(&mut self, news: Option<BorrowedFd<'_>>, patience: Duration) {
         let patience = Timespec::try_from(patience).unwrap_or_default();
-        let mut polled: Vec<PollFd<'_>> = self.ended.iter().map(|ended| PollFd::new(ended, PollFlags::IN)).collect();
+        let files = self.ended.iter().map(AsFd::as_fd).chain(news);
+        let mut polled: Vec<PollFd<'_>> = files.map(|file| PollFd::from_borrowed_fd(file, PollFlags::IN)).collect();
         // A signal ends the wait early; without the descriptor the program's end is noticed a little later.
         let _ = poll(&mut polled, Some(&patience));
         self.tell_signals();
