@@ -136,10 +136,16 @@ fn threads_are_kept_near_their_memory_and_free_afterwards() {
 #[test]
 fn many_processes_and_other_programs_are_placed_as_usual() {
     let lab = Lab::new();
+    lab.compile("births.c");
     let options = ["--quiet", "--as-root", "--numa-balancing", "off", "--time-scale", "50", "--thp", "never"];
     let ran = lab.script("small-4x2", &options, include_str!("programs/place_odd.sh")).succeeded();
     let report = |section: &str| ran.json(&format!("report of {section}"));
     let checks = Checks::new();
+    // They have their CPUs long before 20 ms have passed: they touch all of it within 5.
+    checks.part("births", || {
+        let parts: Vec<u32> = ran.section("births").split_whitespace().map(|part| part.parse().unwrap()).collect();
+        assert!(parts.len() == 4 && parts.iter().all(|&part| part > 80), "{parts:?}");
+    });
     checks.part("forks", || {
         assert_eq!((ran.section("forks"), ran.section("none left")), ("status 3\n", "0\n"));
         assert_eq!(report("forks")["exit_status"], 3);
