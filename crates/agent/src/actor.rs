@@ -24,6 +24,9 @@ use std::time::Duration;
 /// Maximum number of passes over a process's threads while new ones keep appearing.
 const MOST_LOOKS: usize = 8;
 
+/// Why memory stays after a decision about it.
+const OWN_POLICY: &str = "the program has chosen a memory policy of its own";
+
 /// Carries out decisions.
 pub(crate) struct Actor {
     journal: Journal,
@@ -113,6 +116,11 @@ impl Actor {
             refuse_all(action, pid, outcome);
             return Ok(StepOutcome::because("the agent is stopping"));
         }
+        let is_of_threads = matches!(action, Action::MoveThread { .. } | Action::MoveProcess { .. });
+        if self.respects_owner && !is_of_threads && process.has_new_policy() {
+            refuse_all(action, pid, outcome);
+            return Ok(StepOutcome::because(OWN_POLICY));
+        }
         match action {
             Action::MoveRanges { node, ranges, bytes, most_s, .. } => {
                 let route = Route::new(None, &[*node].into_iter().collect());
@@ -121,7 +129,11 @@ impl Actor {
             Action::DealRanges { weights, ranges, bytes, most_s, .. } => {
                 Ok(self.move_ranges(process, Route::dealt(weights), ranges, (*bytes, *most_s), outcome))
             }
-            Action::SplitHugePages { pages, .. } => Ok(split(process, pages, outcome, advisers)),
+            Action::SplitHugePages { pages, .. } => {
+                let mut pages = pages.clone();
+                self.leave_to_owners(process, &mut pages, |address| *address, outcome);
+                Ok(split(process, &pages, outcome, advisers))
+            }
             Action::Replicate { nodes, pages, is_possible: true, instead, .. } => {
                 Ok(nodes.first().map_or_else(StepOutcome::default, |node| {
                     self.copy(process, pages, node, instead.as_deref(), outcome)
@@ -149,6 +161,13 @@ impl Actor {
     ) -> Vec<StepOutcome> {
         let mut done = vec![StepOutcome::default(); steps.len()];
         let process = managed.get_mut(pid).filter(|_| !self.stop.load(Relaxed));
+        let process = process.and_then(|process| {
+            let is_owners = self.respects_owner && process.has_new_policy();
+            if is_owners {
+                done.fill(StepOutcome::because(OWN_POLICY));
+            }
+            Some(process).filter(|_| !is_owners)
+        });
         let Some(process) = process else {
             for step in steps {
                 refuse_all(&step.action, pid, outcome);
@@ -171,12 +190,7 @@ impl Actor {
         outcome: &mut Outcome,
     ) {
         let pid = process.record.pid;
-        if self.respects_owner {
-            process.owners.refresh(&process.process);
-        }
-        let owners = &process.owners;
-        let left = pages.extract_if(.., |(_, address, _)| owners.contain(*address));
-        outcome.refused.extend(left.map(|(_, address, _)| PageOf { pid, address }));
+        self.leave_to_owners(process, &mut pages, |(_, address, _)| *address, outcome);
         if pages.is_empty() {
             return;
         }
@@ -220,6 +234,22 @@ impl Actor {
                 }
             }
         }
+    }
+
+    /// Takes out what its owner has placed, and named ranges with a place.
+    fn leave_to_owners<T>(
+        &self,
+        process: &mut ManagedProcess,
+        pages: &mut Vec<T>,
+        address: impl Fn(&T) -> u64,
+        outcome: &mut Outcome,
+    ) {
+        if self.respects_owner {
+            process.owners.refresh(&process.process);
+        }
+        let (pid, owners) = (process.record.pid, &process.owners);
+        let left = pages.extract_if(.., |page| owners.contain(address(page)));
+        outcome.refused.extend(left.map(|page| PageOf { pid, address: address(&page) }));
     }
 
     /// Gives a process private copies of pages of a file, on one node. Pages that cannot be copied are moved as

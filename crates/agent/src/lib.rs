@@ -25,7 +25,7 @@
 //!     sleep(agent.until_next());
 //!     agent.poll()?;
 //! }
-//! let (report, _put_back) = agent.finish()?;
+//! let (report, _put_back) = agent.finish(None)?;
 //! println!("{} pages were moved", report.pages_moved);
 //! # Ok(())
 //! # }

@@ -231,6 +231,15 @@ impl ManagedProcess {
         self.record.memory_policy = std::iter::once(Tid(self.record.pid.0)).chain(others).find_map(of_thread);
     }
 
+    /// Whether the program or its owner has set a memory policy since it was last read.
+    pub fn has_new_policy(&mut self) -> bool {
+        if self.chosen.is_some() || self.record.memory_policy.is_some() {
+            return false;
+        }
+        self.read_policy();
+        self.record.memory_policy.is_some()
+    }
+
     /// The process's memory is to be placed differently from its inherited policy: existing pages are handled like
     /// those of processes that ran before.
     pub fn begins_with(&mut self, wanted: Option<&MemoryPolicy>) {

@@ -189,13 +189,18 @@ impl Managed {
         self.processes.remove(&pid);
     }
 
-    /// Marks the pages that their owner has bound, and those that may have private copies where the policy copies.
-    pub fn mark_pages(&mut self, pages: &mut [Page], copies: bool) {
+    /// Marks the pages that their owner has bound, and those that may have private copies. Without `by_page`, for a policy that
+    /// places whole mappings, neither is looked for.
+    pub fn mark_pages(&mut self, pages: &mut [Page], by_page: bool) {
         let mut refreshed = FxHashSet::default();
+        let mut looked = FxHashSet::default();
         for page in pages {
             let Some(process) = self.processes.get_mut(&page.pid) else { continue };
+            if by_page && looked.insert(page.pid) {
+                process.owners.refresh(&process.process);
+            }
             page.is_bound = process.owners.contain(page.address);
-            let may_be = copies && page.page_bytes == SMALL_PAGE && page.writes == 0;
+            let may_be = by_page && page.page_bytes == SMALL_PAGE && page.writes == 0;
             if may_be && refreshed.insert(page.pid) {
                 process.replicable.refresh(&process.process);
             }

@@ -86,7 +86,7 @@ fn a_long_log_is_kept_once_and_each_part_is_decided_again_by_itself() {
         sleep(agent.until_next());
         agent.poll().unwrap();
     }
-    agent.finish().unwrap();
+    agent.finish(None).unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
     let names: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();

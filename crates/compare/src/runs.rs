@@ -175,7 +175,10 @@ impl Runs<'_> {
         let mut part = None;
         if let Some(pattern) = self.request.seconds {
             let missing = || {
-                Stop::Failed(format!("it printed no time that matches --seconds {pattern}"), output.last_lines(LINES))
+                Stop::Failed(
+                    format!("it printed no positive time that matches --seconds {pattern}"),
+                    output.last_lines(LINES),
+                )
             };
             let (time, began_ns) = output.printed_time(pattern).ok_or_else(missing)?;
             seconds = time;

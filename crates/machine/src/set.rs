@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
+use std::num::{IntErrorKind, ParseIntError};
 use std::str::FromStr;
 
 /// The largest ID in a set: far above any kernel's limit, low enough that `0-4294967295` cannot exhaust memory.
@@ -50,7 +51,7 @@ pub enum SetError {
         /// The whole text.
         text: String,
         /// The ID.
-        id: u32,
+        id: String,
     },
 }
 
@@ -250,8 +251,12 @@ impl<T> FromStr for IdSet<T> {
     fn from_str(text: &str) -> Result<Self, SetError> {
         let number = |part: &str, number: &str| {
             let not_a_number = || SetError::NotANumber { text: shown(text), part: shown(part) };
-            let id: u32 = number.trim().parse().map_err(|_| not_a_number())?;
-            if id > MAX_ID { Err(SetError::TooLarge { text: shown(text), id }) } else { Ok(id) }
+            let too_large = || SetError::TooLarge { text: shown(text), id: shown(number.trim()) };
+            let id: u32 = number.trim().parse().map_err(|why: ParseIntError| match why.kind() {
+                IntErrorKind::PosOverflow => too_large(),
+                _ => not_a_number(),
+            })?;
+            if id > MAX_ID { Err(too_large()) } else { Ok(id) }
         };
         let mut set = Self::new();
         for part in text.split(',').map(str::trim).filter(|_| !text.trim().is_empty()) {
@@ -282,7 +287,7 @@ impl<T: From<u32> + Into<u32>> IdSet<T> {
                 let bits = char::from(digit).to_digit(16).ok_or_else(not_a_number)?;
                 for bit in (0..4).filter(|bit| bits >> bit & 1 != 0) {
                     if base + bit > MAX_ID {
-                        return Err(SetError::TooLarge { text: shown(text), id: base + bit });
+                        return Err(SetError::TooLarge { text: shown(text), id: (base + bit).to_string() });
                     }
                     set.insert(T::from(base + bit));
                 }
@@ -374,6 +379,7 @@ mod tests {
     #[test]
     fn a_part_is_shown_in_its_text_if_there_is_more() {
         let error = |text: &str| text.parse::<CpuSet>().unwrap_err().to_string();
+        assert_eq!(error("99999999999"), "99999999999 in `99999999999` is above the largest id, 1048576");
         assert_eq!(error("!"), "`!` is neither a number nor a range such as 0-3");
         assert_eq!(error("1,x"), "`x` in `1,x` is neither a number nor a range such as 0-3");
         assert_eq!(error("3-1"), "the range `3-1` ends before it begins");

@@ -4,7 +4,7 @@
 //! there is neither.
 
 use crate::process::symbols;
-use core::ffi::c_void;
+use core::ffi::{c_long, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering::{Acquire, Release};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize};
@@ -33,9 +33,20 @@ pub fn serve_if_asked() {
         // SAFETY: the descriptor was just opened here; the thread has a copy of its own once `start` returns.
         unsafe {
             start(socket);
-            libc::close(socket);
+            close(socket);
         }
     }
+}
+
+/// Closes a descriptor. Calls of the C library would be seen by tools that watch descriptors (`ThreadSanitizer`), which do
+/// not know that the thread that serves has a table of its own; so are all others here calls of the kernel.
+///
+/// # Safety
+///
+/// As of the C library's.
+unsafe fn close(socket: i32) -> c_long {
+    // SAFETY: the caller's.
+    unsafe { libc::syscall(libc::SYS_close, socket) }
 }
 
 /// Set once the thread has a table of descriptors of its own, or has ended.
@@ -109,17 +120,15 @@ fn connected(path: *const libc::c_char) -> Option<i32> {
         address.sun_family = libc::AF_UNIX as libc::sa_family_t;
         core::ptr::copy_nonoverlapping(path, address.sun_path.as_mut_ptr(), length);
         let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        let socket = libc::socket(libc::AF_UNIX, kind, 0);
-        let bytes = size_of::<libc::sockaddr_un>() as libc::socklen_t;
-        if socket < 0 {
-            return None;
-        }
-        let connected = libc::connect(socket, (&raw const address).cast(), bytes) == 0;
+        let socket = i32::try_from(libc::syscall(libc::SYS_socket, libc::AF_UNIX, kind, 0)).ok();
+        let socket = socket.filter(|&socket| socket >= 0)?;
+        let connected =
+            libc::syscall(libc::SYS_connect, socket, &raw const address, size_of::<libc::sockaddr_un>()) == 0;
         // The thread waits for requests.
-        if connected && libc::fcntl(socket, libc::F_SETFL, 0) == 0 {
+        if connected && libc::syscall(libc::SYS_fcntl, socket, libc::F_SETFL, 0) == 0 {
             return Some(socket);
         }
-        libc::close(socket);
+        close(socket);
         None
     }
 }
@@ -173,24 +182,28 @@ extern "C-unwind" fn serve(socket: *mut c_void) -> *mut c_void {
     // holds; the kernel checks the range.
     unsafe {
         let look = libc::timeval { tv_sec: 0, tv_usec: LOOK_US };
-        let bytes = size_of::<libc::timeval>() as libc::socklen_t;
-        libc::setsockopt(socket, libc::SOL_SOCKET, libc::SO_RCVTIMEO, (&raw const look).cast(), bytes);
+        let (level, option, bytes) = (libc::SOL_SOCKET, libc::SO_RCVTIMEO, size_of::<libc::timeval>());
+        libc::syscall(libc::SYS_setsockopt, socket, level, option, &raw const look, bytes);
+        let nowhere = null_mut::<c_void>();
         loop {
-            let got = libc::recv(socket, request.as_mut_ptr().cast(), ADVICE_BYTES, libc::MSG_WAITALL);
+            let buffer = request.as_mut_ptr();
+            let got =
+                libc::syscall(libc::SYS_recvfrom, socket, buffer, ADVICE_BYTES, libc::MSG_WAITALL, nowhere, nowhere);
             let is_quiet = got < 0 && matches!(*libc::__errno_location(), libc::EAGAIN | libc::EINTR);
             if is_quiet && !MAIN_ENDS.load(Acquire) {
                 continue;
             }
-            if got != ADVICE_BYTES as isize {
+            if got != ADVICE_BYTES as c_long {
                 break;
             }
             let mut answer = [0_u8; ADVICE_BYTES];
             answer[..4].copy_from_slice(&follow(&request).to_ne_bytes());
-            if libc::send(socket, answer.as_ptr().cast(), ADVICE_BYTES, libc::MSG_NOSIGNAL) < 0 {
+            let (buffer, flags) = (answer.as_ptr(), libc::MSG_NOSIGNAL);
+            if libc::syscall(libc::SYS_sendto, socket, buffer, ADVICE_BYTES, flags, nowhere, 0) < 0 {
                 break;
             }
         }
-        libc::close(socket);
+        close(socket);
     }
     null_mut()
 }

@@ -19,6 +19,7 @@ use crate::waiting::WaitingAccesses;
 use machine::NodeId;
 use queueing::Distances;
 use serde::Serialize;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::thread;
 
@@ -126,7 +127,9 @@ impl View<'_> {
         let Decision { mut action, evidence, confidence, mut ruled_out, huge_pages } = decision;
         let nodes = process_nodes(&pattern, all, profile);
         let placed = |access: &Access| profile.site_of(access.object) == Some(site);
-        let is_spread = |action| action == Action::PinThreads && pattern.processes.len() > 1;
+        // A stack goes with its thread, and says nothing about what else a process uses.
+        let is_spread =
+            |action| action == Action::PinThreads && pattern.processes.len() > 1 && kind != ObjectKind::Stacks;
         let mut gain = match action {
             // The model of the gain knows only where memory is.
             Action::LeaveAlone | Action::Pad => None,
@@ -183,6 +186,14 @@ impl View<'_> {
     }
 }
 
+impl Advice {
+    /// The action that was ruled out because the program would lose by it, and the factor of its speed.
+    pub fn predicted_loss(&self) -> Option<(Action, f64)> {
+        let lost = self.ruled_out.iter().find(|ruled_out| ruled_out.because.what == PREDICTED_LOSS)?;
+        Some((lost.action, lost.because.value))
+    }
+}
+
 fn predicted_loss(gain: &Gain, samples: u64) -> Evidence {
     let text = format!("the program should be {:.2} times as fast", gain.speedup);
     Evidence { what: PREDICTED_LOSS, value: gain.speedup, threshold: 1.0, samples, text }
@@ -195,7 +206,7 @@ fn only_node(pattern: &Pattern) -> Option<NodeId> {
 }
 
 /// Assigns each process a node so that accesses are balanced: the process with the most accesses first, to the node
-/// with the fewest so far.
+/// with the fewest so far, and of several to the one where it is.
 fn process_nodes(pattern: &Pattern, all: &Pattern, profile: &Profile) -> BTreeMap<ProcessId, NodeId> {
     let mut loads: BTreeMap<NodeId, u64> = BTreeMap::new();
     for node in profile.machine().nodes.iter().filter(|node| !node.cpus.is_empty() && node.memory_bytes > 0) {
@@ -203,10 +214,12 @@ fn process_nodes(pattern: &Pattern, all: &Pattern, profile: &Profile) -> BTreeMa
     }
     let samples = |process: &ProcessId| all.processes.get(process).map_or(0, |used| used.samples);
     let mut processes: Vec<ProcessId> = pattern.processes.keys().copied().collect();
-    processes.sort_by_key(|process| (std::cmp::Reverse(samples(process)), *process));
+    processes.sort_by_key(|process| (Reverse(samples(process)), *process));
     let mut nodes = BTreeMap::new();
     for process in processes {
-        if let Some((&node, load)) = loads.iter_mut().min_by_key(|(_, load)| **load) {
+        let from = all.processes.get(&process).map(|used| &used.from);
+        let is_elsewhere = |node: &NodeId| Reverse(from.and_then(|from| from.get(node)).copied().unwrap_or(0));
+        if let Some((&node, load)) = loads.iter_mut().min_by_key(|(node, load)| (**load, is_elsewhere(node))) {
             *load += samples(&process);
             nodes.insert(process, node);
         }

@@ -29,7 +29,8 @@ impl Sweep<'_> {
         }
         let known = &self.objects[object.index()];
         let from_ns = self.processes[process.index()].from_ns.unwrap_or(time_ns);
-        let copy = Object { process, from_ns, until_ns: None, allocated_by: None, allocated_on: None, ..known.clone() };
+        // Its parent's thread has allocated it.
+        let copy = Object { process, from_ns, until_ns: None, ..known.clone() };
         let objects = &mut self.objects;
         *space.copies.entry(object).or_insert_with(|| {
             objects.push(copy);

@@ -150,7 +150,9 @@ fn is_known_wrapper(function: &str) -> bool {
     // Only C++ names include parameters.
     let beginnings = if has_parameters { &CPP_BEGINNINGS[..] } else { &RUST_BEGINNINGS };
     let begins = |beginning: &&str| name.trim_start_matches('<').starts_with(*beginning);
-    WRAPPERS.contains(&name) || beginnings.iter().any(begins)
+    // A class may have its own.
+    let is_of_class = has_parameters && name.contains("::operator new");
+    WRAPPERS.contains(&name) || is_of_class || beginnings.iter().any(begins)
 }
 
 /// The name of a function with its namespaces, without return type and parameters, and whether it has parameters.

@@ -3,7 +3,7 @@
 use crate::profile::Access;
 use crate::statistics::ratio;
 use serde::Serialize;
-use trace::AccessKind;
+use trace::{AccessKind, Served};
 
 /// Counts of accesses. `samples` and fields with this word in their names count samples, on which confidence rests; the
 /// others count the accesses that samples stand for.
@@ -25,6 +25,8 @@ pub struct Tally {
     pub local_accesses: f64,
     /// Accesses that went to another node.
     pub remote_accesses: f64,
+    /// Accesses that memory served, and not another core's cache.
+    pub memory_accesses: f64,
     /// Total latency of all accesses that reached memory and have a known latency, ns.
     pub memory_time_ns: f64,
     /// Number of these accesses.
@@ -47,6 +49,9 @@ impl Tally {
             AccessKind::Unknown => {}
         }
         if access.reaches_memory() {
+            if access.served != Some(Served::Peer) {
+                self.memory_accesses += weight;
+            }
             if access.is_local() {
                 self.local_samples += 1;
                 self.local_accesses += weight;
@@ -75,6 +80,7 @@ impl Tally {
         self.accesses += other.accesses;
         self.local_accesses += other.local_accesses;
         self.remote_accesses += other.remote_accesses;
+        self.memory_accesses += other.memory_accesses;
         self.memory_time_ns += other.memory_time_ns;
         self.timed_accesses += other.timed_accesses;
         self.remote_time_ns += other.remote_time_ns;

@@ -248,7 +248,7 @@ impl View<'_> {
         let machine = self.profile().machine();
         let mut loads = measured.controllers.clone();
         if loads.is_empty() {
-            let carried = self.bytes_per_s(|_, to| vec![to]);
+            let carried = self.memory_bytes_per_s();
             let load = |(node, bytes): (NodeId, f64)| Some((node, bytes / machine.node(node)?.bandwidth_bytes_per_s?));
             loads = carried.into_iter().filter_map(load).collect();
         }
@@ -268,7 +268,7 @@ impl View<'_> {
         if let Some(routes) = distances.routes.as_ref().filter(|_| loads.is_empty()) {
             let links_between =
                 |from, to| routes.hops(from, to).unwrap_or_default().iter().map(|hop| hop.directed_link()).collect();
-            for (directed, bytes) in self.bytes_per_s(links_between) {
+            for (directed, bytes) in self.bytes_per_s(links_between, |tally| tally.accesses) {
                 let Some(link) = links.get(directed / 2) else { continue };
                 let [one, other] = link.nodes;
                 let ends = if directed % 2 == 0 { (one, other) } else { (other, one) };
@@ -288,7 +288,7 @@ impl View<'_> {
     fn imbalance(&self, measured: &Measurements) -> Metric {
         let machine = self.profile().machine();
         let counted = !measured.controllers.is_empty();
-        let sampled = if counted { measured.controllers.clone() } else { self.bytes_per_s(|_, to| vec![to]) };
+        let sampled = if counted { measured.controllers.clone() } else { self.memory_bytes_per_s() };
         let nodes = machine.nodes.iter().filter(|node| node.memory_bytes > 0);
         let value = machine::imbalance(nodes.map(|node| sampled.get(&node.id).copied().unwrap_or(0.0)));
         Metric {
@@ -303,13 +303,22 @@ impl View<'_> {
         }
     }
 
-    /// Bandwidth of the accesses that the samples stand for, on each resource that they use, bytes/s.
-    fn bytes_per_s<T: Ord>(&self, uses: impl Fn(NodeId, NodeId) -> Vec<T>) -> BTreeMap<T, f64> {
+    /// Bandwidth of each node's memory, bytes/s. Lines from another core's cache do not come from there.
+    fn memory_bytes_per_s(&self) -> BTreeMap<NodeId, f64> {
+        self.bytes_per_s(|_, to| vec![to], |tally| tally.memory_accesses)
+    }
+
+    /// Bandwidth of the accesses that the samples stand for, as far as they count, on each resource that they use, bytes/s.
+    fn bytes_per_s<T: Ord>(
+        &self,
+        uses: impl Fn(NodeId, NodeId) -> Vec<T>,
+        counts: impl Fn(&Tally) -> f64,
+    ) -> BTreeMap<T, f64> {
         let seconds = self.time_ns().map_or(0.0, |(first, last)| last.saturating_sub(first) as f64 / 1e9);
         let mut found = BTreeMap::new();
         for ((from, to), tally) in self.matrix() {
             for resource in uses(from, to) {
-                *found.entry(resource).or_default() += ratio(tally.accesses * LINE_BYTES, seconds).unwrap_or(0.0);
+                *found.entry(resource).or_default() += ratio(counts(&tally) * LINE_BYTES, seconds).unwrap_or(0.0);
             }
         }
         found

@@ -4,6 +4,7 @@
 //! [`Ledger`] accounts for it. [`Managed`] is what they work on.
 
 mod budget;
+mod forks;
 mod regions;
 mod requests;
 mod round;
@@ -22,6 +23,7 @@ use crate::options::Options;
 use crate::place_report::PlaceReport;
 use crate::status::Status;
 use budget::Budget;
+use forks::Forks;
 use linux::{Capability, SystemState, monotonic_ns};
 use machine::{Machine, NodeId, Pid, chain};
 use placement::{Lesson, LogLine, Policy};
@@ -34,6 +36,10 @@ use std::time::Duration;
 
 /// Longest interval between two drains of the rings of hardware samples.
 const EMPTIED: Duration = Duration::from_millis(50);
+/// Why nothing moves under a policy that does not look again.
+const DECIDES_ONCE: &str = "what runs already is left where it is";
+/// The part of a program's CPU time from which on its first thread works alone.
+const WORKS_ALONE: f64 = 0.95;
 /// Reported on a machine where there is nothing to place.
 pub const ONE_NODE: &str = "this machine has one node with memory: there is nothing to place";
 /// Longest delay before new processes and threads are placed, where the kernel's records do not end the wait.
@@ -64,6 +70,7 @@ pub struct Agent {
     spreads_start: bool,
     /// Whether a process had a second thread.
     has_threads: bool,
+    forks: Forks,
     /// When new processes and threads are placed next, at the latest.
     prompt_due_ns: u64,
     /// Calls of [`poll`](Self::poll) before that.
@@ -103,6 +110,7 @@ impl Agent {
             placing: BTreeMap::new(),
             spreads_start: false,
             has_threads: false,
+            forks: Forks::default(),
             prompt_due_ns: 0,
             prompt_calls: 0,
             huge_pages: None,
@@ -252,15 +260,16 @@ impl Agent {
         self.ledger.work_time().restart();
     }
 
-    /// Restores all settings and reports the run's results.
-    pub fn finish(mut self) -> Result<(PlaceReport, PutBack), AgentError> {
+    /// Restores all settings and reports the run's results. `first_thread_share` is the part of the program's CPU time, 0 to
+    /// 1, that its first thread had; none if that is not known, or the program has failed.
+    pub fn finish(mut self, first_thread_share: Option<f64>) -> Result<(PlaceReport, PutBack), AgentError> {
         self.observer.rest();
         // Processes started last have CPUs set by the agent too, and may outlive their parents.
         let followed = self.follow_lifecycle(true);
         if let Some(unseen) = self.options.regions.unseen() {
             self.ledger.note(unseen);
         }
-        let report = self.report();
+        let report = self.report(first_thread_share);
         let Self { actor, ledger, .. } = self;
         let put_back = actor.restore();
         followed?;
@@ -268,11 +277,14 @@ impl Agent {
         Ok((report, put_back))
     }
 
-    /// What the run teaches. A spread start is for what several threads use.
-    fn lesson(&self) -> Option<Lesson> {
+    /// What the run teaches. A spread start is for what several threads use, or several processes that have it from the one
+    /// that forked them.
+    fn lesson(&self, first_thread_share: Option<f64>) -> Option<Lesson> {
         let began_alone = self.options.lesson == Some(Lesson::NoThreads);
-        if self.has_threads {
-            self.policy.lesson().filter(|lesson| *lesson != Lesson::NoThreads)
+        if self.has_threads || self.forks.have_worked() {
+            let works_alone = first_thread_share.is_some_and(|share| share >= WORKS_ALONE) && !self.forks.have_worked();
+            let of_start = (self.spreads_start && works_alone).then_some(Lesson::FirstTouch);
+            self.policy.lesson().filter(|lesson| *lesson != Lesson::NoThreads).or(of_start)
         } else if (self.spreads_start || began_alone) && self.observer.sees_all_threads() {
             Some(Lesson::NoThreads)
         } else {
@@ -280,7 +292,9 @@ impl Agent {
         }
     }
 
-    fn report(&self) -> PlaceReport {
+    fn report(&self, first_thread_share: Option<f64>) -> PlaceReport {
+        let reported = self.ledger.report(self.policy.costs(), self.observer.lost());
+        let decides_once = !self.policy.is_dynamic() || self.policy.has_nothing_to_place();
         PlaceReport {
             policy: self.policy.name().to_string(),
             dry_run: self.options.dry_run,
@@ -290,8 +304,9 @@ impl Agent {
             processes: self.managed.seen(),
             spreads_start: self.spreads_start,
             began_with: self.options.lesson,
-            lesson: self.lesson(),
-            ..self.ledger.report(self.policy.costs(), self.observer.lost())
+            lesson: self.lesson(first_thread_share),
+            idle_reason: reported.idle_reason.or_else(|| decides_once.then(|| DECIDES_ONCE.to_owned())),
+            ..reported
         }
     }
 }

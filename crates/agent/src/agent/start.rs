@@ -224,6 +224,7 @@ impl Agent {
     fn apply(&mut self, event: LifecycleEvent) -> Result<(), AgentError> {
         match event {
             LifecycleEvent::Began { pid, parent } => {
+                self.forks.began(pid);
                 match self.managed.child_began(pid, parent, self.policy.is_prompt()) {
                     Some(inherited) => self.begin(pid, false, inherited),
                     None => Ok(()),
@@ -235,13 +236,13 @@ impl Agent {
                 if self.managed.begin_thread(pid, tid) { self.admit(pid, tid) } else { Ok(()) }
             }
             LifecycleEvent::ThreadEnded { pid, tid } => {
-                if self.managed.end_thread(pid, tid) {
-                    self.forget(pid)
-                } else {
-                    Ok(())
+                if tid.0 == pid.0 {
+                    self.forks.ended(pid);
                 }
+                if self.managed.end_thread(pid, tid) { self.forget(pid) } else { Ok(()) }
             }
             LifecycleEvent::Executed { pid, name } => {
+                self.forks.executed(pid);
                 let is_managed = self.managed.get(pid).is_some();
                 if !is_managed && self.options.target == Target::System {
                     // It may match the selection now.

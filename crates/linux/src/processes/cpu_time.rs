@@ -23,6 +23,25 @@ pub fn process_cpu_time(pid: Pid) -> io::Result<Duration> {
     Ok(Duration::new(time.tv_sec.cast_unsigned(), u32::try_from(time.tv_nsec).unwrap_or(0)))
 }
 
+/// The part of the CPU time of a process, of its threads that have exited, and of the children that it has waited for, that
+/// its first thread had, 0 to 1. Also of a process that has ended and that its parent has not waited for. Children count in
+/// ticks of 10 ms. Since Linux 2.6.23 with `CONFIG_SCHED_INFO`; none without, or if it had no time at all.
+pub fn first_thread_share(process: &Process) -> Option<f64> {
+    let pid = process.pid();
+    let first = thread_times(process, Tid(pid.0)).ok()??.ran;
+    let all = process_cpu_time(pid).ok()? + children_time(&process.text_below("stat").ok()?)?;
+    Some(first.as_secs_f64() / all.as_secs_f64()).filter(|share| share.is_finite())
+}
+
+/// CPU time of waited-for children: `cutime` and `cstime` of /proc/PID/stat.
+fn children_time(stat: &str) -> Option<Duration> {
+    const TICK: Duration = Duration::from_millis(10);
+    // The name before the last parenthesis may contain anything.
+    let mut rest = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(13);
+    let mut ticks = || rest.next()?.parse::<u32>().ok();
+    Some(TICK.saturating_mul(ticks()?) + TICK.saturating_mul(ticks()?))
+}
+
 /// How a thread has spent its time since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadTimes {
@@ -55,6 +74,29 @@ fn parse_schedstat(text: &str) -> Option<ThreadTimes> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_thread_of_a_program_that_has_ended_had_all_its_time_or_its_child_had() {
+        let share = |script: &str| {
+            let mut child = std::process::Command::new("sh").args(["-c", script]).spawn().unwrap();
+            let process = Process::open(Pid(child.id())).unwrap();
+            let is_over = || process.text_below("stat").is_ok_and(|stat| stat.contains(") Z "));
+            while !is_over() {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            let share = first_thread_share(&process);
+            child.wait().unwrap();
+            share
+        };
+        let busy = "i=0; while [ $i -lt 100000 ]; do i=$((i + 1)); done";
+        let Some(alone) = share(busy) else {
+            return test_tools::skipped("the kernel does not tell threads' CPU times");
+        };
+        assert!(alone > 0.95, "{alone}");
+        assert!(share(&format!("({busy}); :")).is_some_and(|share| share < 0.5));
+        assert_eq!(children_time("7 (a) b) S 1 1 1 0 -1 4 1 2 3 4 50 60 7 8 20 0"), Some(Duration::from_millis(150)));
+        assert_eq!([children_time("7 (a) S 1"), children_time("")], [None, None]);
+    }
 
     #[test]
     fn work_takes_cpu_time() {

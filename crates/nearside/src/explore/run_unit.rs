@@ -233,9 +233,9 @@ impl<'a> UnitRunner<'a> {
     fn numbers(&self, output: &RunOutput) -> Result<(Measured, Option<u64>), String> {
         let either = |find: &dyn Fn(&str) -> Option<f64>| find(&output.printed).or_else(|| find(&output.complained));
         let (seconds, began) = match &self.campaign.seconds {
-            Some(pattern) => output
-                .printed_time(pattern)
-                .ok_or_else(|| format!("it printed no time that matches `seconds = {:?}`", pattern.to_string()))?,
+            Some(pattern) => output.printed_time(pattern).ok_or_else(|| {
+                format!("it printed no positive time that matches `seconds = {:?}`", pattern.to_string())
+            })?,
             None => (output.wall_seconds, None),
         };
         let metric = |(name, pattern): &(String, Seconds)| {

@@ -136,7 +136,7 @@ app = { good = "sh program 1 1", loud = "yes", status = "sh -c 'echo why >&2; ex
         "status failed: exit status 3\n",
         "it was ended after 0.5 s",
         "it was ended because it had printed more than 64 MiB",
-        "it printed no time that matches `seconds = \"/seconds\"`",
+        "it printed no positive time that matches `seconds = \"/seconds\"`",
         "cannot start `./none`: there is no such file or folder",
         "The last lines of status:\n  | why",
     ] {

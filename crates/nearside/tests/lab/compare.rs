@@ -85,7 +85,7 @@ fn failures_and_interrupts_leave_the_machine_as_it_was() {
         assert!(fails.contains(says), "no {says:?} in:\n{fails}");
     }
     let interrupted = ran.section("interrupted");
-    for says in ["Only first-touch ran", "Interrupted: these are the runs that had ended.\nstatus 1\n"] {
+    for says in ["Only first-touch ran", "The comparison ended early: these are the runs that had ended.\nstatus 1\n"] {
         assert!(interrupted.contains(says), "no {says:?} in:\n{interrupted}");
     }
     assert_eq!(ran.section("switch"), "as before: 1\n");
@@ -114,7 +114,7 @@ fn what_is_asked_wrongly_is_told_at_once() {
     let missing = run(&["-q", "-p", "first-touch", "-r", "1", "--seconds", "/seconds"], &["echo", "nothing"]);
     assert_eq!(missing.status, 1);
     assert!(
-        missing.text().contains("it printed no time that matches --seconds /seconds\n  | nothing"),
+        missing.text().contains("it printed no positive time that matches --seconds /seconds\n  | nothing"),
         "{}",
         missing.text()
     );

@@ -17,7 +17,7 @@ use process_rings::ProcessRings;
 use rings::{Clock, FOLDER_VARIABLE, SETTINGS_FILE, Settings};
 use rustix::fs::{Mode, chmod};
 use rustix::process::geteuid;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
@@ -134,8 +134,8 @@ pub struct ObjectRings {
     folder: Folder,
     settings: Settings,
     processes: BTreeMap<String, ProcessRings>,
-    /// The programs that have reported, by process and name.
-    seen: BTreeSet<(Pid, Arc<str>)>,
+    /// How many programs have reported, by process and name.
+    seen: BTreeMap<(Pid, Arc<str>), usize>,
     owners: Owners,
     /// Losses of ended processes, and of records.
     losses: ObjectLosses,
@@ -198,7 +198,7 @@ impl ObjectRings {
             Ok(folder)
         };
         let folder = make().map_err(|why| ObjectsError::Folder { place: place.clone(), why })?;
-        let (processes, seen) = (BTreeMap::new(), BTreeSet::new());
+        let (processes, seen) = (BTreeMap::new(), BTreeMap::new());
         Ok(Self { folder, settings, processes, seen, owners: Owners::default(), losses: ObjectLosses::default() })
     }
 
@@ -273,10 +273,10 @@ impl ObjectRings {
         ObjectLosses { lost: self.losses.lost.saturating_add(lost), ..self.losses }
     }
 
-    /// Whether the library was loaded into a process while it ran a program of this name. It cannot be in static or
-    /// setuid programs, see [`obstacle`].
-    pub fn has_been_in(&self, pid: Pid, program: &str) -> bool {
-        self.seen.contains(&(pid, program.into()))
+    /// How often the library was loaded into a process for a program of this name. It cannot be in static or setuid
+    /// programs, see [`obstacle`].
+    pub fn times_in(&self, pid: Pid, program: &str) -> usize {
+        self.seen.get(&(pid, program.into())).copied().unwrap_or(0)
     }
 
     /// Finds new files. Names are `PID.TIME`; a process has another file for each program that it executes.
@@ -304,7 +304,7 @@ impl ObjectRings {
                 let _ = fs::remove_file(entry.path());
                 continue;
             }
-            self.seen.insert((process.pid, process.program.clone()));
+            *self.seen.entry((process.pid, process.program.clone())).or_default() += 1;
             self.processes.insert(name, process);
         }
         Ok(())
@@ -360,6 +360,7 @@ mod tests {
     use super::*;
     use linux::{ChildSetup, Credentials};
     use rings::{MAGIC, PAGE, VERSION, process, process_file};
+    use std::collections::BTreeSet;
     use std::os::unix::fs::{FileExt, PermissionsExt, chown};
     use std::process::Command;
 

@@ -7,7 +7,7 @@ use crate::{
 };
 use linux::Pid;
 use machine::Machine;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
@@ -50,6 +50,10 @@ pub trait Followed {
     fn exit_status(&mut self) -> Option<i32> {
         None
     }
+    /// The part of the CPU time of a program that ended well which its first thread had; none of others.
+    fn first_thread_share(&mut self) -> Option<f64> {
+        None
+    }
     /// Waits up to this long, less if something happens.
     fn wait(&mut self, patience: Duration) {
         self.wait_for(None, patience);
@@ -89,8 +93,8 @@ pub struct Recorder {
     files: FileIdentities,
     /// The recorded processes: the program and its descendants.
     processes: HashSet<Pid>,
-    /// The programs that those executed, as reported by the kernel.
-    executed: BTreeSet<(Pid, Arc<str>)>,
+    /// How often those executed programs, by name, as reported by the kernel.
+    executed: BTreeMap<(Pid, Arc<str>), usize>,
     samples: Vec<Sample>,
     events: Vec<Event>,
     counted: Vec<Count>,
@@ -146,7 +150,7 @@ impl Recorder {
             writer,
             files: FileIdentities::default(),
             processes: HashSet::new(),
-            executed: BTreeSet::new(),
+            executed: BTreeMap::new(),
             samples: Vec::new(),
             events: Vec::new(),
             counted,
@@ -228,7 +232,7 @@ impl Recorder {
                 losses.unbelieved,
             );
             about.lose("forked processes that could create no file to report their objects in", losses.silent);
-            about.notes.extend(uninstrumented(&self.executed, |pid, name| objects.has_been_in(pid, name)));
+            about.notes.extend(uninstrumented(&self.executed, |pid, name| objects.times_in(pid, name)));
         }
         let kernels = side_band.iter().flat_map(SideBand::lost);
         let unrecorded = allocations.iter().flat_map(|allocations| allocations.lost().iter().cloned());
@@ -305,7 +309,7 @@ impl Recorder {
                     self.sources.regions.iter_mut().for_each(|regions| regions.begins(event.pid));
                 }
                 What::Named { exec: true, ref name } => {
-                    self.executed.insert((event.pid, name.clone()));
+                    *self.executed.entry((event.pid, name.clone())).or_default() += 1;
                     self.sources.regions.iter_mut().for_each(|regions| regions.begins(event.pid));
                 }
                 What::Allocated { .. } | What::Announced { .. } => self.counts.objects += 1,

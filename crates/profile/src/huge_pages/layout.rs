@@ -8,7 +8,7 @@ use crate::profile::Access;
 use machine::{HUGE_PAGE, LINE_BYTES, NodeId, SMALL_PAGE};
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 use std::hash::BuildHasher;
-use trace::Served;
+use trace::{AccessKind, Served};
 
 /// Number of accesses that show whether an object has huge pages at all.
 const LOOKED_AT: usize = 1 << 14;
@@ -35,6 +35,7 @@ pub struct Use {
     pub line: u16,
     pub from: u16,
     lies: u16,
+    is_load: bool,
 }
 
 /// A block and the accesses to it that are judged, in chronological order.
@@ -147,6 +148,7 @@ fn collect(flow: &Flow) -> (Vec<Found>, FramesOfBlocks, u64) {
             line: (access.address % HUGE_PAGE / LINE_BYTES) as u16,
             from,
             lies,
+            is_load: access.kind == AccessKind::Load,
         };
         uses.push((process, block, one));
         if uses.len() > MOST_USES {
@@ -208,11 +210,13 @@ fn leave_contended_lines(uses: &mut Vec<Use>) {
     uses.retain(|used| !contended.contains(&used.line));
 }
 
-/// Drops the first thread's accesses before any other's: it fills the memory that others then use.
+/// Drops the first thread's accesses before any other's if they write: it fills the memory that others then use. Memory that
+/// was filled from caches has none, and its first user reads.
 fn leave_initialisation(uses: &mut Vec<Use>) {
     let first = uses.first().map(|used| used.thread);
     let filled = uses.iter().take_while(|used| Some(used.thread) == first).count();
-    if (uses.len() - filled) as u64 >= FEWEST_OF_BLOCK {
+    let loads = uses.iter().take(filled).filter(|used| used.is_load).count();
+    if loads * 2 <= filled && (uses.len() - filled) as u64 >= FEWEST_OF_BLOCK {
         uses.drain(..filled);
     }
 }
@@ -224,7 +228,16 @@ pub(super) mod made {
     /// An access of the thread of this number, on the node of this number, to a small page of a block.
     pub fn used(time_ns: u64, page: u64, from: u16, lies: u16) -> Use {
         let line = page * 64 + time_ns * 7 % 64;
-        Use { time_ns, thread: from.into(), object: ObjectId(0), weight: 1.0, line: line as u16, from, lies }
+        Use {
+            time_ns,
+            thread: from.into(),
+            object: ObjectId(0),
+            weight: 1.0,
+            line: line as u16,
+            from,
+            lies,
+            is_load: false,
+        }
     }
 
     /// The block of these accesses.
@@ -243,6 +256,8 @@ mod tests {
         uses.extend((50..100).map(|time| made::used(time, time * 5, 1, 0)));
         let filled = made::block(uses.clone());
         assert_eq!((filled.uses.len(), filled.contended_line_samples, filled.remote_samples), (50, 0, 50));
+        let read = uses.iter().map(|used| Use { is_load: true, ..*used }).collect();
+        assert_eq!(made::block(read).uses.len(), 100, "who reads has not filled it");
         let lock = |time: u64| Use { line: 77, ..made::used(time, 1, (time % 2) as u16, 0) };
         let private = |time: u64| Use { line: 78, ..made::used(time, 1, 1, 0) };
         uses.extend((100..150).map(lock).chain((150..200).map(private)));

@@ -41,7 +41,7 @@ impl fmt::Display for CompareReport {
             failed.output.lines().try_for_each(|line| f.write_str(&layout.wrapped("  | ", &escape_name(line))))?;
         }
         if self.comparison.interrupted {
-            writeln!(f, "\nInterrupted: these are the runs that had ended.")?;
+            writeln!(f, "\nThe comparison ended early: these are the runs that had ended.")?;
         }
         Ok(())
     }

@@ -101,6 +101,9 @@ impl AdviceRow {
     /// Why it recommends no change.
     pub(crate) fn why_not(&self) -> String {
         let Advice { action, gain, evidence, .. } = &self.advice;
+        if let Some((ruled_out, speedup)) = self.advice.predicted_loss() {
+            return format!("to {} would make the program {speedup:.3} times as fast", words(ruled_out).to_lowercase());
+        }
         match gain {
             Some(gain) if *action != Action::LeaveAlone => {
                 format!("to {} would make the program {:.3} times as fast", words(*action).to_lowercase(), gain.speedup)

@@ -47,7 +47,7 @@ pub fn controllers(
     let seconds = duration_ns as f64 / 1e9;
     let all = saturations(parts);
     let controller = |(node, tally): (NodeId, Tally)| {
-        let bytes_per_s = (seconds > 0.0).then(|| tally.accesses * LINE_BYTES / seconds);
+        let bytes_per_s = (seconds > 0.0).then(|| tally.memory_accesses * LINE_BYTES / seconds);
         let most = machine.node(node).and_then(|node| node.bandwidth_bytes_per_s);
         Controller {
             node,

@@ -155,7 +155,7 @@ impl Job {
     /// Restores everything.
     fn end(self) -> Result<(), Box<dyn Error>> {
         let put_back = match self {
-            Self::Place(agent) => agent.finish()?.1,
+            Self::Place(agent) => agent.finish(None)?.1,
             Self::Sleep(journal, _) => journal.restore(),
         };
         if !put_back.is_nothing() {

@@ -253,7 +253,7 @@ impl Placing<'_> {
             self.say(&mut agent);
         }
         self.say(&mut agent);
-        let (report, put_back) = agent.finish()?;
+        let (report, put_back) = agent.finish(followed.first_thread_share())?;
         Ok((PlaceReport { simulated: self.simulated, ..report }, put_back))
     }
 
@@ -302,6 +302,10 @@ struct UntilExit(Program);
 impl Followed for UntilExit {
     fn is_over(&mut self) -> bool {
         !matches!(self.0.status(), Ok(None))
+    }
+
+    fn first_thread_share(&mut self) -> Option<f64> {
+        self.0.first_thread_share().filter(|_| matches!(self.0.status(), Ok(Some(0))))
     }
 
     fn wait_for(&mut self, news: Option<BorrowedFd<'_>>, patience: Duration) {

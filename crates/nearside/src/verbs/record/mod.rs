@@ -33,6 +33,9 @@ const WRONG: u8 = 2;
 /// Interval between two checks of a program that is no longer recorded.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// The heading of the options of a recording, where others beside them are not for a command.
+pub const RECORDING: &str = "Recording";
+
 /// Record a program's memory accesses and the objects accessed
 ///
 /// Starts the program with this terminal, environment and user, and writes a trace of it into a folder: sampled memory
@@ -44,9 +47,6 @@ const PATIENCE: Duration = Duration::from_secs(1);
 ///
 /// Ctrl-C is passed to the program, and the trace is complete when the program ends; a second one ends the recording at
 /// once. The recording ends with the program: child processes still running are no longer recorded.
-/// The heading of the options of a recording, where others beside them are not for a command.
-pub const RECORDING: &str = "Recording";
-
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Examples:

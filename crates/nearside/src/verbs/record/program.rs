@@ -1,12 +1,12 @@
 //! The recorded program: finds and starts it, forwards signals, and waits for it.
 
 use compare::ProgramTimes;
-use linux::{ChildSetup, monotonic_ns, why_not_started};
+use linux::{ChildSetup, Process, first_thread_share, monotonic_ns, why_not_started};
 use observe::Followed;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, getpgrp, kill_process, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpgrp, kill_process, pidfd_open, waitid};
 use rustix::termios::tcgetpgrp;
 use signal_hook::consts::{
     SIGALRM, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGQUIT, SIGTERM, SIGURG, SIGUSR1, SIGUSR2, SIGVTALRM, SIGWINCH,
@@ -40,6 +40,7 @@ pub struct Program {
     /// The second signal that requested the end.
     left_by: Option<i32>,
     status: Option<i32>,
+    first_thread_share: Option<f64>,
     began_ns: u64,
     /// Writes its times when it ends.
     timekeeper: Option<JoinHandle<()>>,
@@ -87,8 +88,20 @@ impl Program {
         let began_ns = monotonic_ns();
         let ended = Pid::from_raw(child.id().cast_signed());
         let ended = ended.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-        let (asked_to_end, left_by, status, timekeeper) = (false, None, None, None);
-        Ok(Self { child, ended, signals, asked_to_end, left_by, status, began_ns, timekeeper, is_over })
+        let (asked_to_end, left_by, timekeeper) = (false, None, None);
+        let (status, first_thread_share) = (None, None);
+        Ok(Self {
+            child,
+            ended,
+            signals,
+            asked_to_end,
+            left_by,
+            status,
+            first_thread_share,
+            began_ns,
+            timekeeper,
+            is_over,
+        })
     }
 
     /// Writes to this file when it began and ends, as soon as it ends; nothing without pidfd (before Linux 5.3) or
@@ -110,11 +123,25 @@ impl Program {
 
     /// Its exit status, 128 + n where signal n ended it; none while it runs.
     pub fn status(&mut self) -> io::Result<Option<i32>> {
-        if self.status.is_none() {
+        if self.status.is_none() && self.is_to_be_waited_for() {
+            let process = Process::open(self.pid()).ok();
+            self.first_thread_share = process.as_ref().and_then(first_thread_share);
             let ended = self.child.try_wait()?;
             self.status = ended.map(|status| status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)));
         }
         Ok(self.status)
+    }
+
+    /// Whether it has ended. What the system knows of it is there until it is waited for.
+    fn is_to_be_waited_for(&self) -> bool {
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let pid = Pid::from_raw(self.child.id().cast_signed());
+        pid.is_none_or(|pid| !matches!(waitid(WaitId::Pid(pid), look), Ok(None)))
+    }
+
+    /// The part of its CPU time, and of its children's, that its first thread had; none while it runs.
+    pub fn first_thread_share(&self) -> Option<f64> {
+        self.first_thread_share
     }
 
     /// Nearside's exit code after it: the program's exit status, or 128 + n if signal n ended the recording.
