@@ -146,6 +146,11 @@ fn many_processes_and_other_programs_are_placed_as_usual() {
         let parts: Vec<u32> = ran.section("births").split_whitespace().map(|part| part.parse().unwrap()).collect();
         assert!(parts.len() == 4 && parts.iter().all(|&part| part > 80), "{parts:?}");
     });
+    checks.part("workers", || {
+        let taught = |section: &str| (report(section)["spreads_start"].clone(), report(section)["lesson"].clone());
+        assert_eq!(taught("workers"), (true.into(), Value::Null), "workers use what their parent has spread");
+        assert_eq!(taught("alone"), (true.into(), "first_touch".into()));
+    });
     checks.part("forks", || {
         assert_eq!((ran.section("forks"), ran.section("none left")), ("status 3\n", "0\n"));
         assert_eq!(report("forks")["exit_status"], 3);

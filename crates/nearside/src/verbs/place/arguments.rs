@@ -27,6 +27,9 @@ const USAGE: &str = "nearside place [OPTIONS] -- <CMD>...
 /// pages and threads, round by round. The program is not changed. Its child processes are placed, too. Threads and
 /// memory that the program or its owner has already placed (affinity, memory policies, cpusets) stay there.
 ///
+/// Policies for threads give a program CPUs before it starts, as `taskset` does: OpenMP and others make as many threads as
+/// they may use CPUs then, which is a single one under `auto`, `fixed` and `rr-threads`.
+///
 /// Ctrl-C and other signals are passed to the program, no matter how many arrive. When the program ends, or with --pid
 /// and --system at Ctrl-C, CPU affinities and kernel switches are restored; pages stay where they are.
 #[derive(Debug, Args)]

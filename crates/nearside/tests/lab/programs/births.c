@@ -1,10 +1,11 @@
 // Processes and threads that touch memory at once. Six of them begin one after another; each touches 250 pages within
 // some 5 ms and sees where they are when it has run for 40. Prints which part of all pages is on the node of the CPU on
-// which who has touched them ran at its end, in percent: of processes, and of threads.
+// which who has touched them ran at its end, in percent: of processes, and of threads. With `forks` there are processes
+// only, and with `alone` one thread that does nothing, beside the first one, which is busy for 30 ms.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -42,7 +43,18 @@ static void *touch(void *unused) {
     return unused;
 }
 
-int main(void) {
+static void *nothing(void *unused) { return unused; }
+
+int main(int count, char **arguments) {
+    const char *only = count > 1 ? arguments[1] : "";
+    if (strcmp(only, "alone") == 0) {
+        pthread_t thread;
+        pthread_create(&thread, NULL, nothing, NULL);
+        pthread_join(thread, NULL);
+        for (double began = now_ms(); now_ms() < began + 30;)
+            ;
+        return 0;
+    }
     local = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     for (int born = 0; born < BORN; born++) {
         if (fork() == 0) {
@@ -54,6 +66,8 @@ int main(void) {
     while (wait(NULL) > 0)
         ;
     printf("%d", *local * 100 / (BORN * PAGES));
+    if (strcmp(only, "forks") == 0)
+        return 0;
     *local = 0;
     pthread_t threads[BORN];
     for (int born = 0; born < BORN; born++) {

@@ -8,6 +8,7 @@ place() { # NAME OPTIONS
     echo "[note of $name]"; cat /tmp/note; echo "[report of $name]"; cat /tmp/report
 }
 echo '[births]'; for policy in balanced rr-threads; do $near place --quiet --policy $policy --round 1 -- ./births; done
+place workers -- ./births forks; place alone -- ./births alone
 place forks -- sh -c 'for number in $(seq 1000); do (exit 0) & wait; done; exit 3'
 echo '[none left]'; pgrep -c -x nearside
 perl -e 'for (1 .. 2000) { my $pid = fork; defined $pid or die; if (!$pid) { sleep 1000; exit } } print "ready\n"; open(my $f, ">", "/tmp/ready"); close $f; sleep 1000' > /dev/null & parent=$!
