@@ -44,7 +44,7 @@ pub struct Reading {
     machine: Option<String>,
 
     /// A function of the program that allocates for others, so that its caller is the allocation site; malloc, operator
-    /// new and those of language runtimes are known (may be repeated)
+    /// new and those of the C++ and Rust libraries are known (may be repeated)
     #[arg(long, value_name = "FUNCTION")]
     wrapper: Vec<String>,
 
@@ -217,6 +217,10 @@ impl Names {
         };
         let why = |(path, state): (Arc<str>, ImageState)| match state {
             ImageState::Read => None,
+            // A trace has paths as text.
+            ImageState::Missing if path.contains(char::REPLACEMENT_CHARACTER) => {
+                Some(format!("in {path}, whose path is not UTF-8"))
+            }
             ImageState::Missing => Some(format!("in {path}, which is not there any more")),
             ImageState::Changed => Some(format!("in {path}, which may not be the recorded file")),
             ImageState::Unreadable => Some(format!("in {path}, which cannot be read")),

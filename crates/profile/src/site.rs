@@ -49,7 +49,7 @@ const CPP_BEGINNINGS: [&str; 4] = ["operator new", "std::", "__gnu_cxx::", "__cx
 const RUST_BEGINNINGS: [&str; 6] = ["std::", "alloc::", "core::", "__rust_", "__rustc", "hashbrown::"];
 /// The same, by source paths of these libraries, where they were compiled into the program.
 const LIBRARY_SOURCES: [&str; 3] = ["/include/c++/", "/rustc/", "/library/alloc/src/"];
-/// The same, by file name without version: the preload library that reports objects, and language runtimes.
+/// The same, by file name without version: the preload library that reports objects, and C++ libraries.
 const WRAPPER_FILES: [&str; 4] = ["libnearside_preload.so", "libstdc++.so", "libc++.so", "libc++abi.so"];
 
 /// The source of objects.

@@ -45,7 +45,7 @@ pub fn clear_perf_rings(watch: &OwnedFd) {
     const AT_ONCE: usize = 64;
     let now = rustix::event::Timespec::default();
     let mut told = [epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; AT_ONCE];
-    // What is left of more rings is told again.
+    // More rings than that are reported at the next call.
     let _ = epoll::wait(watch, &mut told[..], Some(&now));
 }
 
