@@ -201,6 +201,9 @@ impl Predict {
 
     /// Records how long moves took.
     pub fn learn(&mut self, outcome: &Outcome, settings: &Settings) {
+        let is_undone = outcome.moving_s == 0.0 && outcome.bytes_moved == 0;
+        // What nothing was moved for, such as a process whose owner has just placed it, has no effect to judge.
+        self.trial.take_if(|trial| trial.round == outcome.round && trial.bytes > 0.0 && is_undone);
         let trial = self.trial.as_ref().filter(|trial| trial.round == outcome.round);
         // Logs of earlier versions only have what was planned.
         let moved = |planned: f64| {
