@@ -143,15 +143,26 @@ static inline struct bitmask *ns_compat_fill(struct bitmask *mask, ns_set *set) 
     return mask;
 }
 
+/* Fills a new mask with what was parsed, and frees the set; NULL if that failed, or a member is beyond the mask. */
+static inline struct bitmask *ns_compat_parsed(int result, struct bitmask *mask, ns_set *set) {
+    size_t count = result < 0 ? 0 : ns_set_count(set);
+    if (result >= 0 && mask != NULL && numa_bitmask_weight(ns_compat_fill(mask, set)) == count)
+        return mask;
+    numa_bitmask_free(mask);
+    return NULL;
+}
+
 /* A new mask of numactl's grammar; NULL if it is none. Those without `_all` are NULL too if a member is not allowed. */
 static inline struct bitmask *numa_parse_nodestring_all(const char *text) {
     ns_set *set = NULL;
-    return ns_nodes(text, &set, NULL) < 0 ? NULL : ns_compat_fill(numa_allocate_nodemask(), set);
+    struct bitmask *mask = numa_allocate_nodemask();
+    return text != NULL && *text == 0 ? mask : ns_compat_parsed(ns_nodes(text, &set, NULL), mask, set);
 }
 
 static inline struct bitmask *numa_parse_cpustring_all(const char *text) {
     ns_set *set = NULL;
-    return ns_cpus(text, &set, NULL) < 0 ? NULL : ns_compat_fill(numa_allocate_cpumask(), set);
+    struct bitmask *mask = numa_allocate_cpumask();
+    return text != NULL && *text == 0 ? mask : ns_compat_parsed(ns_cpus(text, &set, NULL), mask, set);
 }
 
 static inline struct bitmask *ns_compat_allowed(struct bitmask *mask, const struct bitmask *allowed) {
@@ -240,8 +251,8 @@ static inline long numa_node_size(int node, long *free_bytes) {
 
 /* Nodes with memory. */
 static inline int numa_num_configured_nodes(void) {
-    int count = 0;
-    for (int node = 0; node <= numa_max_node(); node++)
+    int count = 0, highest = numa_max_node();
+    for (int node = 0; node <= highest; node++)
         count += numa_node_size64(node, NULL) > 0;
     return count;
 }
@@ -271,15 +282,22 @@ static inline int numa_node_to_cpus(int node, struct bitmask *mask) {
     return 0;
 }
 
+/* As in libnuma, what is found is kept: the node plus one. */
 static inline int numa_node_of_cpu(int cpu) {
+    static short known[NS_COMPAT_CPUS];
+    int found = cpu < 0 || (unsigned)cpu >= NS_COMPAT_CPUS ? -1 : __atomic_load_n(&known[cpu], __ATOMIC_RELAXED) - 1;
+    if (found >= 0)
+        return found;
     struct bitmask *cpus = numa_allocate_cpumask();
-    int found = -1;
-    for (int node = 0; cpus != NULL && node <= numa_max_node() && cpu >= 0; node++)
+    int highest = numa_max_node();
+    for (int node = 0; cpus != NULL && node <= highest && cpu >= 0; node++)
         if (numa_node_to_cpus(node, cpus) == 0 && numa_bitmask_isbitset(cpus, (unsigned)cpu))
             found = node;
     numa_bitmask_free(cpus);
     if (found < 0)
         errno = EINVAL;
+    else
+        __atomic_store_n(&known[cpu], (short)(found + 1), __ATOMIC_RELAXED);
     return found;
 }
 

@@ -219,9 +219,10 @@ int ns_where(const void *address, size_t bytes, uint64_t *pages_by_node, size_t 
 /* -- objects of any size on nodes: nearside-memory-resource.hpp has them as a std::pmr::memory_resource -- */
 
 #define NS_HEAP_LOCAL (-1)       /* the node of the calling thread */
-#define NS_HEAP_INTERLEAVED (-2) /* all nodes that the thread may use, page by page */
-/* An object on a node, or as above. If the node is full, it comes from the nearest one with room. Nodes are ignored if the
- * calling thread has a memory policy of its own. `alignment` is a power of two. NULL on failure. Safe after fork. */
+#define NS_HEAP_INTERLEAVED (-2) /* all nodes that the thread may use, page by page; above 4 MiB also by huge pages */
+/* An object on a node, or as above. A node must have memory that the process may use; if it is full, the object comes from
+ * the nearest one with room. Nodes are ignored if the calling thread has a memory policy of its own. `alignment` is a power
+ * of two. NULL on failure. Safe after fork. */
 void *ns_heap_alloc(size_t bytes, size_t alignment, int place, ns_error **error);
 /* An object of ns_heap_alloc only, in any thread. Ends the program with a sentence if it is none, or was freed before. */
 void ns_heap_free(void *object);

@@ -1,9 +1,11 @@
 //! What every call does: check pointers, keep panics inside, and turn errors into a code and a text.
 
 use library::Error;
-use std::ffi::{CStr, CString, c_char, c_int, c_uint};
+use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_uint};
 use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::ptr::null_mut;
 
 /// Major version times 1,000 plus minor version: of the interface, not of nearside.
@@ -92,6 +94,19 @@ fn missing(name: &str) -> Error {
 /// An argument that must not be null.
 pub(crate) fn given<T>(argument: Option<T>, name: &str) -> Result<T, Error> {
     argument.ok_or_else(|| missing(name))
+}
+
+/// A path that must be there, of any bytes.
+///
+/// # Safety
+///
+/// As of [`text`].
+pub(crate) unsafe fn path<'a>(pointer: *const c_char, name: &str) -> Result<&'a Path, Error> {
+    if pointer.is_null() {
+        return Err(missing(name));
+    }
+    // SAFETY: it ends with a zero byte.
+    Ok(Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(pointer) }.to_bytes())))
 }
 
 /// Text that must be there. Bytes that are not UTF-8 are replaced: no valid text has them.

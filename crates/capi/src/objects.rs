@@ -2,8 +2,9 @@
 
 use crate::boundary::{ErrorOut, call_for};
 use heap::{MAX_NODES, Place};
-use library::Error;
+use library::{Error, NodeId, NodeSet};
 use std::ffi::{c_int, c_void};
+use std::sync::OnceLock;
 
 /// `NS_HEAP_LOCAL` and `NS_HEAP_INTERLEAVED` of the header.
 const LOCAL: c_int = -1;
@@ -21,8 +22,8 @@ pub extern "C" fn ns_heap_alloc(bytes: usize, alignment: usize, place: c_int, er
         let place = match (place, usize::try_from(place)) {
             (LOCAL, _) => Place::Local,
             (INTERLEAVED, _) => Place::Interleaved,
-            (_, Ok(node)) if node < MAX_NODES => Place::On(node),
-            _ => return Err(wrong("it is no node, NS_HEAP_LOCAL or NS_HEAP_INTERLEAVED")),
+            (_, Ok(node)) if node < MAX_NODES && has_memory(node) => Place::On(node),
+            _ => return Err(wrong("it is no node with memory for this process, NS_HEAP_LOCAL or NS_HEAP_INTERLEAVED")),
         };
         let object = heap::allocate(bytes, alignment, place);
         if object.is_null() {
@@ -32,6 +33,15 @@ pub extern "C" fn ns_heap_alloc(bytes: usize, alignment: usize, place: c_int, er
         }
         Ok(object.cast())
     })
+}
+
+/// Whether a node has memory that this process may use. What was so at first is not asked again.
+fn has_memory(node: usize) -> bool {
+    static AT_FIRST: OnceLock<NodeSet> = OnceLock::new();
+    let is_of = |nodes: &NodeSet| u32::try_from(node).is_ok_and(|node| nodes.contains(NodeId(node)));
+    // A kernel that does not tell places the object as it can.
+    let now = || linux::allowed_memory_nodes().map_or(true, |nodes| is_of(&nodes));
+    is_of(AT_FIRST.get_or_init(|| linux::allowed_memory_nodes().unwrap_or_default())) || now()
 }
 
 /// Frees an object of the heap, in any thread; null is allowed.

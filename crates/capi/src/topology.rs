@@ -1,9 +1,8 @@
 //! Where the caller is, and what the machine is like.
 
-use crate::boundary::{ErrorOut, Out, call, free, give, given, store, text};
+use crate::boundary::{self, ErrorOut, Out, call, free, give, given, store};
 use library::{Error, Latencies, NodeId};
 use std::ffi::{c_char, c_int, c_uint, c_void};
-use std::path::Path;
 use std::ptr::NonNull;
 
 /// What a node has.
@@ -89,8 +88,8 @@ pub unsafe extern "C" fn ns_latencies_load(
 ) -> c_int {
     call(error, || {
         // SAFETY: by the contract of all calls.
-        let path = unsafe { text(path, "path") }?;
-        give(latencies, "latencies", ns_latencies(Latencies::load(Path::new(&path))?))
+        let path = unsafe { boundary::path(path, "path") }?;
+        give(latencies, "latencies", ns_latencies(Latencies::load(path)?))
     })
 }
 

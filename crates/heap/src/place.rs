@@ -1,5 +1,6 @@
 //! Where memory should be, and on which node the calling thread runs.
 
+use crate::segment::SEGMENT_BYTES;
 use crate::system::{self, DEFAULT, INTERLEAVE, Nodes, PREFERRED};
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicUsize, Ordering::Relaxed};
 
@@ -116,7 +117,12 @@ pub fn place(start: *mut u8, bytes: usize, place: usize) -> bool {
     }
     if place == INTERLEAVED {
         let nodes = system::allowed_nodes();
-        return nodes.is_some_and(|nodes| system::set_policy(start, bytes, INTERLEAVE, &nodes));
+        let is_placed = nodes.is_some_and(|nodes| system::set_policy(start, bytes, INTERLEAVE, &nodes));
+        // Two huge pages would put the small objects of a segment on two nodes. Large objects have them.
+        if is_placed && bytes <= SEGMENT_BYTES {
+            system::keep_small(start, bytes);
+        }
+        return is_placed;
     }
     let mut nodes = Nodes::default();
     nodes[place / 64] = 1 << (place % 64);

@@ -7,8 +7,8 @@ mod kernel;
 mod kernel;
 
 pub use kernel::{
-    allowed_nodes, cpu_and_node, discard, map_aligned, move_pages, node_of_page, random_word, resize, set_policy,
-    thread_policy, unmap,
+    allowed_nodes, cpu_and_node, discard, keep_small, map_aligned, move_pages, node_of_page, random_word, resize,
+    set_policy, thread_policy, unmap,
 };
 
 /// Words of a set of [`crate::MAX_NODES`] nodes.

@@ -48,7 +48,8 @@ pub fn migrate(
     let pages = whole_pages(range, &attempt)?;
     let route = Route::new(from.cloned(), to).ok_or_else(|| Error::argument(attempt(), "a set of nodes is empty"))?;
     let system = SystemState::read(subject(pid));
-    if let Some(diagnosis) = linux::nodes_in_the_way(to, &system) {
+    let missing = from.and_then(|from| linux::missing_nodes(from, &system));
+    if let Some(diagnosis) = missing.or_else(|| linux::nodes_in_the_way(to, &system)) {
         return Err(Error::refused(attempt(), "move_pages", crate::error::EINVAL, diagnosis));
     }
     let migration = Migration {
@@ -73,13 +74,14 @@ pub fn migrate(
 }
 
 /// Moves all pages of a process in one call of the kernel, as `migrate_pages` pairs the nodes. Returns the number of
-/// pages that stayed; [`migrate`] says why. Needs the process's user, or `CAP_SYS_NICE`.
+/// pages that stayed; [`migrate`] says why. Needs the process's user, or `CAP_SYS_PTRACE`.
 pub fn migrate_process(pid: Pid, from: &NodeSet, to: &NodeSet) -> Result<u64, Error> {
     let attempt = || format!("move process {pid} from node {from} to node {to}");
     if from.is_empty() || to.is_empty() {
         return Err(Error::argument(attempt(), "a set of nodes is empty"));
     }
-    if let Some(diagnosis) = linux::nodes_in_the_way(to, &SystemState::read(subject(pid))) {
+    let system = SystemState::read(subject(pid));
+    if let Some(diagnosis) = linux::missing_nodes(from, &system).or_else(|| linux::nodes_in_the_way(to, &system)) {
         return Err(Error::refused(attempt(), "migrate_pages", crate::error::EINVAL, diagnosis));
     }
     linux::migrate_pages(pid, from, to).map_err(|answer| {

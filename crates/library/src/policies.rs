@@ -1,7 +1,7 @@
 //! Memory policies of the calling thread and of ranges.
 
-use crate::error::{EINVAL, Error};
-use linux::{Attempt, MemoryPolicy, Misplaced, NodeId, SystemState, allowed_memory_nodes, nodes_in_the_way};
+use crate::error::{EINVAL, EPERM, Error};
+use linux::{Attempt, MemoryPolicy, Misplaced, NodeId, SystemState, Whose, allowed_memory_nodes, nodes_in_the_way};
 use std::ops::Range;
 
 /// Sets the policy of the calling thread for pages that it touches first; threads and programs that it starts later
@@ -24,13 +24,17 @@ pub fn policy() -> Result<MemoryPolicy, Error> {
 
 /// Sets the policy of a range of this process, from the base page that holds its start to the one that holds its last
 /// byte. `present` says what happens to pages that are present already. All or nothing, as [`set_policy`]. Needs no
-/// privileges, but [`Whose::All`](linux::Whose::All) needs `CAP_SYS_NICE`.
+/// privileges, but [`Whose::All`] needs `CAP_SYS_NICE`.
 pub fn bind(range: &Range<usize>, policy: &MemoryPolicy, present: Misplaced) -> Result<(), Error> {
     let attempt = || format!("set the memory policy `{policy}` of {}", named(range));
     let whole = whole_pages(range, &attempt)?;
     check(policy, "mbind", &attempt)?;
-    linux::bind_range(whole.start, whole.len(), policy, present)
-        .map_err(|answer| Error::of_kernel(attempt(), "mbind", &answer, None, Attempt::Policy(policy)))
+    linux::bind_range(whole.start, whole.len(), policy, present).map_err(|answer| {
+        let moves_all = present.moved == Some(Whose::All) && answer.raw_os_error() == Some(EPERM);
+        let to = &policy.nodes;
+        let what = if moves_all { Attempt::Move { to, whose: Whose::All } } else { Attempt::Policy(policy) };
+        Error::of_kernel(attempt(), "mbind", &answer, None, what)
+    })
 }
 
 /// Sets the node from which the kernel searches for the nearest allowed node of a range that has a policy `bind` or

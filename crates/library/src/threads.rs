@@ -62,7 +62,11 @@ pub fn run_process_on(pid: Pid, cpus: &CpuSet, combine: Combine) -> Result<usize
     let system = SystemState::read(subject(pid));
     let process = |error: ProcessError| {
         let diagnosis = linux::diagnose_process(&error, &system);
-        let errno = if matches!(error, ProcessError::Gone(_)) { crate::error::ESRCH } else { crate::error::EPERM };
+        let errno = match &error {
+            ProcessError::Gone(_) => crate::error::ESRCH,
+            ProcessError::Read { source, .. } => source.raw_os_error().unwrap_or(crate::error::EPERM),
+            ProcessError::Malformed { .. } => crate::error::EPERM,
+        };
         Error::refused(attempt(), "read /proc/PID/task", errno, diagnosis)
     };
     let opened = Process::open(pid).map_err(process)?;

@@ -134,7 +134,8 @@ pub use processes::start_time::{StartTime, boot_id, parse_start_time, ticks};
 pub use processes::thread_stack::{stack_around, stack_pointer_of, thread_stack};
 pub use processes::threads::{PolicyMark, Thread, thread_cpu, thread_policy, threads};
 pub use refusals::diagnosis::{
-    Attempt, cpus_in_the_way, diagnose, diagnose_pages, diagnose_process, nodes_in_the_way, without_memory,
+    Attempt, cpus_in_the_way, diagnose, diagnose_pages, diagnose_process, missing_nodes, nodes_in_the_way,
+    without_memory,
 };
 pub use refusals::feature::Feature;
 pub use refusals::refusal::{Capability, Cause, Diagnosis, with_capability};

@@ -96,6 +96,12 @@ pub unsafe fn discard(start: *mut u8, bytes: usize) -> bool {
     unsafe { madvise(start.cast(), bytes, Advice::LinuxDontNeed) }.is_ok()
 }
 
+/// Leaves the kernel's huge pages out of a range.
+pub fn keep_small(start: *mut u8, bytes: usize) {
+    // SAFETY: the advice changes no contents. A kernel without huge pages refuses it.
+    let _ = unsafe { madvise(start.cast(), bytes, Advice::LinuxNoHugepage) };
+}
+
 /// Sets the policy of a range. Returns false if that is refused (seccomp, a cpuset, a node without memory), which leaves it
 /// on first touch.
 pub fn set_policy(start: *mut u8, bytes: usize, mode: usize, nodes: &Nodes) -> bool {

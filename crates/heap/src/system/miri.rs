@@ -27,6 +27,8 @@ pub unsafe fn discard(start: *mut u8, bytes: usize) -> bool {
     true
 }
 
+pub fn keep_small(_start: *mut u8, _bytes: usize) {}
+
 pub fn set_policy(_start: *mut u8, _bytes: usize, _mode: usize, _nodes: &Nodes) -> bool {
     true
 }

@@ -51,13 +51,15 @@ fn from_kernel(mode: c_int, nodes: NodeSet) -> io::Result<MemoryPolicy> {
     policy_with_number(mode, nodes).ok_or_else(unknown)
 }
 
-/// The policy with this mode and flags, as the kernel's calls take them, and these nodes. `None`: an unknown mode.
+/// The policy with this mode and flags, as the kernel's calls take them, and these nodes. `None`: an unknown mode, or flags
+/// that exclude each other.
 pub fn policy_with_number(mode: c_int, nodes: NodeSet) -> Option<MemoryPolicy> {
     let known = MemoryMode::ALL.into_iter().find(|known| mode_number(*known) == mode & !MODE_FLAGS);
     let numbering = match mode & (libc::MPOL_F_STATIC_NODES | libc::MPOL_F_RELATIVE_NODES) {
         libc::MPOL_F_STATIC_NODES => NodeNumbering::Static,
         libc::MPOL_F_RELATIVE_NODES => NodeNumbering::Relative,
-        _ => NodeNumbering::Remapped,
+        0 => NodeNumbering::Remapped,
+        _ => return None,
     };
     let balancing = mode & libc::MPOL_F_NUMA_BALANCING != 0;
     Some(MemoryPolicy { numbering, balancing, ..MemoryPolicy::new(known?, nodes) })

@@ -102,7 +102,12 @@ fn foreign(system: &SystemState, capability: Capability) -> Option<Diagnosis> {
 fn hidden_process(system: &SystemState) -> Option<Diagnosis> {
     let Subject::Other(pid, _) = &system.subject else { return None };
     let guarded = || {
-        if Capability::SysPtrace.is_of(&system.caller) {
+        let [reads_files, traces] =
+            [Capability::DacReadSearch, Capability::SysPtrace].map(|one| one.is_of(&system.caller));
+        if traces && !reads_files {
+            return needs("reading all files of another user's process", Capability::DacReadSearch);
+        }
+        if traces {
             return Diagnosis { cause: Cause::Confined(*pid), remedy: Some(OUTSIDE.to_owned()) };
         }
         Diagnosis { cause: Cause::Guarded(*pid), remedy: Some(with_capability(Capability::SysPtrace)) }
@@ -110,13 +115,24 @@ fn hidden_process(system: &SystemState) -> Option<Diagnosis> {
     Some(foreign(system, Capability::SysPtrace).unwrap_or_else(guarded))
 }
 
-/// Which of these nodes are unavailable, if any: missing, without memory, or outside the cpuset.
+/// Which of these nodes do not exist, if any. None if it cannot be read which do.
+pub fn missing_nodes(nodes: &NodeSet, system: &SystemState) -> Option<Diagnosis> {
+    let online = &system.nodes.online;
+    let missing: NodeSet = nodes.iter().filter(|node| !online.contains(*node)).collect();
+    let is_known = !online.is_empty() && !missing.is_empty();
+    is_known.then(|| Cause::NoSuchNode { missing, online: online.clone() }.into())
+}
+
+/// Which of these nodes are unavailable, if any: missing, without memory, or outside the cpuset. None if that cannot be
+/// read.
 pub fn nodes_in_the_way(nodes: &NodeSet, system: &SystemState) -> Option<Diagnosis> {
     let state = &system.nodes;
+    if state.online.is_empty() {
+        return None;
+    }
     let without = |set: &NodeSet| -> NodeSet { nodes.iter().filter(|node| !set.contains(*node)).collect() };
-    let missing = without(&state.online);
-    if !missing.is_empty() {
-        return Some(Cause::NoSuchNode { missing, online: state.online.clone() }.into());
+    if let Some(missing) = missing_nodes(nodes, system) {
+        return Some(missing);
     }
     let empty = without(&state.with_memory);
     if !empty.is_empty() {
@@ -297,7 +313,10 @@ mod tests {
         assert!(
             told_move.starts_with("process 7 runs as user 0, and user 1000 may not access it without CAP_SYS_PTRACE")
         );
-        assert!(told_move.ends_with("sudo setcap cap_sys_ptrace+ep \"$(command -v nearside)\""), "{told_move}");
+        assert!(
+            told_move.ends_with("sudo setcap cap_dac_read_search,cap_sys_ptrace+ep \"$(command -v nearside)\""),
+            "{told_move}"
+        );
         let own = on(Status { uids: [1000; 3], has_memory: true, ..Status::default() });
         assert!(told(Attempt::Look, libc::EACCES, &own).contains("more privileges than you"));
         // Root of a container, which has the capability there, but not over processes of the host.

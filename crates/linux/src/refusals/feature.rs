@@ -160,7 +160,7 @@ fn move_pages(scratch: &Scratch, whose: Whose) -> Result<(), Diagnosis> {
 /// Process 1 belongs to root, but in containers it may belong to the caller: then no other user is visible.
 fn other_users_memory(_: &Scratch) -> Result<(), Diagnosis> {
     let first = Pid(1);
-    let seen = Process::open(first).and_then(|process| process.mappings());
+    let seen = Process::open(first).and_then(|process| process.mappings().and_then(|_| process.file("pagemap")));
     seen.map(|_| ()).map_err(|error| diagnose_process(&error, &SystemState::read(Some(first))))
 }
 

@@ -10,6 +10,8 @@ use std::fmt;
 /// A capability, by its bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Capability {
+    /// Read files of other users, such as the `pagemap` of their processes.
+    DacReadSearch = 2,
     /// Inspect and change processes of other users.
     SysPtrace = 19,
     /// Administer the system.
@@ -30,6 +32,7 @@ impl Capability {
 impl fmt::Display for Capability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::DacReadSearch => "CAP_DAC_READ_SEARCH",
             Self::SysPtrace => "CAP_SYS_PTRACE",
             Self::SysAdmin => "CAP_SYS_ADMIN",
             Self::SysNice => "CAP_SYS_NICE",
@@ -215,8 +218,17 @@ pub fn with_capability(capability: Capability) -> String {
     // Root has them by itself, and not from the file.
     let own = Process::open(Pid(std::process::id())).and_then(|process| process.status());
     let own = own.ok().filter(|_| !geteuid().is_root());
-    let is_named = |one: &Capability| *one == capability || own.as_ref().is_some_and(|status| one.is_of(status));
-    let all = [Capability::SysPtrace, Capability::SysAdmin, Capability::SysNice, Capability::Perfmon];
+    // Files of other users' processes that only their owner may read need both.
+    let is_beside = |one: &Capability| capability == Capability::SysPtrace && *one == Capability::DacReadSearch;
+    let is_had = |one: &Capability| own.as_ref().is_some_and(|status| one.is_of(status));
+    let is_named = |one: &Capability| *one == capability || is_beside(one) || is_had(one);
+    let all = [
+        Capability::DacReadSearch,
+        Capability::SysPtrace,
+        Capability::SysAdmin,
+        Capability::SysNice,
+        Capability::Perfmon,
+    ];
     let names: Vec<String> = all.iter().filter(|one| is_named(one)).map(|one| one.to_string().to_lowercase()).collect();
     format!("run it with sudo, or once: sudo setcap {}+ep \"$(command -v nearside)\"", names.join(","))
 }
