@@ -1,5 +1,6 @@
 //! The measurements of a run in the lab.
 
+use crate::escape::escape_name;
 use crate::{Table, count, percent};
 use machine::size;
 use model::{Measured, Mechanism};
@@ -129,7 +130,7 @@ impl LabReport {
         let modules = modules.concat();
         format!(
             "{} ({nodes} nodes with {} each, {} CPUs), Linux {}{modules}, model {}{without}{scale}",
-            self.machine,
+            escape_name(&self.machine),
             size::format(memory),
             self.cpus,
             self.kernel,

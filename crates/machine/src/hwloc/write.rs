@@ -4,6 +4,7 @@ use super::bitmap::Bitmap;
 use super::{HwlocError, MEBIBYTE};
 use crate::description::{Cache, CacheKind, Machine, Node};
 use crate::ids::CpuId;
+use crate::routes::Routes;
 use crate::set::CpuSet;
 use quick_xml::escape::escape;
 use std::cmp::Reverse;
@@ -319,14 +320,14 @@ impl Text<'_> {
     }
 
     fn latency(&mut self) {
-        let Some(latency) = self.machine.latency.as_ref().filter(|latency| !latency.matrix_ns.is_empty()) else {
-            return;
-        };
+        let machine = self.machine;
+        let Some(routes) = machine.latency.as_ref().and_then(|_| Routes::new(machine).ok()) else { return };
         self.line(1, r#"<memattr name="Latency" flags="6">"#);
-        let rows = self.machine.nodes.iter().zip(&latency.matrix_ns).filter(|(node, _)| !node.cpus.is_empty());
-        for (node, row) in rows {
-            for (to, &latency_ns) in row.iter().enumerate() {
-                self.value(&node.cpus, to, latency_ns);
+        for from in machine.nodes.iter().filter(|node| !node.cpus.is_empty()) {
+            for (index, to) in machine.nodes.iter().enumerate() {
+                if let Some(latency_ns) = routes.latency_ns(machine, from.id, to.id) {
+                    self.value(&from.cpus, index, latency_ns);
+                }
             }
         }
         self.line(1, "</memattr>");

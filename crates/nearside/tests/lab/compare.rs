@@ -114,7 +114,7 @@ fn what_is_asked_wrongly_is_told_at_once() {
     let missing = run(&["-q", "-p", "first-touch", "-r", "1", "--seconds", "/seconds"], &["echo", "nothing"]);
     assert_eq!(missing.status, 1);
     assert!(
-        missing.text().contains("it printed no positive time that matches --seconds /seconds\n  | nothing"),
+        missing.text().contains("it printed no positive time that matches --seconds\n/seconds\n  | nothing"),
         "{}",
         missing.text()
     );

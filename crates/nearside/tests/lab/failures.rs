@@ -33,6 +33,9 @@ fn a_machine_that_is_not_one_is_refused() {
     file(&toml.replace("clock_hz = ", "clock_herz = ")).failed(125, &[&format!("machine.toml:{line}"), "clock_herz"]);
     let no_memory: Vec<&str> = toml.lines().filter(|line| !line.starts_with("memory_bytes")).collect();
     file(&no_memory.join("\n")).failed(125, &["memory"]);
+    // What the model does not simulate is refused before anything boots.
+    let lines = file(&toml.replacen("line_bytes = 64", "line_bytes = 128", 1));
+    lines.failed(125, &["cache[0].line_bytes = 128", "lines of 64 bytes only"]);
     run("small-2x2", &["--cpus-per-node", "0"]).failed(125, &["--cpus-per-node 0"]);
 }
 

@@ -10,6 +10,7 @@ use clap::Args;
 use lab::protocol::{Shaken, Task};
 use lab::setup::Assets;
 use lab::{Event, LabError, Outcome, Run, Shape, Stage};
+use model::Model;
 use report::{LabRecordReport, LabReport, RecordReport, Samples, Shake};
 use rustix::fs::{Access, Mode, access};
 use rustix::process::{getgid, getgroups, getuid, umask};
@@ -133,6 +134,8 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 
 fn prepare_and_run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let shape = arguments.options.shape()?;
+    // What the model cannot simulate is known before anything boots.
+    Model::new(&shape.machine, &shape.memory, &arguments.options.mechanisms())?;
     let assets = Assets::find(arguments.options.kernel.as_ref()).map_err(LabError::from)?;
     if let Some(text) = shape.numbering_note().filter(|_| !arguments.quiet) {
         note(&text);
