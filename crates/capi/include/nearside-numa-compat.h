@@ -155,14 +155,14 @@ static inline struct bitmask *ns_compat_parsed(int result, struct bitmask *mask,
 /* A new mask of numactl's grammar; NULL if it is none. Those without `_all` are NULL too if a member is not allowed. */
 static inline struct bitmask *numa_parse_nodestring_all(const char *text) {
     ns_set *set = NULL;
-    struct bitmask *mask = numa_allocate_nodemask();
-    return text != NULL && *text == 0 ? mask : ns_compat_parsed(ns_nodes(text, &set, NULL), mask, set);
+    int is_empty = text != NULL && *text == 0, result = is_empty ? 0 : ns_nodes(text, &set, NULL);
+    return ns_compat_parsed(result, numa_allocate_nodemask(), set);
 }
 
 static inline struct bitmask *numa_parse_cpustring_all(const char *text) {
     ns_set *set = NULL;
-    struct bitmask *mask = numa_allocate_cpumask();
-    return text != NULL && *text == 0 ? mask : ns_compat_parsed(ns_cpus(text, &set, NULL), mask, set);
+    int is_empty = text != NULL && *text == 0, result = is_empty ? 0 : ns_cpus(text, &set, NULL);
+    return ns_compat_parsed(result, numa_allocate_cpumask(), set);
 }
 
 static inline struct bitmask *ns_compat_allowed(struct bitmask *mask, const struct bitmask *allowed) {
