@@ -110,6 +110,9 @@ static void masks(void) {
     print_mask("parsed !0", numa_parse_nodestring("!0"));
     print_mask("parsed +1", numa_parse_nodestring("+1"));
     print_mask("parsed CPUs 1-2", numa_parse_cpustring("1-2"));
+    print_mask("parsed nothing", numa_parse_nodestring(""));
+    print_mask("parsed 0,5000", numa_parse_nodestring("0,5000"));
+    print_mask("parsed CPUs 0,9000", numa_parse_cpustring("0,9000"));
 }
 
 static void threads(struct bitmask *last) {
