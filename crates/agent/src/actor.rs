@@ -24,6 +24,8 @@ use std::time::Duration;
 /// Maximum number of passes over a process's threads while new ones keep appearing.
 const MOST_LOOKS: usize = 8;
 
+/// Why memory stays although it was to move.
+const OUT_OF_TIME: &str = "moving takes longer than thought: the rest has to be worth its cost";
 /// Why memory stays after a decision about it.
 const OWN_POLICY: &str = "the program has chosen a memory policy of its own";
 
@@ -85,19 +87,41 @@ impl Actor {
         mut advisers: Option<&mut Advisers>,
     ) -> Result<Vec<StepOutcome>, JournalError> {
         let mut done = Vec::with_capacity(steps.len());
+        let owners = self.just_placed_by_owners(steps, managed);
         while let Some(step) = steps.get(done.len()) {
             let rest = steps.iter().skip(done.len());
             match whose_pages(&step.action) {
                 Some(pid) => {
                     let moves: Vec<&Step> = rest.take_while(|step| whose_pages(&step.action) == Some(pid)).collect();
-                    done.extend(self.move_all(pid, &moves, managed, outcome));
+                    if owners.contains(&pid) {
+                        for step in moves {
+                            refuse_all(&step.action, pid, outcome);
+                            done.push(StepOutcome::because(OWN_POLICY));
+                        }
+                    } else {
+                        done.extend(self.move_all(pid, &moves, managed, outcome));
+                    }
                 }
-                None => done.push(self.act(&step.action, managed, outcome, advisers.as_deref_mut())?),
+                None => match step.action.pid().filter(|pid| owners.contains(pid) && is_of_memory(&step.action)) {
+                    Some(pid) => {
+                        refuse_all(&step.action, pid, outcome);
+                        done.push(StepOutcome::because(OWN_POLICY));
+                    }
+                    None => done.push(self.act(&step.action, managed, outcome, advisers.as_deref_mut())?),
+                },
             }
         }
         let operations = |done: &StepOutcome| done.all_moved().pages + done.pages_copied + done.split_at.len() as u64;
         outcome.operations += done.iter().map(operations).sum::<u64>();
         Ok(done)
+    }
+
+    /// The processes of steps about memory whose program or owner has set a memory policy since it was last read.
+    fn just_placed_by_owners(&self, steps: &[Step], managed: &mut Managed) -> BTreeSet<Pid> {
+        let of_memory = steps.iter().filter(|step| self.respects_owner && is_of_memory(&step.action));
+        let pids: BTreeSet<Pid> = of_memory.filter_map(|step| step.action.pid()).collect();
+        let mut is_owners = |pid: &Pid| managed.get_mut(*pid).is_some_and(ManagedProcess::has_new_policy);
+        pids.into_iter().filter(|pid| is_owners(pid)).collect()
     }
 
     fn act(
@@ -115,11 +139,6 @@ impl Actor {
         if self.stop.load(Relaxed) {
             refuse_all(action, pid, outcome);
             return Ok(StepOutcome::because("the agent is stopping"));
-        }
-        let is_of_threads = matches!(action, Action::MoveThread { .. } | Action::MoveProcess { .. });
-        if self.respects_owner && !is_of_threads && process.has_new_policy() {
-            refuse_all(action, pid, outcome);
-            return Ok(StepOutcome::because(OWN_POLICY));
         }
         match action {
             Action::MoveRanges { node, ranges, bytes, most_s, .. } => {
@@ -161,13 +180,6 @@ impl Actor {
     ) -> Vec<StepOutcome> {
         let mut done = vec![StepOutcome::default(); steps.len()];
         let process = managed.get_mut(pid).filter(|_| !self.stop.load(Relaxed));
-        let process = process.and_then(|process| {
-            let is_owners = self.respects_owner && process.has_new_policy();
-            if is_owners {
-                done.fill(StepOutcome::because(OWN_POLICY));
-            }
-            Some(process).filter(|_| !is_owners)
-        });
         let Some(process) = process else {
             for step in steps {
                 refuse_all(&step.action, pid, outcome);
@@ -299,6 +311,10 @@ impl Actor {
         outcome: &mut Outcome,
     ) -> StepOutcome {
         let Some(route) = route else { return StepOutcome::default() };
+        // Those of other processes that map the same, too: all were paid for once.
+        if most_s.is_some() && outcome.out_of_time {
+            return StepOutcome::because(OUT_OF_TIME);
+        }
         let is_shared = |range: &AddressRange| self.moves_shared && process.mappings.are_shared_at(range.start);
         let (shared, private): (Vec<AddressRange>, Vec<AddressRange>) =
             ranges.iter().partition(|range| is_shared(range));
@@ -322,8 +338,7 @@ impl Actor {
                 Ok(tally) => {
                     if tally.out_of_time {
                         outcome.out_of_time = true;
-                        done.note =
-                            Some("moving takes longer than thought: the rest has to be worth its cost".to_owned());
+                        done.note = Some(OUT_OF_TIME.to_owned());
                     }
                     for (way, moved) in tally.moved {
                         let all = done.moved.entry(way).or_default();
@@ -403,6 +418,11 @@ impl Actor {
         process.gave(tid, cpus);
         Ok(StepOutcome { threads_moved: 1, ..StepOutcome::default() })
     }
+}
+
+/// Whether an action is about memory, and not about threads or sampling.
+fn is_of_memory(action: &Action) -> bool {
+    !matches!(action, Action::MoveThread { .. } | Action::MoveProcess { .. } | Action::SetSampling(_) | Action::Nothing)
 }
 
 /// The process whose pages an action moves. For copies that only a kernel could make, the process of the fallback.

@@ -146,7 +146,7 @@ static inline struct bitmask *ns_compat_fill(struct bitmask *mask, ns_set *set) 
 /* Fills a new mask with what was parsed, and frees the set; NULL if that failed, or a member is beyond the mask. */
 static inline struct bitmask *ns_compat_parsed(int result, struct bitmask *mask, ns_set *set) {
     size_t count = result < 0 ? 0 : ns_set_count(set);
-    if (result >= 0 && mask != NULL && numa_bitmask_weight(ns_compat_fill(mask, set)) == count)
+    if (result >= 0 && ns_compat_fill(mask, set) != NULL && numa_bitmask_weight(mask) == count)
         return mask;
     numa_bitmask_free(mask);
     return NULL;

@@ -2,9 +2,9 @@
 
 use crate::boundary::{ErrorOut, call_for};
 use heap::{MAX_NODES, Place};
-use library::{Error, NodeId, NodeSet};
+use library::{Error, NodeId};
 use std::ffi::{c_int, c_void};
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// `NS_HEAP_LOCAL` and `NS_HEAP_INTERLEAVED` of the header.
 const LOCAL: c_int = -1;
@@ -35,13 +35,21 @@ pub extern "C" fn ns_heap_alloc(bytes: usize, alignment: usize, place: c_int, er
     })
 }
 
-/// Whether a node has memory that this process may use. What was so at first is not asked again.
+/// Whether a node below [`MAX_NODES`] has memory that this process may use. What once was so is not asked again.
 fn has_memory(node: usize) -> bool {
-    static AT_FIRST: OnceLock<NodeSet> = OnceLock::new();
-    let is_of = |nodes: &NodeSet| u32::try_from(node).is_ok_and(|node| nodes.contains(NodeId(node)));
+    // No lock, which a child would have for ever that was forked while another thread held it.
+    static KNOWN: [AtomicU64; MAX_NODES / 64] = [const { AtomicU64::new(0) }; MAX_NODES / 64];
+    let (known, bit) = (&KNOWN[node / 64], 1 << (node % 64));
+    if known.load(Relaxed) & bit != 0 {
+        return true;
+    }
     // A kernel that does not tell places the object as it can.
-    let now = || linux::allowed_memory_nodes().map_or(true, |nodes| is_of(&nodes));
-    is_of(AT_FIRST.get_or_init(|| linux::allowed_memory_nodes().unwrap_or_default())) || now()
+    let Ok(nodes) = linux::allowed_memory_nodes() else { return true };
+    let is_there = u32::try_from(node).is_ok_and(|node| nodes.contains(NodeId(node)));
+    if is_there {
+        known.fetch_or(bit, Relaxed);
+    }
+    is_there
 }
 
 /// Frees an object of the heap, in any thread; null is allowed.

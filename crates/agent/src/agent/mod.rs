@@ -280,11 +280,11 @@ impl Agent {
     /// What the run teaches. A spread start is for what several threads use, or several processes that have it from the one
     /// that forked them.
     fn lesson(&self, first_thread_share: Option<f64>) -> Option<Lesson> {
-        let began_alone = self.options.lesson == Some(Lesson::NoThreads);
+        let began_alone = self.options.lesson.is_some_and(Lesson::is_of_one_thread);
         if self.has_threads || self.forks.have_worked() {
             let works_alone = first_thread_share.is_some_and(|share| share >= WORKS_ALONE) && !self.forks.have_worked();
-            let of_start = (self.spreads_start && works_alone).then_some(Lesson::FirstTouch);
-            self.policy.lesson().filter(|lesson| *lesson != Lesson::NoThreads).or(of_start)
+            let of_start = ((self.spreads_start || began_alone) && works_alone).then_some(Lesson::WorksAlone);
+            self.policy.lesson().filter(|lesson| !lesson.is_of_one_thread()).or(of_start)
         } else if (self.spreads_start || began_alone) && self.observer.sees_all_threads() {
             Some(Lesson::NoThreads)
         } else {

@@ -224,7 +224,9 @@ impl Agent {
     fn apply(&mut self, event: LifecycleEvent) -> Result<(), AgentError> {
         match event {
             LifecycleEvent::Began { pid, parent } => {
-                self.forks.began(pid);
+                if self.options.target == Target::Program {
+                    self.forks.began(pid);
+                }
                 match self.managed.child_began(pid, parent, self.policy.is_prompt()) {
                     Some(inherited) => self.begin(pid, false, inherited),
                     None => Ok(()),

@@ -205,7 +205,8 @@ impl SharedSettings {
     fn set(&mut self, path: &Path, value: &str) -> Result<(), BrokerError> {
         let setting = Setting::at(path);
         let now = setting.value().map_err(|error| BrokerError::Setting(chain(&error)))?;
-        if now == value {
+        // An interrupt that is being moved elsewhere reads as before.
+        if now == value && self.changed.get(path).is_none_or(|changed| changed.asked == value) {
             return Ok(());
         }
         let original = match self.changed.get(path) {
@@ -225,8 +226,9 @@ mod tests {
     use super::*;
     use machine::presets;
     use reserve::{Control, Facts, Rules};
-    use std::fs;
+    use std::fs::{self, File};
     use std::sync::Arc;
+    use std::time::SystemTime;
 
     fn small_ledger() -> Ledger {
         let control = Control { throttle: Throttle::None, ways: None };
@@ -250,6 +252,11 @@ mod tests {
         shared.changed.insert(file.clone(), changed("0", "1-7", "0"));
         shared.follow(&small_ledger(), std::iter::empty()).unwrap();
         assert_eq!((fs::read_to_string(&file).unwrap().as_str(), shared.changed.len()), ("0", 0));
+        // It is still being moved: it is not left to that.
+        File::options().write(true).open(&file).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        shared.changed.insert(file.clone(), changed("0", "1-7", "0"));
+        shared.follow(&small_ledger(), std::iter::empty()).unwrap();
+        assert!(file.metadata().unwrap().modified().unwrap() > SystemTime::UNIX_EPOCH && shared.changed.is_empty());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::migration::route::{Destination, Route};
 use crate::migration::tally::{Amount, Stayed, Tally};
 use crate::processes::process::{Process, ProcessError};
 use crate::residence::present::{Extent, PresentPages};
-use machine::NodeId;
+use machine::{NodeId, SMALL_PAGE};
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -287,18 +287,23 @@ impl<'a> Finder<'a> {
     }
 
     fn extent(&mut self, extent: &Extent) -> Result<(), MigrateError> {
-        let most_bytes = self.migration.most_bytes();
         let mut address = extent.range.start;
         while address < extent.range.end && self.ready.is_some() {
             self.pages.push(address, None);
             self.page_bytes.push(extent.page_bytes);
             self.bytes += extent.page_bytes;
             address = address.saturating_add(extent.page_bytes);
-            if self.pages.len() >= self.most_pages || self.bytes >= most_bytes {
+            if self.pages.len() >= self.most_pages || self.bytes >= self.most_bytes() {
                 self.look_up()?;
             }
         }
         Ok(())
+    }
+
+    /// Maximum bytes of the next call: few in the first of those whose time is limited, as it shows the rate.
+    fn most_bytes(&self) -> u64 {
+        let is_first = self.most_pages == FIRST_PAGES && self.migration.most_time.is_some();
+        if is_first { FIRST_PAGES as u64 * SMALL_PAGE } else { self.migration.most_bytes() }
     }
 
     /// Looks up the nodes of the pages, and passes on those that the route sends elsewhere.

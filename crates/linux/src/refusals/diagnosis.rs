@@ -100,11 +100,12 @@ fn foreign(system: &SystemState, capability: Capability) -> Option<Diagnosis> {
 }
 
 fn hidden_process(system: &SystemState) -> Option<Diagnosis> {
-    let Subject::Other(pid, _) = &system.subject else { return None };
+    let Subject::Other(pid, status) = &system.subject else { return None };
     let guarded = || {
-        let [reads_files, traces] =
-            [Capability::DacReadSearch, Capability::SysPtrace].map(|one| one.is_of(&system.caller));
-        if traces && !reads_files {
+        let has = |capability: Capability| capability.is_of(&system.caller);
+        let traces = has(Capability::SysPtrace);
+        let is_own = status.uids[0] == system.caller.uids[1];
+        if traces && !is_own && !has(Capability::DacReadSearch) && !has(Capability::DacOverride) {
             return needs("reading all files of another user's process", Capability::DacReadSearch);
         }
         if traces {

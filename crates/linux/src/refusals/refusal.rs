@@ -10,6 +10,8 @@ use std::fmt;
 /// A capability, by its bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Capability {
+    /// Access files of other users.
+    DacOverride = 1,
     /// Read files of other users, such as the `pagemap` of their processes.
     DacReadSearch = 2,
     /// Inspect and change processes of other users.
@@ -32,6 +34,7 @@ impl Capability {
 impl fmt::Display for Capability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::DacOverride => "CAP_DAC_OVERRIDE",
             Self::DacReadSearch => "CAP_DAC_READ_SEARCH",
             Self::SysPtrace => "CAP_SYS_PTRACE",
             Self::SysAdmin => "CAP_SYS_ADMIN",

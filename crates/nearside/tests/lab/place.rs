@@ -149,7 +149,7 @@ fn many_processes_and_other_programs_are_placed_as_usual() {
     checks.part("workers", || {
         let taught = |section: &str| (report(section)["spreads_start"].clone(), report(section)["lesson"].clone());
         assert_eq!(taught("workers"), (true.into(), Value::Null), "workers use what their parent has spread");
-        assert_eq!(taught("alone"), (true.into(), "first_touch".into()));
+        assert_eq!(taught("alone"), (true.into(), "works_alone".into()));
     });
     checks.part("forks", || {
         assert_eq!((ran.section("forks"), ran.section("none left")), ("status 3\n", "0\n"));

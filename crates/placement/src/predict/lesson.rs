@@ -20,9 +20,16 @@ pub enum Lesson {
     FirstTouch,
     /// The same, because the program made no threads.
     NoThreads,
+    /// The same, because its first thread did nearly all the work.
+    WorksAlone,
 }
 
 impl Lesson {
+    /// Whether it comes from a program in which one thread works. Each run has to show that anew.
+    pub fn is_of_one_thread(self) -> bool {
+        matches!(self, Self::NoThreads | Self::WorksAlone)
+    }
+
     /// What a plan teaches, if it places nearly all that it moves alike.
     pub(super) fn of(plan: &Plan, segments: &[Segment], speedup: f64) -> Option<Self> {
         if speedup < LEAST_SPEEDUP {

@@ -201,22 +201,19 @@ impl Predict {
 
     /// Records how long moves took.
     pub fn learn(&mut self, outcome: &Outcome, settings: &Settings) {
-        let is_undone = outcome.moving_s == 0.0 && outcome.bytes_moved == 0;
-        // What nothing was moved for, such as a process whose owner has just placed it, has no effect to judge.
+        let is_undone = outcome.bytes_moved == 0 && !outcome.out_of_time;
+        // What nothing was moved for, such as a process whose owner has just placed it, has no effect to judge, and no rate.
         self.trial.take_if(|trial| trial.round == outcome.round && trial.bytes > 0.0 && is_undone);
         let trial = self.trial.as_ref().filter(|trial| trial.round == outcome.round);
-        // Logs of earlier versions only have what was planned.
-        let moved = |planned: f64| {
-            if outcome.bytes_moved > 0 || outcome.out_of_time { outcome.bytes_moved as f64 } else { planned }
-        };
         let Some(planned) = trial.map(|trial| trial.bytes).filter(|_| outcome.moving_s > 0.0) else { return };
-        let bytes = moved(planned);
+        let bytes = outcome.bytes_moved as f64;
         let usual = settings.thresholds.move_bytes_per_s.max(1.0);
         let measured = (bytes / outcome.moving_s).clamp(usual / RATE_RANGE, usual * RATE_RANGE);
         self.bytes_per_s = Some(self.bytes_per_s.map_or(measured, |known| f64::midpoint(known, measured)));
         // A part of the moves shows no effect of the whole; the rest is weighed anew, at this rate.
         if outcome.out_of_time && bytes < NEARLY_ALL * planned {
-            self.trial = None;
+            let pids = self.trial.take().map(|trial| trial.pids).unwrap_or_default();
+            self.busy_s.extend(pids.into_iter().map(|pid| (pid, 0.0)));
         }
     }
 

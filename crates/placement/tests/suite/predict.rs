@@ -277,11 +277,21 @@ fn moves_take_no_longer_than_what_they_are_paid_with() {
     assert!(next.steps[0].reason.value(Quantity::MoveMs) > reason.value(Quantity::MoveMs).map(|ms| 2.0 * ms));
 }
 
+/// The kernel refuses all of it, or its owner has just placed it.
+#[test]
+fn moves_that_were_not_made_are_not_judged() {
+    let mut policy = policy();
+    policy.decide(&observation(1, 80.0, all));
+    policy.learn(&Outcome { round: 1, moving_s: 0.05, ..Outcome::default() });
+    let next = rule(&policy.decide(&observation(2, 80.0, all)));
+    assert!(next != Rule::MovesSettle && policy.state() != &State::default(), "{next:?}");
+}
+
 #[test]
 fn moves_that_made_accesses_slower_are_taken_back_and_not_repeated_at_once() {
     let mut policy = policy();
     policy.decide(&observation(1, 80.0, all));
-    policy.learn(&Outcome { round: 1, moving_s: 0.05, ..Outcome::default() });
+    policy.learn(&Outcome { round: 1, moving_s: 0.05, bytes_moved: BYTES, ..Outcome::default() });
     assert_eq!(rule(&policy.decide(&observation(2, 80.0, all))), Rule::MovesSettle);
     let slower = Observation { latency_mean_ns: Some(1500.0), ..observation(3, 80.0, all) };
     let decision = policy.decide(&slower);

@@ -30,6 +30,9 @@ impl fmt::Display for PlaceText<'_> {
             let begins = match lesson {
                 Lesson::Spread => "begins with its memory spread over the nodes",
                 Lesson::FirstTouch => "begins with its memory where it is touched first",
+                Lesson::WorksAlone => {
+                    "begins with its memory where it is touched first, as the first thread of this one did nearly all work"
+                }
                 Lesson::NoThreads => "begins with its memory where it is touched first, as this one made no threads",
             };
             line(f, "next run", &format!("{begins}, unless with --forget"))?;
