@@ -220,8 +220,8 @@ int ns_where(const void *address, size_t bytes, uint64_t *pages_by_node, size_t 
 
 #define NS_HEAP_LOCAL (-1)       /* the node of the calling thread */
 #define NS_HEAP_INTERLEAVED (-2) /* all nodes that the thread may use, page by page; above 4 MiB also by huge pages */
-/* An object on a node, or as above. A node must have memory that the process may use; if it is full, the object comes from
- * the nearest one with room. Nodes are ignored if the calling thread has a memory policy of its own. `alignment` is a power
+/* An object on a node, or as above. A node must exist; if it is full, or not allowed, the object comes from another one, the
+ * nearest with room. Nodes are ignored if the calling thread has a memory policy of its own. `alignment` is a power
  * of two. NULL on failure. Safe after fork. */
 void *ns_heap_alloc(size_t bytes, size_t alignment, int place, ns_error **error);
 /* An object of ns_heap_alloc only, in any thread. Ends the program with a sentence if it is none, or was freed before. */

@@ -4,6 +4,7 @@ use crate::boundary::{ErrorOut, call_for};
 use heap::{MAX_NODES, Place};
 use library::{Error, NodeId};
 use std::ffi::{c_int, c_void};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// `NS_HEAP_LOCAL` and `NS_HEAP_INTERLEAVED` of the header.
@@ -22,8 +23,8 @@ pub extern "C" fn ns_heap_alloc(bytes: usize, alignment: usize, place: c_int, er
         let place = match (place, usize::try_from(place)) {
             (LOCAL, _) => Place::Local,
             (INTERLEAVED, _) => Place::Interleaved,
-            (_, Ok(node)) if node < MAX_NODES && has_memory(node) => Place::On(node),
-            _ => return Err(wrong("it is no node with memory for this process, NS_HEAP_LOCAL or NS_HEAP_INTERLEAVED")),
+            (_, Ok(node)) if node < MAX_NODES && exists(node) => Place::On(node),
+            _ => return Err(wrong("it is no node of this machine, NS_HEAP_LOCAL or NS_HEAP_INTERLEAVED")),
         };
         let object = heap::allocate(bytes, alignment, place);
         if object.is_null() {
@@ -35,17 +36,17 @@ pub extern "C" fn ns_heap_alloc(bytes: usize, alignment: usize, place: c_int, er
     })
 }
 
-/// Whether a node below [`MAX_NODES`] has memory that this process may use. What once was so is not asked again.
-fn has_memory(node: usize) -> bool {
+/// Whether a node below [`MAX_NODES`] exists. What once was so is not asked again.
+fn exists(node: usize) -> bool {
     // No lock, which a child would have for ever that was forked while another thread held it.
     static KNOWN: [AtomicU64; MAX_NODES / 64] = [const { AtomicU64::new(0) }; MAX_NODES / 64];
     let (known, bit) = (&KNOWN[node / 64], 1 << (node % 64));
     if known.load(Relaxed) & bit != 0 {
         return true;
     }
-    // A kernel that does not tell places the object as it can.
-    let Ok(nodes) = linux::allowed_memory_nodes() else { return true };
-    let is_there = u32::try_from(node).is_ok_and(|node| nodes.contains(NodeId(node)));
+    // Where that cannot be read, the object is placed as the kernel can.
+    let Ok(nodes) = linux::NodeState::read(Path::new("/sys")) else { return true };
+    let is_there = u32::try_from(node).is_ok_and(|node| nodes.online.contains(NodeId(node)));
     if is_there {
         known.fetch_or(bit, Relaxed);
     }
