@@ -217,7 +217,8 @@ impl SharedSettings {
         let set = setting.set(value);
         let read = setting.value().unwrap_or_else(|_| value.to_owned());
         self.changed.insert(path.to_owned(), Changed { original, asked: value.to_owned(), read });
-        set.map_err(|error| BrokerError::Setting(chain(&error)))
+        // What the kernel refuses to change, it need not be given back.
+        if now == value { Ok(()) } else { set.map_err(|error| BrokerError::Setting(chain(&error))) }
     }
 }
 
