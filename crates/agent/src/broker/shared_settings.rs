@@ -237,6 +237,13 @@ mod tests {
         Ledger::new(Arc::new(facts), Rules::default())
     }
 
+    /// Settings of which none is changed, and the folder of their journal.
+    fn unchanged() -> (tempfile::TempDir, SharedSettings) {
+        let folder = tempfile::tempdir().unwrap();
+        let (journal, _) = Journal::open(&folder.path().join("journals"), "reserve").unwrap();
+        (folder, SharedSettings::new(journal, Vec::new(), None))
+    }
+
     fn changed(original: &str, asked: &str, read: &str) -> Changed {
         let [original, asked, read] = [original, asked, read].map(str::to_owned);
         Changed { original, asked, read }
@@ -245,9 +252,7 @@ mod tests {
     /// The kernel shows the CPUs of an interrupt that is being moved as they were.
     #[test]
     fn what_was_read_as_before_and_is_done_since_is_undone() {
-        let folder = tempfile::tempdir().unwrap();
-        let (journal, _) = Journal::open(&folder.path().join("journals"), "reserve").unwrap();
-        let mut shared = SharedSettings::new(journal, Vec::new(), None);
+        let (folder, mut shared) = unchanged();
         let file = folder.path().join("a");
         fs::write(&file, "1-7").unwrap();
         shared.changed.insert(file.clone(), changed("0", "1-7", "0"));
@@ -260,11 +265,20 @@ mod tests {
         assert!(file.metadata().unwrap().modified().unwrap() > SystemTime::UNIX_EPOCH && shared.changed.is_empty());
     }
 
+    /// As the CPUs of some interrupts, which can only be read.
+    #[test]
+    fn what_the_kernel_has_refused_to_change_is_not_given_back() {
+        let (_folder, mut shared) = unchanged();
+        let fixed = PathBuf::from("/proc/version");
+        let value = Setting::at(&fixed).value().unwrap();
+        shared.changed.insert(fixed, changed(&value, "another", &value));
+        shared.follow(&small_ledger(), std::iter::empty()).unwrap();
+        assert!(shared.changed.is_empty());
+    }
+
     #[test]
     fn what_no_grant_needs_is_undone_also_where_something_else_fails() {
-        let folder = tempfile::tempdir().unwrap();
-        let (journal, _) = Journal::open(&folder.path().join("journals"), "reserve").unwrap();
-        let mut shared = SharedSettings::new(journal, Vec::new(), None);
+        let (folder, mut shared) = unchanged();
         let [broken, file] = ["a", "b"].map(|name| folder.path().join(name));
         fs::create_dir(&broken).unwrap();
         fs::write(&file, "changed").unwrap();
@@ -278,9 +292,7 @@ mod tests {
 
     #[test]
     fn what_its_owner_has_set_since_is_left() {
-        let folder = tempfile::tempdir().unwrap();
-        let (journal, _) = Journal::open(&folder.path().join("journals"), "reserve").unwrap();
-        let mut shared = SharedSettings::new(journal, Vec::new(), None);
+        let (folder, mut shared) = unchanged();
         let file = folder.path().join("a");
         for (theirs, left) in [(None, "before"), (Some("theirs"), "theirs")] {
             fs::write(&file, "before").unwrap();
