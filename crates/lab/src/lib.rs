@@ -23,6 +23,6 @@ pub const TIME_SCALE: &str = "NEARSIDE_TIME_SCALE";
 
 pub use error::LabError;
 pub use kernel_module::KernelModule;
-pub use run::{Event, Outcome, PLUGIN, PLUGIN_VARIABLE, Run, Stage, default_signals, run};
+pub use run::{Event, Outcome, PLUGIN, PLUGIN_VARIABLE, Run, Stage, check_memory, default_signals, run};
 pub use shape::{CPUS_MAX, Changes, CpuNumbers, MEMORY_PER_NODE, NODES_MAX, Shape, ShapeError, Topology, shape};
 pub use streams::terminal_size;

@@ -112,7 +112,6 @@ pub struct Outcome {
 /// [`default_signals`].
 pub fn run(assets: &Assets, run: &Run, tell: &mut dyn FnMut(Event)) -> Result<Outcome, LabError> {
     tell(Event::Stage(Stage::Booting));
-    check_memory(&run.shape)?;
     let ending = ENDING.into_iter().filter(|&signal| !linux::is_ignored(signal));
     let signals = Signals::new(ending.chain([SIGWINCH])).map_err(LabError::host("watch for signals"))?;
     let shared = memory("nearside-pmu", pmu::BYTES, &[])?;
@@ -137,9 +136,9 @@ pub fn default_signals() -> io::Result<Vec<SigId>> {
     ending.map(|signal| register_conditional_default(signal, Arc::new(AtomicBool::new(true)))).collect()
 }
 
-/// The guest allocates memory from the host as it uses it; on a host without enough, QEMU would be killed in the middle
-/// of a run.
-fn check_memory(shape: &Shape) -> Result<(), LabError> {
+/// Refuses a machine for which this host has too little available memory: call it before [`run`]. The guest allocates
+/// memory from the host as it uses it, so QEMU would be killed in the middle of a run.
+pub fn check_memory(shape: &Shape) -> Result<(), LabError> {
     let asked: u64 = shape.machine.nodes.iter().map(|node| node.memory_bytes).sum();
     match linux::available_memory() {
         Some(available) if available < asked => {

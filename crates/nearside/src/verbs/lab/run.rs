@@ -134,6 +134,8 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 
 fn prepare_and_run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let shape = arguments.options.shape()?;
+    // Before the model is made, which allocates some memory per line of the machine's.
+    lab::check_memory(&shape)?;
     // What the model cannot simulate is known before anything boots.
     Model::new(&shape.machine, &shape.memory, &arguments.options.mechanisms())?;
     let assets = Assets::find(arguments.options.kernel.as_ref()).map_err(LabError::from)?;
