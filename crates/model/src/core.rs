@@ -37,15 +37,15 @@ pub(crate) struct Miss {
 }
 
 /// One n-th, as a factor in 2^-32.
-struct Share(u64);
+pub(crate) struct Share(u64);
 
 impl Share {
-    fn one_of(lines: u32) -> Self {
+    pub(crate) fn one_of(lines: u32) -> Self {
         Self((1 << 32) / u64::from(lines.max(1)))
     }
 
     #[inline]
-    fn of(&self, latency_ps: u32) -> u64 {
+    pub(crate) fn of(&self, latency_ps: u32) -> u64 {
         (u64::from(latency_ps) * self.0 + (1 << 31)) >> 32
     }
 }

@@ -8,6 +8,7 @@ use crate::siblings::PathUse;
 use crate::streams::Streams;
 use crate::throttle::Throttle;
 use crate::tlb::Tlb;
+use crate::write_buffer::WriteBuffer;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Index for a level at which a CPU has no cache.
@@ -30,6 +31,7 @@ pub(crate) struct Cpu {
     pub found_hits: Counts,
     pub streams: Streams,
     pub lines: LineCounts,
+    pub write_buffer: WriteBuffer,
     /// The ways of its L3 cache that it fills.
     pub level3_ways: AtomicU64,
     pub throttle: Throttle,

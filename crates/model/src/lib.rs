@@ -28,6 +28,7 @@ mod throttle;
 mod tlb;
 mod totals;
 mod windows;
+mod write_buffer;
 
 pub use access::{Access, AccessKind, Level, PageEntry, Request};
 pub use controls::{ControlHardware, Controls, Share};

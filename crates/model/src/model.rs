@@ -18,6 +18,7 @@ use crate::throttle::Throttle;
 use crate::tlb::{Tlb, Translated, may_be_huge};
 use crate::totals::Totals;
 use crate::windows::Windows;
+use crate::write_buffer::WriteBuffer;
 use crate::{
     Access, AccessKind, LINE_BYTES, Level, Mechanism, Mechanisms, MemoryRange, ModelError, PageEntry, Request,
 };
@@ -116,6 +117,7 @@ impl Model {
                 found_hits: Counts::default(),
                 streams: Streams::default(),
                 lines: LineCounts::new(columns(nodes.len())),
+                write_buffer: WriteBuffer::new(core.stream_lines),
                 level3_ways: AtomicU64::new(ALL_WAYS),
                 throttle: Throttle::default(),
             })
@@ -298,8 +300,10 @@ impl Model {
             Level::L1 | Level::Dram => {}
         }
         let miss = Miss { kind, in_stream, level, latency_ps, translation_ps, after_ps, alone: !keep };
+        let room_ps = cpu.write_buffer.wait_ps(time_ps);
+        let time_ps = time_ps + room_ps;
         let stall_ps =
-            throttled_ps + cpu.core.stall_ps(time_ps, &miss, |busy_ps| cpu.path_use.stretched(slot, busy_ps));
+            room_ps + throttled_ps + cpu.core.stall_ps(time_ps, &miss, |busy_ps| cpu.path_use.stretched(slot, busy_ps));
         let latency_ps = latency_ps.saturating_add(translation_ps);
         Access { stall_ps, latency_ps, node, level, wants_value, first_write: false, keep }
     }
@@ -341,9 +345,7 @@ impl Model {
         }
         found.unwrap_or_else(|| {
             let node = self.map.node_of(line * LINE_BYTES);
-            let pair = usize::from(cpu.node) * columns(self.nodes.len()) + node;
-            let idle_ps = self.windows.resources().idle_ps[pair];
-            let latency_ps = idle_ps.saturating_add(self.queued_ps(cpu, slot, Lines::Read, node));
+            let latency_ps = self.memory_ps(cpu, slot, Lines::Read, node);
             add(&cpu.counts.dram_latency_ps, u64::from(latency_ps));
             let throttled_ps = cpu.throttle.take(time_ps);
             Fetched { throttled_ps, ..Fetched::cached(Level::Dram, node as u16, latency_ps) }
@@ -390,6 +392,13 @@ impl Model {
         peer.latency_ps.saturating_add(queued_ps)
     }
 
+    /// Counts a line between a CPU and memory, and returns its latency, ps.
+    fn memory_ps(&self, cpu: &Cpu, slot: usize, lines: Lines, node: usize) -> u32 {
+        let columns = columns(self.nodes.len());
+        let pair = usize::from(cpu.node) * columns + lines.column(self.nodes.len(), node);
+        self.windows.resources().idle_ps[pair].saturating_add(self.queued_ps(cpu, slot, lines, node))
+    }
+
     /// Counts a line, and returns its queueing time, ps.
     fn queued_ps(&self, cpu: &Cpu, slot: usize, lines: Lines, node: usize) -> u32 {
         let nodes = self.nodes.len();
@@ -407,13 +416,14 @@ impl Model {
         }
     }
 
-    /// Writes a line back to memory. No access waits for it, but the CPU's next line from memory for its share of bandwidth.
+    /// Writes a line back to memory. No access waits for it, but the CPU's next one for room in its buffer, and its next
+    /// line from memory for its share of bandwidth.
     fn write_back(&self, cpu: &Cpu, time_ps: u64, slot: usize, line: u64) {
         if self.writes_back {
             cpu.throttle.take(time_ps);
             add(&cpu.counts.write_backs, 1);
-            let nodes = self.nodes.len();
-            cpu.lines.add(slot, Lines::Written.column(nodes, self.map.node_of(line * LINE_BYTES)));
+            let latency_ps = self.memory_ps(cpu, slot, Lines::Written, self.map.node_of(line * LINE_BYTES));
+            cpu.write_buffer.add(time_ps, latency_ps);
         }
     }
 

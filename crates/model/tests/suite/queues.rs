@@ -152,3 +152,29 @@ proptest! {
         prop_assert_eq!(&results[0], &results[2]);
     }
 }
+
+/// Lines written back are a flow of lines in flight, too. Six cores read their own memory, and evict lines of a memory
+/// whose link carries a third of that: they wait for room, and the link's queue is as long as the room for lines that
+/// they have, not as the traffic that they could make.
+#[test]
+fn queues_of_lines_written_back_are_as_long_as_what_cores_hold() {
+    let model = model_with("opteron-6164x2", &Mechanisms::full());
+    let writer =
+        |cpu: usize| Runner::new(cpu, Pattern::WriteFar { far: 3, near: 0, begin: cpu as u64 * 50_000, step: 0 });
+    let mut runners: Vec<_> = (0..6).map(writer).collect();
+    runners.push(Runner::chase(18, 0));
+    run(&model, &mut runners, &mut Order::FarAhead, 20 * MS);
+    model.begin(0);
+    for runner in &mut runners {
+        (runner.time_ps, runner.lines, runner.latency_ps) = (0, 0, 0);
+    }
+    run(&model, &mut runners, &mut Order::FarAhead, 50 * MS);
+    let counters = model.counters(50 * MS);
+    let slow = |link: &&model::LinkCounters| (link.from.0, link.to.0) == (3, 0);
+    let load = counters.links.iter().find(slow).map(|link| link.load).unwrap();
+    // A line takes 30 ns there, and 96 of them may be on their way; half as many again while bursts are paid back.
+    assert!(load.utilisation > 0.5 && load.queue_delay_mean_ns < 4500.0, "{load:?}");
+    let chase = &runners[6];
+    let latency_ns = chase.latency_ps as f64 / chase.lines as f64 / 1000.0;
+    assert!(latency_ns < 5000.0, "{latency_ns} beside {load:?}");
+}

@@ -37,6 +37,9 @@ pub enum Pattern {
     Scan { node: usize, line: u64, kind: AccessKind },
     /// Stores to random lines of one node.
     Scatter { node: usize, random: Random },
+    /// Stores to [`Pattern::WRITTEN`] lines of one node, then loads of [`Pattern::READ`] lines of another, which evict
+    /// them, and again.
+    WriteFar { far: usize, near: usize, begin: u64, step: u64 },
 }
 
 impl Pattern {
@@ -53,16 +56,25 @@ impl Pattern {
                 *line = (*line + 1) % lines;
                 (address(*node, *line), *kind)
             }
+            Self::WriteFar { far, near, begin, step } => {
+                *step = (*step + 1) % (Self::WRITTEN + Self::READ);
+                match step.checked_sub(Self::WRITTEN) {
+                    None => (address(*far, *begin + *step), AccessKind::Store),
+                    Some(read) => (address(*near, *begin + read), AccessKind::Load),
+                }
+            }
         }
     }
-}
 
-impl Pattern {
+    /// Lines that [`Pattern::WriteFar`] writes before it reads: with five others most of a cache of 5 MiB.
+    pub const WRITTEN: u64 = 12_000;
+    /// Lines that it reads then: all of that cache, and more.
+    pub const READ: u64 = 32_000;
     /// The loaded value: the next address, if that depends on it.
     fn value(&self) -> u64 {
         match self {
             Self::Chase { .. } => self.clone().next().0,
-            Self::Gather { .. } | Self::Scan { .. } | Self::Scatter { .. } => 0,
+            Self::Gather { .. } | Self::Scan { .. } | Self::Scatter { .. } | Self::WriteFar { .. } => 0,
         }
     }
 }
