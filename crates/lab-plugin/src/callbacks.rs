@@ -1,8 +1,8 @@
 //! Functions that QEMU calls: each finds the lab, and passes the call on.
 
+use crate::processor::ProcessorCalls;
 use crate::qemu::{self, Block};
 use crate::qemu_api as sys;
-use crate::resource_director::{self, DirectorCalls};
 use crate::thread_role::{self, Role};
 use crate::time_stamp_counter::{OWED, Reader, follow_reads};
 use crate::times::Lead;
@@ -36,7 +36,7 @@ pub(crate) unsafe extern "C" fn on_cpu(cpu: c_uint, _: *mut c_void) {
         lab.program_counters[cpu as usize].find_register();
         lab.system_calls[cpu as usize].find_register();
         lab.time_stamp_counters[cpu as usize].find_registers();
-        lab.with_director(|director| director.find_registers(cpu as usize));
+        lab.processor.find_registers(cpu as usize);
         thread_role::set(Role::Cpu(cpu as usize));
     }
 }
@@ -49,7 +49,7 @@ pub(crate) unsafe extern "C" fn on_translate(tb: *mut sys::qemu_plugin_tb, _: *m
     block.add(lab.executed, instructions.len() as u64);
     block.call_when_at_least(lab.executed, INSTRUCTIONS_PER_LOOK, on_look);
     follow_reads(&block, lab.executed, on_ticks);
-    follow_director(lab, &block);
+    follow_processor(lab, &block);
     for instruction in instructions {
         if instruction.is_pause() {
             instruction.call(on_pause);
@@ -68,45 +68,39 @@ pub(crate) unsafe extern "C" fn on_translate_at_rest(tb: *mut sys::qemu_plugin_t
     let block = unsafe { Block::new(tb) };
     block.call_when_at_least(lab.executed, OWED, on_owed);
     follow_reads(&block, lab.executed, on_ticks);
-    follow_director(lab, &block);
+    follow_processor(lab, &block);
     for instruction in block.instructions().filter(qemu::Instruction::is_pause) {
         instruction.call(on_pause_at_rest);
     }
 }
 
-fn follow_director(lab: &Lab, block: &Block) {
-    if lab.director.is_some() {
-        let calls = DirectorCalls {
-            identify: on_identify,
-            read: on_read_register,
-            write: on_write_register,
-            answer: on_answer,
-        };
-        resource_director::follow(block, lab.executed, &calls);
-    }
+fn follow_processor(lab: &Lab, block: &Block) {
+    let calls =
+        ProcessorCalls { identify: on_identify, read: on_read_register, write: on_write_register, answer: on_answer };
+    lab.processor.follow(block, lab.executed, &calls);
 }
 
 unsafe extern "C" fn on_identify(cpu: c_uint, _: *mut c_void) {
     if let Some(lab) = LAB.get() {
-        lab.with_director(|director| director.ask(cpu as usize, true));
+        lab.processor.ask(cpu as usize, true);
     }
 }
 
 unsafe extern "C" fn on_read_register(cpu: c_uint, _: *mut c_void) {
     if let Some(lab) = LAB.get() {
-        lab.with_director(|director| director.ask(cpu as usize, false));
+        lab.processor.ask(cpu as usize, false);
     }
 }
 
 unsafe extern "C" fn on_write_register(cpu: c_uint, _: *mut c_void) {
     if let Some(lab) = LAB.get() {
-        lab.with_director(|director| director.write(cpu as usize, &lab.model));
+        lab.processor.write(cpu as usize, &lab.model);
     }
 }
 
 unsafe extern "C" fn on_answer(cpu: c_uint, _: *mut c_void) {
     if let Some(lab) = LAB.get() {
-        lab.with_director(|director| director.answer(cpu as usize, &lab.model));
+        lab.processor.answer(cpu as usize, &lab.model);
     }
 }
 

@@ -17,10 +17,12 @@ mod host;
 mod main_loop;
 mod pace;
 mod page_table;
+mod processor;
 mod program_counter;
 mod qemu;
 mod qemu_api;
 mod resource_director;
+mod shown_caches;
 mod system_call;
 mod task;
 mod task_counts;
@@ -38,10 +40,10 @@ use model::pmu::{self, Command, Pmu, Sample};
 use model::{Access, AccessKind, Configuration, Level, Measured, MeasuredCpu, Model, Request};
 use pace::Pace;
 use page_table::PageTable;
+use processor::Processor;
 use program_counter::ProgramCounter;
 use qemu::{PluginId, Scoreboard, loaded_value, reached};
 use qemu_api as sys;
-use resource_director::ResourceDirector;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int};
 use std::fs::File;
@@ -84,7 +86,7 @@ struct Lab {
     memory_end: u64,
     shared: SharedWords,
     control: Option<ControlWords>,
-    director: Option<ResourceDirector>,
+    processor: Processor,
     pace: Pace,
     vcpus: Vec<Vcpu>,
     task_counts: TaskCounts,
@@ -139,7 +141,7 @@ impl Lab {
             ps_per_instruction: model.ps_per_instruction().round() as u64,
             memory_end: configuration.memory.iter().map(|range| range.end).max().unwrap_or(0),
             control: control.map(|path| ControlWords::create(path, &model)).transpose()?,
-            director: model.control().cloned().map(|hardware| ResourceDirector::new(hardware, &configuration.machine)),
+            processor: Processor::new(&configuration.machine, &model),
             model,
             numbers,
             shared: shared_words,
@@ -464,14 +466,8 @@ impl Lab {
         let owed = unsafe { take_owed(&mut *self.executed.entry(cpu)) };
         match owed {
             Some(Owed::Ticks(reader)) => self.show_ticks(cpu, reader),
-            Some(Owed::Registers) => self.with_director(|director| director.answer(cpu, &self.model)),
+            Some(Owed::Registers) => self.processor.answer(cpu, &self.model),
             None => {}
-        }
-    }
-
-    fn with_director(&self, call: impl FnOnce(&ResourceDirector)) {
-        if let Some(director) = &self.director {
-            call(director);
         }
     }
 

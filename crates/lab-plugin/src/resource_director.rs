@@ -1,17 +1,13 @@
 //! The processor's control hardware as the guest's kernel knows it: AMD's "Platform Quality of Service" extensions, which
-//! the kernel's resctrl needs, and so what is built on that. QEMU has neither their `cpuid` leaves nor their registers:
-//! what its instructions return is overwritten, and what is written to the registers goes to the model.
+//! the kernel's resctrl needs, and so what is built on that: their `cpuid` leaves and registers. What is written to the
+//! registers goes to the model.
 //!
 //! Source of leaves and registers: "AMD64 Technology Platform Quality of Service Extensions", publication 56375, and
 //! Linux, `arch/x86/kernel/cpu/resctrl`. As in AMD's processors, limits are of all CPUs of a class that share a cache:
 //! the model's are of each CPU, so each has an equal part.
 
-use crate::qemu::{self, Block, Register, Scoreboard, read_register, write_register};
-use crate::time_stamp_counter::OWED_REGISTERS;
-use machine::{CONTROLLED_LEVEL, Machine};
 use model::{ControlHardware, Controls, Model, Share};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Monitors ("RMIDs").
 const MONITORS: usize = 64;
@@ -45,55 +41,14 @@ const LOCAL_BYTES: u32 = 3;
 /// The count of an event that there is none of.
 const NO_COUNT: u64 = 1 << 63;
 
-/// What an instruction asked for, until its registers are overwritten.
-#[derive(Debug, Default)]
-struct Asked {
-    /// 0 for nothing, 1 for `cpuid`, 2 for `rdmsr`.
-    kind: AtomicU32,
-    /// The leaf and its part, or the register.
-    what: AtomicU64,
-}
-
-const IDENTIFY: u32 = 1;
-const READ: u32 = 2;
-
-/// The registers of a CPU.
-#[derive(Debug, Default)]
-struct Own {
-    /// `rax`, `rbx`, `rcx`, `rdx`.
-    registers: OnceLock<Option<[Register; 4]>>,
-    asked: Asked,
-}
-
 /// The control hardware's registers.
 #[derive(Debug)]
 pub(crate) struct ResourceDirector {
     hardware: ControlHardware,
-    level3: Option<Level3>,
     /// Ways of a bit of a mask.
     ways_per_bit: u32,
-    own: Vec<Own>,
     state: Mutex<State>,
     obeying: Mutex<()>,
-}
-
-/// The form of the controlled caches.
-#[derive(Clone, Copy, Debug)]
-struct Level3 {
-    ways: u32,
-    sets: u32,
-    /// CPUs of each.
-    sharers: u32,
-}
-
-impl Level3 {
-    /// What `cpuid` says of it. QEMU's are of all CPUs of a die, of which there may be several.
-    fn identity(self, a: u32, d: u32) -> [u32; 4] {
-        const SHARERS: u32 = 0xfff << 14;
-        let is_part_of_die = self.sharers.is_power_of_two() && self.sharers <= (a & SHARERS) >> 14;
-        let a = if is_part_of_die { a & !SHARERS | (self.sharers - 1) << 14 } else { a };
-        [a, (self.ways - 1) << 22 | (LINE_BYTES - 1), self.sets - 1, d]
-    }
 }
 
 #[derive(Debug)]
@@ -113,7 +68,7 @@ struct State {
 
 impl ResourceDirector {
     /// That of a machine with control hardware.
-    pub(crate) fn new(hardware: ControlHardware, machine: &Machine) -> Self {
+    pub(crate) fn new(hardware: ControlHardware) -> Self {
         let (cpus, caches, classes) = (hardware.cpus(), hardware.caches.len(), usize::from(hardware.classes));
         let ways = hardware.ways.map_or(1, |ways| ways.all.count_ones());
         // A mask of more ways than it may have bits has several a bit.
@@ -129,73 +84,19 @@ impl ResourceDirector {
             counts: vec![vec![[0; 2]; caches]; MONITORS],
             seen: vec![[0; 2]; cpus],
         };
-        let own = (0..cpus).map(|_| Own::default()).collect();
-        let level3 = machine.caches.iter().find(|cache| cache.level == CONTROLLED_LEVEL).and_then(|cache| {
-            let ways = Some(cache.ways).filter(|ways| *ways > 0)?;
-            let sets = u32::try_from(cache.size_bytes / u64::from(LINE_BYTES) / u64::from(ways)).ok()?;
-            let sharers = u32::try_from(hardware.caches.first()?.len()).ok()?;
-            (sets > 0).then_some(Level3 { ways, sets, sharers })
-        });
-        Self { own, hardware, level3, ways_per_bit, state: Mutex::new(state), obeying: Mutex::default() }
+        Self { hardware, ways_per_bit, state: Mutex::new(state), obeying: Mutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks up the registers. Only within that CPU's own callback.
-    pub(crate) fn find_registers(&self, cpu: usize) {
-        self.own[cpu].registers.get_or_init(|| {
-            let [rax, rbx, rcx, rdx] = qemu::registers([c"rax", c"rbx", c"rcx", c"rdx"]);
-            Some([rax?, rbx?, rcx?, rdx?])
-        });
-    }
-
-    fn registers(&self, cpu: usize) -> Option<[Register; 4]> {
-        self.own.get(cpu)?.registers.get().copied().flatten()
-    }
-
-    /// Notes what `cpuid` or `rdmsr` ask for. Only within a callback of that CPU before the instruction.
-    pub(crate) fn ask(&self, cpu: usize, is_identity: bool) {
-        let Some([rax, _, rcx, _]) = self.registers(cpu) else { return };
-        let low = |register| read_register(register).unwrap_or(0) & u64::from(u32::MAX);
-        let asked = &self.own[cpu].asked;
-        asked.what.store(if is_identity { low(rax) << 32 | low(rcx) } else { low(rcx) }, Relaxed);
-        asked.kind.store(if is_identity { IDENTIFY } else { READ }, Relaxed);
-    }
-
-    /// Overwrites what the instruction has returned. Only within a callback of that CPU that may write registers.
-    pub(crate) fn answer(&self, cpu: usize, model: &Model) {
-        let Some(registers) = self.registers(cpu) else { return };
-        let asked = &self.own[cpu].asked;
-        let what = asked.what.load(Relaxed);
-        match asked.kind.swap(0, Relaxed) {
-            IDENTIFY => {
-                let before = registers.map(|register| read_register(register).unwrap_or(0) as u32);
-                let after = self.identity((what >> 32) as u32, what as u32, before);
-                let all = registers.into_iter().zip(before).zip(after);
-                all.filter(|((_, before), after)| before != after)
-                    .for_each(|((register, _), after)| write_register(register, after.into()));
-            }
-            READ => {
-                if let Some(value) = self.read(cpu, what as u32, || lines(model)) {
-                    let [rax, _, _, rdx] = registers;
-                    write_register(rax, value & u64::from(u32::MAX));
-                    write_register(rdx, value >> 32);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// The guest's kernel writes to a register. Only within a callback of that CPU before the instruction.
-    pub(crate) fn write(&self, cpu: usize, model: &Model) {
-        let Some([rax, _, rcx, rdx]) = self.registers(cpu) else { return };
-        let low = |register| read_register(register).unwrap_or(0) as u32;
+    /// The guest's kernel writes to a register: its lower and upper half.
+    pub(crate) fn write(&self, cpu: usize, register: u32, [lower, upper]: [u32; 2], model: &Model) {
         // One CPU at a time lets the model obey, or an older change could overtake a newer one.
         let _one = self.obeying.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.is_at_start();
-        let is_new = self.set(cpu, low(rcx), low(rax), low(rdx), || lines(model));
+        let is_new = self.set(cpu, register, lower, upper, || lines(model));
         // The kernel also writes what a CPU that it starts has anyway, and the control words may be in force.
         if is_new && !(before && self.is_at_start()) {
             model.obey(&self.controls());
@@ -203,7 +104,7 @@ impl ResourceDirector {
     }
 
     /// What `cpuid` returns: `eax`, `ebx`, `ecx` and `edx`.
-    fn identity(&self, leaf: u32, part: u32, [a, b, c, d]: [u32; 4]) -> [u32; 4] {
+    pub(crate) fn identity(&self, leaf: u32, part: u32, [a, b, c, d]: [u32; 4]) -> [u32; 4] {
         let (monitors, classes) = (MONITORS as u32 - 1, u32::from(self.hardware.classes) - 1);
         let (has_ways, has_limits) = (self.hardware.ways.is_some(), self.hardware.step_bytes_per_s.is_some());
         let bits = self.hardware.ways.map_or(1, |ways| ways.all.count_ones() / self.ways_per_bit);
@@ -216,12 +117,6 @@ impl ResourceDirector {
             (0x10, 0) => [0, u32::from(has_ways) << 1, 0, 0],
             (0x10, 1) if has_ways => [bits - 1, 0, 0, classes],
             (0x8000_0000, _) => [a.max(0x8000_0020), b, c, d],
-            // The extended topology, by which Linux numbers caches: resctrl's domains. QEMU fills its leaves anyway.
-            (0x8000_0001, _) => [a, b, c | 1 << 22, d],
-            (0x8000_001d, 3) => match self.level3 {
-                Some(level3) => level3.identity(a, d),
-                None => [a, b, c, d],
-            },
             (0x8000_0008, _) => [a, b | u32::from(has_limits) << 6, c, d],
             (0x8000_0020, 0) => [0, u32::from(has_limits) << 1, 0, 0],
             (0x8000_0020, 1) if has_limits => [NO_LIMIT_BITS, 0, 0, classes],
@@ -231,7 +126,11 @@ impl ResourceDirector {
     }
 
     /// The value of a register; none if it is not one of these.
-    fn read(&self, cpu: usize, register: u32, lines: impl Fn() -> Vec<[u64; 2]>) -> Option<u64> {
+    pub(crate) fn read(&self, cpu: usize, register: u32, model: &Model) -> Option<u64> {
+        self.value(cpu, register, || lines(model))
+    }
+
+    fn value(&self, cpu: usize, register: u32, lines: impl Fn() -> Vec<[u64; 2]>) -> Option<u64> {
         let mut state = self.state();
         match register {
             msr::ASSOCIATION => Some((state.classes[cpu] as u64) << 32 | state.monitors[cpu] as u64),
@@ -355,42 +254,6 @@ fn lines(model: &Model) -> Vec<[u64; 2]> {
     (0..model.cpus()).map(|cpu| model.memory_lines_of(cpu)).collect()
 }
 
-/// What is called for instructions that reach the control hardware.
-pub(crate) struct DirectorCalls {
-    /// Before `cpuid`.
-    pub identify: qemu::OnCode,
-    /// Before `rdmsr`.
-    pub read: qemu::OnCode,
-    /// Before `wrmsr`.
-    pub write: qemu::OnCode,
-    /// After the first two: it may write registers.
-    pub answer: qemu::OnCode,
-}
-
-/// Registers the calls for a block. What the last instruction asks for is answered at the beginning of the next block.
-pub(crate) fn follow(block: &Block, owed: Scoreboard, calls: &DirectorCalls) {
-    let mut instructions = block.instructions().peekable();
-    while let Some(instruction) = instructions.next() {
-        // Only the kernel may use registers: in programs the instructions fault.
-        let is_kernels = machine::is_kernel_address(instruction.address());
-        let ask = if instruction.is_identification() {
-            calls.identify
-        } else if is_kernels && instruction.reads_model_specific() {
-            calls.read
-        } else {
-            if is_kernels && instruction.writes_model_specific() {
-                instruction.call(calls.write);
-            }
-            continue;
-        };
-        instruction.call(ask);
-        match instructions.peek() {
-            Some(next) => next.call_to_write_registers(calls.answer, 0),
-            None => instruction.add(owed, OWED_REGISTERS),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -400,7 +263,7 @@ mod tests {
 
     fn director() -> ResourceDirector {
         let machine = presets::find("magny-cours-4p-control").unwrap();
-        ResourceDirector::new(ControlHardware::of(&machine).unwrap(), &machine)
+        ResourceDirector::new(ControlHardware::of(&machine).unwrap())
     }
 
     fn none() -> Vec<[u64; 2]> {
@@ -415,11 +278,6 @@ mod tests {
         assert_eq!((of(0x10, 0)[1], of(0x10, 1)), (1 << 1, [19, 0, 0, 15]));
         assert_eq!((of(0x8000_0008, 0)[1], of(0x8000_0020, 1)), (1 << 6, [11, 0, 0, 15]));
         assert_eq!(of(0xf, 1), [38, 64, 63, 0b110]);
-        // Six CPUs share a cache of 5 MiB; QEMU says that eight do, by the fields of its IDs.
-        let eight = 7 << 14 | 0x163;
-        assert_eq!(director.identity(0x8000_001d, 3, [eight, 1, 2, 3]), [eight, 39 << 22 | 63, 2047, 3]);
-        let level3 = Level3 { ways: 16, sets: 16384, sharers: 4 };
-        assert_eq!(level3.identity(eight, 0)[0] >> 14, 3, "two of them share a die");
         // What other leaves have, and other features, stay.
         assert_eq!(director.identity(1, 0, [1, 2, 3, 4]), [1, 2, 3, 4]);
         assert_eq!(director.identity(7, 0, [1, 1, 1, 1]), [1, 1 | 1 << 12 | 1 << 15, 1, 1]);
@@ -432,13 +290,13 @@ mod tests {
         let set = |cpu, register, low, high| director.set(cpu, register, low, high, none);
         assert!(set(7, msr::MASKS + 3, 0x3ff, 0) && set(7, msr::LIMITS + 3, 16, 0));
         assert_eq!(
-            (director.read(8, msr::MASKS + 3, none), director.read(0, msr::MASKS + 3, none)),
+            (director.value(8, msr::MASKS + 3, none), director.value(0, msr::MASKS + 3, none)),
             (Some(0x3ff), Some(0xf_ffff))
         );
-        assert_eq!(director.read(8, msr::LIMITS + 3, none), Some(16));
+        assert_eq!(director.value(8, msr::LIMITS + 3, none), Some(16));
         // Two CPUs of the second cache get the class, and share its limit.
         assert!(set(6, msr::ASSOCIATION, 5, 3) && set(9, msr::ASSOCIATION, 5, 3) && !set(9, msr::ASSOCIATION, 6, 3));
-        assert_eq!(director.read(9, msr::ASSOCIATION, none), Some(3 << 32 | 6));
+        assert_eq!(director.value(9, msr::ASSOCIATION, none), Some(3 << 32 | 6));
         let controls = director.controls();
         assert_eq!((controls.classes[6], controls.classes[9], controls.classes[7]), (3, 3, 0));
         assert_eq!(controls.shares[3][1], Share { ways: (1 << 20) - 1, bytes_per_s: 1_000_000_000 });
@@ -454,7 +312,7 @@ mod tests {
         let set = |register, low, high| director.set(0, register, low, high, none);
         assert!(!set(msr::ASSOCIATION, 64, 0) && !set(msr::ASSOCIATION, 0, 16) && !set(msr::MASKS + 16, 1, 0));
         assert!(!set(msr::LIMITS + 16, 1, 0) && !set(0x10, 1, 1) && !set(msr::EVENT, 2, u32::MAX));
-        assert_eq!((director.read(0, 0x10, none), director.read(0, msr::COUNT, none)), (None, Some(NO_COUNT)));
+        assert_eq!((director.value(0, 0x10, none), director.value(0, msr::COUNT, none)), (None, Some(NO_COUNT)));
         assert_eq!(director.controls().classes, [0; 48]);
         // What the kernel writes of a CPU that it starts is as at the start.
         assert!(set(msr::MASKS, 0xf_ffff, 0) && set(msr::LIMITS, 2048, 0) && director.is_at_start());
@@ -473,7 +331,7 @@ mod tests {
         };
         let count = |event, monitor, lines: Vec<[u64; 2]>| {
             director.set(3, msr::EVENT, event, monitor, none);
-            director.read(3, msr::COUNT, || lines.clone())
+            director.value(3, msr::COUNT, || lines.clone())
         };
         director.set(0, msr::ASSOCIATION, 5, 0, lines(100, 10));
         assert_eq!(count(ALL_BYTES, 5, lines(150, 20)()), Some(50));

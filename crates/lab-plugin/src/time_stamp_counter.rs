@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 /// count is that large. The second is also added if the reader is held.
 pub(crate) const OWED: u64 = 1 << 62;
 const OWED_TO_HELD: u64 = 1 << 61;
-/// The same for an instruction whose registers the control hardware overwrites.
+/// The same for an instruction whose registers the simulated processor overwrites.
 pub(crate) const OWED_REGISTERS: u64 = OWED | 1 << 60;
 
 /// Argument of the callbacks: whether the reader is held.
@@ -60,7 +60,7 @@ impl Reader {
 pub(crate) enum Owed {
     /// The time stamp counter.
     Ticks(Reader),
-    /// What the control hardware answers.
+    /// What the simulated processor answers.
     Registers,
 }
 

@@ -174,16 +174,23 @@ impl Shape {
 }
 
 /// The CPUs that are kept, the first ones of each node, in QEMU's order: those of a package one after the other, of a
-/// node, and of a core. That of the lowest number is the first one.
+/// node, of a last-level cache, and of a core. That of the lowest number is the first one.
 fn nested(preset: &Machine, per_node: usize) -> Vec<CpuId> {
     let packages: Vec<CpuSet> = preset.packages.iter().map(|package| package.cpus.clone()).collect();
-    let (packages, cores) = (firsts(&packages), firsts(&preset.cores()));
+    let (packages, caches, cores) = (firsts(&packages), firsts(&last_level_caches(preset)), firsts(&preset.cores()));
     let mut kept: Vec<_> = (preset.nodes.iter())
         .flat_map(|node| node.cpus.iter().take(per_node).map(|cpu| (cpu, node.cpus.first())))
-        .map(|(cpu, of_node)| (packages.get(&cpu).copied().or(of_node), of_node, cores.get(&cpu).copied(), cpu))
+        .map(|(cpu, of_node)| {
+            (packages.get(&cpu).copied().or(of_node), of_node, caches.get(&cpu), cores.get(&cpu), cpu)
+        })
         .collect();
     kept.sort_unstable();
-    kept.into_iter().map(|(_, _, _, cpu)| cpu).collect()
+    kept.into_iter().map(|(_, _, _, _, cpu)| cpu).collect()
+}
+
+/// The CPUs of each cache of the third level.
+fn last_level_caches(machine: &Machine) -> Vec<CpuSet> {
+    machine.caches.iter().filter(|cache| cache.level == 3).flat_map(|cache| machine.cache_instances(cache)).collect()
 }
 
 /// The first CPU of each CPU's set.
@@ -254,14 +261,22 @@ fn place_memory(machine: &Machine) -> Vec<MemoryRange> {
     ranges
 }
 
+/// QEMU's dies are the last-level caches, where each is a part of a node, or else the nodes. Linux does not see them, but
+/// they have their own ranges of IDs, by which it finds the CPUs that share a cache.
 fn topology(machine: &Machine) -> Topology {
     let cpus = machine.cpus().len();
     let threads = machine.smt_cores.first().map_or(1, CpuSet::len);
     let sockets = machine.packages.len().max(1);
-    let dies = machine.nodes.iter().filter(|node| !node.cpus.is_empty()).count() / sockets;
+    let nodes: Vec<CpuSet> =
+        machine.nodes.iter().map(|node| node.cpus.clone()).filter(|node| !node.is_empty()).collect();
+    let caches = last_level_caches(machine);
+    let is_in_node = |cache: &CpuSet| nodes.iter().any(|node| cache.is_subset(node));
+    let caches_alike = caches.iter().all(|cache| cache.len() * caches.len() == cpus && is_in_node(cache));
+    let caches = Some(caches.len()).filter(|count| caches_alike && *count > 0);
+    let dies = caches.unwrap_or(nodes.len()) / sockets;
     let cores = cpus / (sockets * dies.max(1) * threads);
     let topology = Topology { sockets, dies, cores, threads };
-    let nodes_alike = (machine.nodes.iter()).all(|node| [0, cores * threads].contains(&node.cpus.len()));
+    let nodes_alike = nodes.iter().all(|node| node.len() == cpus / nodes.len());
     let packages_alike = machine.packages.iter().all(|package| package.cpus.len() * sockets == cpus);
     let cores_alike = threads == 1 || machine.smt_cores.iter().map(CpuSet::len).all(|size| size == threads);
     let covers = sockets * dies * cores * threads == cpus && [0, cpus].contains(&(machine.smt_cores.len() * threads));
@@ -269,7 +284,8 @@ fn topology(machine: &Machine) -> Topology {
         topology
     } else {
         // QEMU nests CPUs evenly or not at all; Linux gets the nodes separately, and they stay right.
-        Topology { sockets: 1, dies: 1, cores: cpus, threads: 1 }
+        let dies = caches.unwrap_or(1);
+        Topology { sockets: 1, dies, cores: cpus / dies, threads: 1 }
     }
 }
 

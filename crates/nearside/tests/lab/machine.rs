@@ -1,13 +1,25 @@
-//! What a program sees of the virtual machine: its nodes, CPUs, distances and memory, its kernel's settings, and no
-//! network.
+//! What a program sees of the virtual machine: its nodes, CPUs, caches, distances and memory, its kernel's settings, and
+//! no network.
 
 use crate::support::{Lab, topology_of};
+use machine::{CacheKind, CpuSet, Machine};
 use serde_json::Value;
+use std::path::Path;
+
+/// Level, kind, size, ways and CPUs of each cache, in order.
+fn caches(machine: &Machine) -> Vec<(u8, CacheKind, u64, u32, CpuSet)> {
+    let of_cache = |cache| machine.cache_instances(cache).into_iter().map(move |cpus| (cache, cpus));
+    let all = machine.caches.iter().flat_map(of_cache);
+    let mut caches: Vec<_> = all.map(|(is, cpus)| (is.level, is.kind, is.size_bytes, is.ways, cpus)).collect();
+    caches.sort_unstable();
+    caches
+}
 
 /// The guest's Linux reports what the preset says, with this memory on each node that has any, MiB.
 fn the_guest_is(preset: &str, memory_mib: u64) {
     let lab = Lab::new();
     let script = "echo '[topology]'; ../nearside topology --json; echo '[title]'; ../nearside topology | head -n 1; \
+        echo '[file]'; ../nearside topology --format toml | sed 's/^/|/'; \
         echo '[online]'; cat /sys/devices/system/cpu/online; nproc";
     let size = format!("{memory_mib}M");
     let options = ["--quiet", "--memory-per-node", &size, "--cpu-numbers", "preset"];
@@ -15,6 +27,10 @@ fn the_guest_is(preset: &str, memory_mib: u64) {
     assert_eq!(ran.error, "");
     // Not the CPU that QEMU names.
     assert!(ran.section("title").starts_with(&format!("{preset} (simulated): ")), "{}", ran.section("title"));
+    // Its lines may look like the beginnings of sections.
+    let file: String = ran.section("file").split_inclusive('\n').map(|line| &line[1..]).collect();
+    let file = Machine::from_toml(&file, Path::new("seen")).unwrap();
+    assert_eq!(caches(&file), caches(&machine::presets::find(preset).unwrap()));
     let (seen, preset): (Value, Value) = (serde_json::from_str(ran.section("topology")).unwrap(), topology_of(preset));
     let of_nodes = |machine: &Value, key: &str| -> Vec<Value> {
         machine["node"].as_array().unwrap().iter().map(|node| node[key].clone()).collect()
@@ -61,6 +77,12 @@ fn memory_behind_cxl() {
 #[test]
 fn twenty_four_nodes() {
     the_guest_is("odd-24", 256);
+}
+
+/// Four last-level caches a node, of six cores each: their CPUs' IDs are not next to each other.
+#[test]
+fn caches_of_parts_of_nodes() {
+    the_guest_is("epyc-9224x2-cxl", 512);
 }
 
 /// CPUs of two nodes in turn: memory is near to those that Linux says, in simulated time and in what is recorded.
