@@ -152,6 +152,6 @@ pub use statistics::{Confidence, Share, wilson};
 pub use symbols::{Data, File, Function, NoSymbols, SourceLine, Symbols};
 pub use tally::{Counts, Tally};
 pub use together::Together;
-pub use verdict::{Metric, Potential, Problem, Verdict};
+pub use verdict::{IdealPlacement, Metric, Potential, Problem, Verdict};
 pub use view::{Ranking, View};
 pub use waiting::Waiting;

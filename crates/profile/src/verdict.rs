@@ -1,6 +1,6 @@
 //! Whether NUMA is the problem: does the program depend on memory, is its memory remote, and is memory contended?
 
-use crate::gain::{Placement, gain};
+use crate::gain::{Gain, Placement, gain};
 use crate::ids::ThreadId;
 use crate::measurements::Measurements;
 use crate::object::ObjectKind;
@@ -99,19 +99,32 @@ pub struct Verdict {
 /// What can be gained at most: by memory that is on the node of each access, or spread evenly over all nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Potential {
+    /// Which of the two gains more.
+    pub placement: IdealPlacement,
     /// Speedup of the whole program.
     pub speedup: f64,
     /// Its 95 % confidence interval, where latencies vary by as much as their mean.
     pub speedup_interval: (f64, f64),
 }
 
+/// A placement of all memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum IdealPlacement {
+    /// On the node of each access.
+    Local,
+    /// Spread evenly over all nodes.
+    Interleaved,
+}
+
 impl Potential {
-    /// For a speedup that is predicted from `samples` latencies; they are waited for in `waiting` of the time.
-    fn new(speedup: f64, waiting: f64, samples: u64) -> Self {
+    /// For a gain that is predicted from `samples` latencies.
+    fn new(placement: IdealPlacement, gain: &Gain, samples: u64) -> Self {
+        let (speedup, waiting) = (gain.speedup, gain.time_in_use * gain.memory_bound);
         let saved = 1.0 - 1.0 / speedup;
         let error = Z_95 * waiting / (samples.max(1) as f64).sqrt();
         let speedup_of = |saved: f64| 1.0 / (1.0 - saved.clamp(0.0, MOST_SAVED));
-        Self { speedup, speedup_interval: (speedup_of(saved - error), speedup_of(saved + error)) }
+        Self { placement, speedup, speedup_interval: (speedup_of(saved - error), speedup_of(saved + error)) }
     }
 
     /// Whether it is worth acting on, even if it is at its lower bound.
@@ -172,8 +185,10 @@ impl View<'_> {
             let interleaved = placed(Placement::Interleaved, distances);
             (local.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), interleaved)
         });
-        let best = [local, interleaved].into_iter().flatten().max_by(|a, b| a.speedup.total_cmp(&b.speedup))?;
-        Some(Potential::new(best.speedup, best.time_in_use * best.memory_bound, samples))
+        let gains = [(IdealPlacement::Interleaved, interleaved), (IdealPlacement::Local, local)];
+        let gains = gains.into_iter().filter_map(|(placement, gain)| Some((placement, gain?)));
+        let (placement, gain) = gains.max_by(|(_, a), (_, b)| a.speedup.total_cmp(&b.speedup))?;
+        Some(Potential::new(placement, &gain, samples))
     }
 
     fn accesses_per_instruction(&self, measured: &Measurements) -> Metric {
@@ -463,14 +478,18 @@ fn of_numa(why: &str, potential: Option<&Potential>) -> String {
              machine"
         );
     };
-    let Potential { speedup, speedup_interval: (low, high) } = potential;
-    let gain = format!("{speedup:.2} times as fast (95 % interval {low:.2} to {high:.2})");
+    let Potential { placement, speedup, speedup_interval: (low, high) } = potential;
+    let memory = match placement {
+        IdealPlacement::Local => "all memory local",
+        IdealPlacement::Interleaved => "all memory interleaved",
+    };
+    let gain = format!("with {memory} it would be {speedup:.2} times as fast (95 % interval {low:.2} to {high:.2})");
     match potential.is_worth_it() {
-        true => format!("NUMA is the problem: {why}; ideally placed memory would make it {gain}"),
+        true => format!("NUMA is the problem: {why}; {gain}"),
         false if *high >= WORTH_IT => format!(
-            "NUMA is not worth acting on, as far as these samples tell: {why}, but ideally placed memory would make it \
-             {gain}, and {WORTH_IT} is not sure: record longer"
+            "NUMA is not worth acting on, as far as these samples tell: {why}; {gain}, and {WORTH_IT} is not sure: \
+             record longer"
         ),
-        false => format!("NUMA is not worth acting on: {why}, but ideally placed memory would make it {gain}"),
+        false => format!("NUMA is not worth acting on: {why}; {gain}"),
     }
 }

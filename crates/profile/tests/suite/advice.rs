@@ -3,7 +3,7 @@
 
 use crate::support::{App, Trace, face_recognition, indexing, stream_clustering, web_server};
 use machine::NodeId;
-use profile::{Action, Advice, Confidence, Filter, Measurements, Predicate, Problem, Profile, Usage};
+use profile::{Action, Advice, Confidence, Filter, IdealPlacement, Measurements, Predicate, Problem, Profile, Usage};
 use trace::AccessKind;
 
 fn top(profile: &Profile) -> Advice {
@@ -260,7 +260,11 @@ fn a_small_gain_is_not_worth_acting_on() {
         much.is_numa_problem && low >= 1.05 && low < potential.speedup && potential.speedup < high,
         "{potential:?}"
     );
-    assert!(text.starts_with("NUMA is the problem: only ") && text.contains(" times as fast ("), "{text}");
+    assert!(
+        text.starts_with("NUMA is the problem: only ") && text.contains("; with all memory local it would be "),
+        "{text}"
+    );
+    assert_eq!(potential.placement, IdealPlacement::Local);
     let little = verdict_of(8.0, 0..4300);
     let potential = little.potential.unwrap();
     assert!(
