@@ -2,7 +2,7 @@
 
 use crate::copies::Copies;
 use crate::huge_pages::{Advisers, CureSteps, Cured, cure};
-use crate::journal::{Journal, JournalError, OwnSwitch, PutBack, allow_all_cpus};
+use crate::journal::{Journal, JournalError, OwnSwitch, PutBack, all_cpus};
 use crate::managed_process::ManagedProcess;
 use crate::managed_processes::Managed;
 use crate::owner;
@@ -59,6 +59,11 @@ impl Actor {
     /// Records that a program was just started with these CPUs, and the CPUs that it would have had.
     pub fn was_started(&mut self, pid: Pid, before: &CpuSet, after: &CpuSet) -> Result<(), JournalError> {
         self.journal.was_started(pid, before, after)
+    }
+
+    /// Records that a process has CPUs that the agent gave to the process `giver`, before its parent ends.
+    pub fn will_outlive(&mut self, pid: Pid, giver: Pid) -> Result<(), JournalError> {
+        self.journal.will_outlive(pid, giver)
     }
 
     /// Restores the threads of a process that is no longer managed.
@@ -402,10 +407,11 @@ impl Actor {
             return Ok(StepOutcome::because(note));
         }
         // Recorded even if it was started with these CPUs: it may outlive the managed program.
-        if !self.journal.will_bind(process.record.pid, tid, process.parent, cpus)? || now == *cpus {
+        let masks = (&process.record.cpus, cpus);
+        if !self.journal.will_bind(process.record.pid, tid, process.parent, masks)? || now == *cpus {
             return Ok(StepOutcome::default());
         }
-        if let Err(error) = if frees { allow_all_cpus(tid) } else { set_affinity(tid, cpus) } {
+        if let Err(error) = set_affinity(tid, &if frees { all_cpus() } else { cpus.clone() }) {
             if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) {
                 return Ok(StepOutcome::default());
             }

@@ -154,21 +154,23 @@ impl Ledger {
         if let Some(pid) = step.action.pid() {
             let mut status = self.lock_status();
             let process = status.processes.entry(pid).or_default();
-            process.decided(round, step.to_string());
+            process.decided(round, with_outcome(step, done));
             let moved = done.map(StepOutcome::all_moved).unwrap_or_default();
             process.pages_moved += moved.pages;
             process.bytes_moved += moved.bytes;
         }
         let idle = (step.action == Action::Nothing).then_some(step.reason.rule);
         if self.explained.is_some() && (idle.is_none() || std::mem::replace(&mut self.idle, idle) != idle) {
-            self.explain(|| explanation(round, step, done));
+            self.explain(|| format!("round {round}: {}", with_outcome(step, done)));
         }
     }
 
     /// Adds the decision about a new thread, and its outcome; none in a dry run.
     pub fn add_start(&mut self, round: u64, managed: &ManagedProcess, decided: String, done: Option<StepOutcome>) {
+        let mut decided = decided;
         if let Some(done) = done {
             self.run_summary.threads_moved += done.threads_moved;
+            decided.extend(done.note.iter().map(|note| format!("; {note}")));
             self.note_failure(done.note);
         }
         self.explain(|| format!("start: {decided}"));
@@ -176,6 +178,7 @@ impl Ledger {
         let process = status.processes.entry(managed.record.pid).or_default();
         process.name.clone_from(&managed.name);
         process.threads = managed.threads.len() as u64;
+        process.limits.clone_from(&managed.limits);
         process.decided(round, decided);
     }
 
@@ -226,6 +229,9 @@ impl Ledger {
                 told.name.clone_from(&of.name);
             }
             (told.threads, told.cpu_share) = (of.threads.len() as u64, process.cpu_share);
+            if told.limits != of.limits {
+                told.limits.clone_from(&of.limits);
+            }
             let used = ProcessUse::new(threads.remove(&process.pid).unwrap_or_default(), costs);
             told.misses_per_thousand_instructions = used.misses_per_thousand_instructions;
             told.remote_ratio = used.remote_ratio;
@@ -268,8 +274,9 @@ impl Ledger {
     }
 }
 
-fn explanation(round: u64, step: &Step, done: Option<&StepOutcome>) -> String {
-    let mut parts = vec![format!("round {round}: {step}")];
+/// A step and its outcome, which a dry run does not have.
+fn with_outcome(step: &Step, done: Option<&StepOutcome>) -> String {
+    let mut parts = vec![step.to_string()];
     let Some(done) = done else { return parts.concat() };
     let wanted = match &step.action {
         Action::MovePages { pages, .. } | Action::Replicate { pages, is_possible: true, .. } => pages.len() as u64,

@@ -8,6 +8,7 @@ use crate::ranges::Mappings;
 use crate::regions::RegionOrders;
 use crate::replicable::Replicable;
 use crate::samples::ThreadSamples;
+use crate::status::Limits;
 use linux::{Process, ThreadTimes, affinity, process_cpu_time, thread_policy, thread_times};
 use machine::{CpuSet, MemoryMode, MemoryPolicy, NodeId, NodeSet, Pid, Tid};
 use observe::ThreadCount;
@@ -33,6 +34,8 @@ pub(crate) struct ManagedProcess {
     pub replicable: Replicable,
     /// Its parent, where known.
     pub parent: Option<Pid>,
+    /// Where it may run and have memory.
+    pub limits: Limits,
     /// CPU sets that the agent gave its parent, or its threads: new ones may have inherited them.
     given: Vec<CpuSet>,
     memory_given: Option<MemoryPolicy>,
@@ -91,6 +94,7 @@ impl ManagedProcess {
             cpu_time: process_cpu_time(record.pid).ok()?,
             process,
             name,
+            limits: Limits { cpus: record.cpus.clone(), nodes: record.nodes.clone(), ..Limits::default() },
             record,
             threads: BTreeMap::new(),
             sizes: PageSizes::default(),
@@ -212,23 +216,30 @@ impl ManagedProcess {
         self.threads.entry(tid).and_modify(|thread| thread.record.bound_to = bound_to);
     }
 
-    /// Reads the memory policy that the program or its owner set. One thread's policy counts for the whole process: the
-    /// kernel does not report which pages were placed by it.
+    /// Reads the memory policy and the CPUs that the program or its owner set. One thread's policy counts for the whole
+    /// process: the kernel does not report which pages were placed by it.
     pub fn read_policy(&mut self) {
-        let as_chosen = |chosen: &ChosenPlace| match chosen {
-            ChosenPlace::Here => MemoryPolicy::new(MemoryMode::Local, NodeSet::new()),
-            ChosenPlace::On(node, _) => MemoryPolicy::new(MemoryMode::Bind, [*node].into_iter().collect()),
-        };
-        if let Some(chosen) = &self.chosen {
-            self.record.memory_policy = Some(as_chosen(chosen));
-            return;
-        }
         let of_thread = |tid| {
             let words = thread_policy(&self.process, tid)?;
             owner::asked_for(&words, self.memory_given.as_ref())
         };
         let others = self.threads.keys().copied().filter(|tid| tid.0 != self.record.pid.0);
-        self.record.memory_policy = std::iter::once(Tid(self.record.pid.0)).chain(others).find_map(of_thread);
+        self.limits.owners_policy = std::iter::once(Tid(self.record.pid.0)).chain(others).find_map(of_thread);
+        let by_owner = |tid: &Tid| {
+            let now = affinity(*tid).ok()?;
+            owner::bound_to(&now, &self.record.cpus, self.given_to(*tid, &now).as_slice())
+        };
+        let all = |mut all: CpuSet, cpus: CpuSet| {
+            all.insert_all(&cpus);
+            all
+        };
+        let cpus: Option<Vec<CpuSet>> = self.threads.keys().map(by_owner).collect();
+        self.limits.owners_cpus = cpus.and_then(|cpus| cpus.into_iter().reduce(all));
+        let as_chosen = |chosen: &ChosenPlace| match chosen {
+            ChosenPlace::Here => MemoryPolicy::new(MemoryMode::Local, NodeSet::new()),
+            ChosenPlace::On(node, _) => MemoryPolicy::new(MemoryMode::Bind, [*node].into_iter().collect()),
+        };
+        self.record.memory_policy = self.chosen.as_ref().map(as_chosen).or_else(|| self.limits.owners_policy.clone());
     }
 
     /// Whether the program or its owner has set a memory policy since it was last read.

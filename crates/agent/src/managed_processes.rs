@@ -116,8 +116,18 @@ impl Managed {
         None
     }
 
+    /// Candidates whose parent this process is, each with the managed process from which it may have inherited CPUs.
+    pub fn heirs_of(&self, parent: Pid) -> Vec<(Pid, Pid)> {
+        let children = self.candidates.iter().filter(|(_, candidate)| candidate.parent == Some(parent));
+        children.filter_map(|(pid, candidate)| Some((*pid, candidate.inherited.parent?))).collect()
+    }
+
     /// What a child of this process inherits.
     fn inherited_from(&self, parent: Option<Pid>) -> Inherited {
+        // A candidate passes on what it has inherited itself.
+        if let Some(candidate) = parent.and_then(|parent| self.candidates.get(&parent)) {
+            return candidate.inherited.clone();
+        }
         let Some(giver) = parent.and_then(|parent| self.processes.get(&parent)) else {
             let program = self.program.as_ref().filter(|(pid, _)| Some(*pid) == parent);
             return program.map_or_else(Inherited::default, |(_, gives)| gives.clone());

@@ -153,7 +153,9 @@ impl Resolved {
 
 /// Whether `kept` is the kernel's truncation of a program's name.
 fn is_kept_as(name: &str, kept: &str) -> bool {
-    name.get(..NAME_BYTES).unwrap_or(name) == kept
+    // The kernel cuts bytes; what is left of a character is not UTF-8.
+    let bytes = name.as_bytes();
+    String::from_utf8_lossy(&bytes[..bytes.len().min(NAME_BYTES)]) == kept
 }
 
 #[cfg(test)]
@@ -173,6 +175,13 @@ mod tests {
 
     fn users(of: &[&str]) -> ProcessSelection {
         ProcessSelection { users: of.iter().map(|user| (*user).to_owned()).collect(), ..ProcessSelection::default() }
+    }
+
+    /// The kernel cuts the name in the middle of a character, whose rest is shown as a replacement.
+    #[test]
+    fn long_names_are_cut_as_the_kernel_does() {
+        assert!(is_kept_as("größeüberprüfung", "größeüberpr\u{fffd}") && is_kept_as("größe", "größe"));
+        assert!(!is_kept_as("größe", "größ"));
     }
 
     #[test]

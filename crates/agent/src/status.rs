@@ -2,7 +2,7 @@
 
 use crate::huge_page_service::HugePageStatus;
 use crate::place_report::{NodeMoves, WorkShares};
-use machine::Pid;
+use machine::{CpuSet, MemoryMode, MemoryPolicy, Node, NodeSet, Pid};
 use placement::{Metrics, Rule};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
@@ -84,8 +84,46 @@ pub struct ManagedProcess {
     pub pages_moved: u64,
     /// Bytes of those pages.
     pub bytes_moved: u64,
+    /// Where it may run and have memory.
+    #[serde(default)]
+    pub limits: Limits,
     /// The last decisions about it, each with its round, oldest first.
     pub decisions: VecDeque<(u64, String)>,
+}
+
+/// Where a process may run and have memory: what its cpuset allows, and what its owner has chosen.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// CPUs that its cpuset allows.
+    pub cpus: CpuSet,
+    /// Nodes that its cpuset allows memory on.
+    pub nodes: NodeSet,
+    /// CPUs that its owner has chosen for its threads; none if one of them has no such choice.
+    pub owners_cpus: Option<CpuSet>,
+    /// The memory policy that its owner has chosen.
+    pub owners_policy: Option<MemoryPolicy>,
+}
+
+impl Limits {
+    /// Why the process cannot be placed on a node with threads and memory, if it cannot: one without the other would make
+    /// its memory remote.
+    pub fn forbid(&self, node: &Node, respects_owner: bool) -> Option<String> {
+        let id = node.id;
+        // Without either, it has not been looked at yet.
+        if ![&self.cpus, &node.cpus].iter().any(|cpus| cpus.is_empty()) && self.cpus.intersection(&node.cpus).is_empty()
+        {
+            return Some(format!("its cpuset allows CPUs {}, and none of node {id}", self.cpus));
+        }
+        if !self.nodes.is_empty() && !self.nodes.contains(id) {
+            return Some(format!("its cpuset allows memory on nodes {}, and not on node {id}", self.nodes));
+        }
+        let owners = |what: String| format!("its owner has chosen {what}, which respect_owner = false overrides");
+        let cpus = self.owners_cpus.as_ref().filter(|cpus| respects_owner && cpus.intersection(&node.cpus).is_empty());
+        let policy = self.owners_policy.as_ref().filter(|policy| respects_owner && policy.mode != MemoryMode::Local);
+        let policy = policy.filter(|policy| policy.nodes != [id].into_iter().collect());
+        cpus.map(|cpus| format!("CPUs {cpus}")).or(policy.map(|policy| format!("memory policy {policy}"))).map(owners)
+    }
 }
 
 impl ManagedProcess {
@@ -101,6 +139,7 @@ impl ManagedProcess {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use machine::NodeId;
 
     #[test]
     fn the_last_decisions_are_kept() {
@@ -108,6 +147,45 @@ mod tests {
         (0..20).for_each(|round| process.decided(round, format!("step {round}")));
         assert_eq!(process.decisions.len(), DECISIONS);
         assert_eq!(process.decisions.front(), Some(&(4, "step 4".to_owned())));
+    }
+
+    #[test]
+    fn a_node_is_forbidden_by_cpusets_and_owners() {
+        let node = Node {
+            id: NodeId(3),
+            cpus: "6-7".parse().unwrap(),
+            memory_bytes: 1 << 30,
+            bandwidth_bytes_per_s: None,
+            write_cost: None,
+            source: None,
+        };
+        let free = Limits { cpus: "0-7".parse().unwrap(), nodes: "0-3".parse().unwrap(), ..Limits::default() };
+        assert_eq!(free.forbid(&node, true), None);
+        let by_cpuset = [
+            (Limits { cpus: "0-3".parse().unwrap(), ..free.clone() }, "its cpuset allows CPUs 0-3, and none of node 3"),
+            (
+                Limits { nodes: "0".parse().unwrap(), ..free.clone() },
+                "its cpuset allows memory on nodes 0, and not on node 3",
+            ),
+        ];
+        for (limits, why) in by_cpuset {
+            assert_eq!(
+                [true, false].map(|respects| limits.forbid(&node, respects)),
+                [Some(why.to_owned()), Some(why.to_owned())]
+            );
+        }
+        let policy = |mode, nodes: &str| Some(MemoryPolicy::new(mode, nodes.parse().unwrap()));
+        let by_owner = [
+            (Limits { owners_cpus: Some("0-1".parse().unwrap()), ..free.clone() }, Some("CPUs 0-1")),
+            (Limits { owners_cpus: Some("1,6".parse().unwrap()), ..free.clone() }, None),
+            (Limits { owners_policy: policy(MemoryMode::Bind, "0"), ..free.clone() }, Some("memory policy bind: 0")),
+            (Limits { owners_policy: policy(MemoryMode::Bind, "3"), ..free.clone() }, None),
+            (Limits { owners_policy: policy(MemoryMode::Local, ""), ..free.clone() }, None),
+        ];
+        for (limits, chosen) in by_owner {
+            let why = chosen.map(|what| format!("its owner has chosen {what}, which respect_owner = false overrides"));
+            assert_eq!((limits.forbid(&node, true), limits.forbid(&node, false)), (why, None));
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What `cpuid` says of caches: those of the machine instead of those of QEMU's processor, in the leaves that Linux, libc
 //! and programs read.
 //!
-//! Source: "AMD64 Architecture Programmer's Manual", volume 3, appendix E.4: leaves 8000_0005, 8000_0006 and 8000_001d.
+//! Source: "AMD64 Architecture Programmer's Manual", volume 3, appendix E.4: leaves `8000_0005`, `8000_0006` and `8000_001d`.
 //! Leaf 4, Intel's, has the form of the last.
 
 use machine::{CacheKind, CpuSet, LINE_BYTES, Machine};
@@ -11,9 +11,11 @@ const SHARERS_SHIFT: u32 = 14;
 const MOST_SHARERS: u32 = 0xfff;
 /// Fields of `eax` in leaf 4 that are not the cache's.
 const PROCESSOR_FIELDS: u32 = 0x3f << 26;
-/// Family 19h, model 1: Linux takes the CPUs that share the last level from leaf 8000_001d only from family 17h, model 20h
+/// Family 19h, model 1: Linux takes the CPUs that share the last level from leaf `8000_001d` only from family 17h, model 20h
 /// on, and otherwise believes that all of a package do. QEMU's processor is of AMD's family 6.
 const SIGNATURE: u32 = 0x00a0_0f11;
+/// The most ways that leaf `8000_001d` can name.
+const MOST_WAYS: u32 = 1 << 10;
 /// Ways of a cache whose number is not known.
 const UNKNOWN_WAYS: u32 = 16;
 
@@ -77,13 +79,13 @@ impl ShownCaches {
 }
 
 impl Form {
-    /// In leaf 8000_0005.
+    /// In leaf `8000_0005`.
     fn level1(self) -> u32 {
         let kibibytes = (self.size_bytes >> 10).min(0xff) as u32;
         kibibytes << 24 | self.ways.min(0xfe) << 16 | 1 << 8 | LINE_BYTES as u32
     }
 
-    /// In leaf 8000_0006: the size in units, above this bit.
+    /// In leaf `8000_0006`: the size in units, above this bit.
     fn upper(self, unit: u64, shift: u32) -> u32 {
         let units = (self.size_bytes / unit).min(u64::from(u32::MAX >> shift)) as u32;
         // 9 refers to leaf 8000_001d.
@@ -92,7 +94,7 @@ impl Form {
         units << shift | code << 12 | 1 << 8 | LINE_BYTES as u32
     }
 
-    /// In leaves 4 and 8000_001d.
+    /// In leaves 4 and `8000_001d`.
     fn identity(self, a: u32, d: u32) -> [u32; 4] {
         let kind = match self.kind {
             CacheKind::Data => 1,
@@ -103,8 +105,9 @@ impl Form {
         let sharers = (self.sharers.next_power_of_two() - 1).min(MOST_SHARERS) << SHARERS_SHIFT;
         // The remaining fields of leaf 4 are the processor's. The cache needs no initialisation by software.
         let a = a & PROCESSOR_FIELDS | sharers | 1 << 8 | u32::from(self.level) << 5 | kind;
-        let sets = (self.size_bytes / LINE_BYTES / u64::from(self.ways)).clamp(1, u64::from(u32::MAX)) as u32;
-        [a, (self.ways.min(1 << 10) - 1) << 22 | (LINE_BYTES as u32 - 1), sets - 1, d]
+        let ways = self.ways.min(MOST_WAYS);
+        let sets = (self.size_bytes / LINE_BYTES / u64::from(ways)).clamp(1, u64::from(u32::MAX)) as u32;
+        [a, (ways - 1) << 22 | (LINE_BYTES as u32 - 1), sets - 1, d]
     }
 }
 

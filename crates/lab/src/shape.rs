@@ -1,6 +1,7 @@
 //! The shape of a virtual machine: a preset cut down to the requested size and renumbered as Linux will number it, with
 //! QEMU's order of its CPUs and the place of each node's memory.
 
+use crate::cache_groups::{Misshown, misshown};
 use machine::{CpuId, CpuSet, Machine, NodeId, Sharing};
 use model::MemoryRange;
 use std::collections::BTreeMap;
@@ -62,9 +63,9 @@ pub struct Shape {
 pub struct Topology {
     /// Packages.
     pub sockets: usize,
-    /// Nodes per package.
+    /// Last-level caches per package if all are alike and within nodes, or else nodes.
     pub dies: usize,
-    /// Cores per node.
+    /// Cores of each of these.
     pub cores: usize,
     /// CPUs per core.
     pub threads: usize,
@@ -157,6 +158,20 @@ impl Shape {
         renumbered(&self.machine, &self.numbers.iter().copied().zip((0..).map(CpuId)).collect())
     }
 
+    /// What a user has to know of a machine whose caches Linux shows as shared by other CPUs; `None` usually.
+    pub fn cache_note(&self) -> Option<String> {
+        let Misshown { level, is, seen } = misshown(&self.nested(), self.topology)?;
+        let number = |cpus: CpuSet| -> CpuSet {
+            cpus.iter().filter_map(|cpu| self.numbers.get(cpu.0 as usize).copied()).collect()
+        };
+        Some(format!(
+            "Linux in the virtual machine shows caches with other CPUs than share them: level {level} of CPUs {} as one of \
+             CPUs {}; they are simulated as the machine has them",
+            number(is),
+            number(seen)
+        ))
+    }
+
     /// What a user of a machine file with gaps in its numbers has to know; `None` where nodes keep their numbers.
     pub fn numbering_note(&self) -> Option<String> {
         /// Nodes that are named.
@@ -181,7 +196,13 @@ fn nested(preset: &Machine, per_node: usize) -> Vec<CpuId> {
     let mut kept: Vec<_> = (preset.nodes.iter())
         .flat_map(|node| node.cpus.iter().take(per_node).map(|cpu| (cpu, node.cpus.first())))
         .map(|(cpu, of_node)| {
-            (packages.get(&cpu).copied().or(of_node), of_node, caches.get(&cpu), cores.get(&cpu), cpu)
+            (
+                packages.get(&cpu).copied().or(of_node),
+                of_node,
+                caches.get(&cpu).or(cores.get(&cpu)),
+                cores.get(&cpu),
+                cpu,
+            )
         })
         .collect();
     kept.sort_unstable();

@@ -13,10 +13,13 @@ pub fn parse(text: &str) -> Result<u64, String> {
     let unit = unit.trim().to_ascii_uppercase();
     let unit = unit.strip_suffix("IB").or_else(|| unit.strip_suffix('B')).unwrap_or(&unit);
     let shift = UNITS.iter().find(|(name, _)| *name == unit).map(|(_, shift)| *shift);
-    let value: Option<u64> = number.parse().ok();
-    value.zip(shift).and_then(|(value, shift)| value.checked_mul(1 << shift)).ok_or_else(|| {
-        format!("`{text}` is not a size: write bytes, or a number with K, M, G or T, such as 12G or 12 GiB")
-    })
+    let Some(shift) = shift.filter(|_| !number.is_empty()) else {
+        return Err(format!(
+            "`{text}` is not a size: write bytes, or a number with K, M, G or T, such as 12G or 12 GiB"
+        ));
+    };
+    let value = number.parse::<u64>().ok().and_then(|value| value.checked_mul(1 << shift));
+    value.ok_or_else(|| format!("`{text}` is too large: sizes are below 16 million TiB"))
 }
 
 /// Writes a size with the largest unit that divides it.
@@ -77,6 +80,7 @@ mod tests {
         for text in ["", "G", "-1", "1.5G", "12 Gib/s", "99999999999T", "1K1"] {
             assert!(parse(text).is_err(), "{text}");
         }
+        assert!(parse("99999999999T").unwrap_err().ends_with("sizes are below 16 million TiB"));
     }
 
     #[test]

@@ -163,7 +163,7 @@ fn core(machine: &Machine, results: &Results) -> Option<Core> {
     let by_field = [("instructions_per_cycle", ASSUMED), ("*", MEASURED)];
     Some(Core {
         clock_hz,
-        instructions_per_cycle: 2.0,
+        instructions_per_cycle: machine.core.as_ref().map_or(2.0, |core| core.instructions_per_cycle),
         stream_bandwidth_bytes_per_s: read,
         stream_lines: lines(read),
         store_lines: lines(write),

@@ -318,9 +318,11 @@ impl Model {
         {
             let Some(cache) = self.caches.get(index as usize) else { continue };
             let is_last = index == cpu.caches.last;
-            if let Found::Missed(written) = cache.access_in(line, store && is_last, ways) {
-                if let Some(written) = written {
-                    self.write_back(cpu, time_ps, slot, written);
+            if let Found::Missed(evicted) = cache.access_in(line, store && is_last, ways) {
+                match evicted {
+                    Some(written) if is_last => self.write_back(cpu, time_ps, slot, written),
+                    Some(written) => self.dirty(cpu, time_ps, slot, written),
+                    None => {}
                 }
             } else {
                 if store && !is_last {
@@ -407,11 +409,11 @@ impl Model {
         self.windows.delay_ps(slot, usize::from(cpu.node) * columns(nodes) + column)
     }
 
-    /// A line was written in an upper cache: the last-level cache writes it back when it is evicted, or now if it is
-    /// not there.
+    /// A line was written in an upper cache: the last-level cache writes it back when it is evicted. If that has evicted it
+    /// already, the second level passes it on when it evicts it, and without that it goes to memory now.
     fn dirty(&self, cpu: &Cpu, time_ps: u64, slot: usize, line: u64) {
-        let last = self.caches.get(cpu.caches.last as usize);
-        if !last.is_some_and(|last| last.dirty(line)) {
+        let is_in = |cache: u32| self.caches.get(cache as usize).is_some_and(|cache| cache.dirty(line));
+        if !is_in(cpu.caches.last) && !is_in(cpu.caches.level2) {
             self.write_back(cpu, time_ps, slot, line);
         }
     }

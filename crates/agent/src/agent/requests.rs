@@ -4,7 +4,7 @@ use super::Agent;
 use crate::error::AgentError;
 use crate::hints::WantedPlace;
 use crate::managed_process::ManagedProcess;
-use machine::{NodeId, Pid};
+use machine::{MemoryMode, NodeId, Pid};
 use placement::{Action, AddressRange, Decision, LogLine, Reason, Rule, Step};
 
 impl Agent {
@@ -38,8 +38,13 @@ impl Agent {
 
     fn place_on(&mut self, pid: Pid, node: NodeId, is_requested: bool) -> Result<(), AgentError> {
         let Some(process) = self.managed.get_mut(pid) else { return Ok(()) };
-        let of_node = self.machine.node(node).map(|node| node.cpus.clone()).unwrap_or_default();
-        let cpus = of_node.intersection(&process.record.cpus);
+        let Some(on) = self.machine.node(node) else { return Ok(()) };
+        process.read_policy();
+        if let Some(why) = process.limits.forbid(on, self.options.settings.respect_owner) {
+            self.ledger.note_failure(Some(format!("process {pid} is not placed on node {node}: {why}")));
+            return Ok(());
+        }
+        let cpus = on.cpus.intersection(&process.record.cpus);
         process.choose_node(node, cpus.clone(), is_requested);
         let rule = rule(process);
         if !cpus.is_empty() {
@@ -96,6 +101,11 @@ fn left(
     decides_shared: bool,
 ) -> (Vec<AddressRange>, u64) {
     let (mut ranges, mut all_bytes) = (Vec::new(), 0);
+    // What the owner has bound to this node, its policy puts there.
+    let by_owner = process.limits.owners_policy.as_ref().filter(|policy| policy.mode != MemoryMode::Local);
+    if respects_owner && by_owner.is_some() {
+        return (ranges, all_bytes);
+    }
     for range in process.mappings.read_or_last(&process.process) {
         let elsewhere = range.bytes.iter().filter(|of| of.node != node).map(|of| of.bytes).sum::<u64>();
         let is_own = range.shared.is_none() || !decides_shared;

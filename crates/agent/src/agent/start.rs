@@ -240,6 +240,9 @@ impl Agent {
             LifecycleEvent::ThreadEnded { pid, tid } => {
                 if tid.0 == pid.0 {
                     self.forks.ended(pid);
+                    for (heir, giver) in self.managed.heirs_of(pid) {
+                        self.actor.will_outlive(heir, giver)?;
+                    }
                 }
                 if self.managed.end_thread(pid, tid) { self.forget(pid) } else { Ok(()) }
             }
@@ -271,6 +274,9 @@ impl Agent {
             Target::Program | Target::Pids(_) => 0.0,
         };
         for (pid, Candidate { inherited, parent, .. }) in self.managed.take_busy_candidates(least_s) {
+            if let Some(giver) = inherited.parent {
+                self.actor.will_outlive(pid, giver)?;
+            }
             self.begin(pid, parent.is_none(), inherited)?;
         }
         Ok(())

@@ -5,6 +5,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -95,10 +96,15 @@ fn connected(path: &Path) -> Result<UnixStream, Errno> {
     Ok(UnixStream::from(socket))
 }
 
+fn is_socket(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|file| file.file_type().is_socket())
+}
+
 fn not_connected(path: &Path, error: Errno) -> AskError {
     let not_running = |why: &str| AskError::NotRunning { why: format!("{why} {}", path.display()) };
     match error {
         Errno::NOENT => not_running("there is no socket"),
+        Errno::CONNREFUSED if !is_socket(path) => not_running("there is a file, but no socket, at"),
         Errno::CONNREFUSED => not_running("an agent was killed and left its socket"),
         Errno::ACCESS | Errno::PERM => AskError::Forbidden { path: path.to_owned(), error: error.into() },
         error => AskError::System { what: "reach", path: path.to_owned(), source: error.into() },

@@ -18,12 +18,12 @@ pub use change::{Change, ThreadIdentity};
 pub use folder::default_folder;
 pub(crate) use grant_files::{GROUP, ZONE};
 pub use own_switch::OwnSwitch;
-pub(crate) use put_back::allow_all_cpus;
+pub(crate) use put_back::all_cpus;
 pub use put_back::{PutBack, System};
 pub use record::{Bound, FORMAT, Header, JournalRecord, Parsed, Replaced, Verdict, parse};
 
 use crate::grants::Setting;
-use linux::{CgroupGroup, Pid, PrivateFolder, PrivateFolderError, SwitchError, Tid, affinity};
+use linux::{CgroupGroup, Pid, PrivateFolder, PrivateFolderError, Process, SwitchError, Tid, affinity};
 use machine::{CpuSet, bounded};
 use serde::Serialize;
 use std::fs::File;
@@ -148,8 +148,15 @@ impl Journal {
     }
 
     /// Records that a thread will get these CPUs, before it does. Returns whether the thread still exists. `parent`
-    /// started its process, where known, and may have ended since. Needs no privileges.
-    pub fn will_bind(&mut self, pid: Pid, tid: Tid, parent: Option<Pid>, after: &CpuSet) -> Result<bool, JournalError> {
+    /// started its process, where known, and may have ended since. `allowed` are the CPUs of its cpuset. Needs no
+    /// privileges.
+    pub fn will_bind(
+        &mut self,
+        pid: Pid,
+        tid: Tid,
+        parent: Option<Pid>,
+        (allowed, after): (&CpuSet, &CpuSet),
+    ) -> Result<bool, JournalError> {
         let Some((thread, parent_now)) = ThreadIdentity::from_proc(pid, tid) else { return Ok(false) };
         let parent = parent.unwrap_or(parent_now);
         let Ok(now) = affinity(tid) else { return Ok(false) };
@@ -158,15 +165,32 @@ impl Journal {
         let of = |giver| record.inherited(giver, thread.started, &now);
         let inherited = || of(pid).or_else(|| of(parent)).cloned();
         let before = if record.threads.contains_key(&thread) { None } else { inherited() };
-        let before = before.unwrap_or(now);
+        let before = before.unwrap_or_else(|| put_back::requested(now, allowed));
         self.will(&Change::Affinity { thread, before, after: after.clone(), at: linux::ticks() })?;
         Ok(true)
+    }
+
+    /// Records the threads of a process that has CPUs that the agent gave to the process `giver`, before its parent ends:
+    /// then the kernel no longer knows whose child it was. Needs no privileges.
+    pub fn will_outlive(&mut self, pid: Pid, giver: Pid) -> Result<(), JournalError> {
+        let threads = Process::open(pid).and_then(|process| process.threads()).unwrap_or_default();
+        for tid in threads.iter() {
+            let Some((thread, _)) = ThreadIdentity::from_proc(pid, tid) else { continue };
+            let Ok(now) = affinity(tid) else { continue };
+            if !self.record.threads.contains_key(&thread)
+                && let Some(before) = self.record.inherited(giver, thread.started, &now).cloned()
+            {
+                self.will(&Change::Affinity { thread, before, after: now, at: thread.started })?;
+            }
+        }
+        Ok(())
     }
 
     /// Records that a program was just started with these CPUs, and the CPUs that it would have had.
     pub fn was_started(&mut self, pid: Pid, before: &CpuSet, after: &CpuSet) -> Result<(), JournalError> {
         let Some((thread, _)) = ThreadIdentity::from_proc(pid, Tid(pid.0)) else { return Ok(()) };
-        let (before, after) = (before.clone(), after.clone());
+        let allowed = put_back::allowed(pid).unwrap_or_else(put_back::all_cpus);
+        let (before, after) = (put_back::requested(before.clone(), &allowed), after.clone());
         self.will(&Change::Affinity { thread, before, after, at: thread.started })
     }
 

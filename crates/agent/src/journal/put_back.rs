@@ -216,9 +216,7 @@ fn put_back_thread(thread: &ThreadIdentity, replaced: &Replaced<CpuSet>, done: &
         }
     };
     let cpuset = allowed(thread.pid);
-    let verdict =
-        replaced.verdict(&now, |after| cpuset.as_ref().map_or(after.clone(), |cpus| after.intersection(cpus)));
-    match verdict {
+    match replaced.verdict(&now, |requested| granted(requested, cpuset.as_ref())) {
         Verdict::AsBefore => {}
         Verdict::Theirs => done.theirs += 1,
         Verdict::Ours => set(thread.pid, thread.tid, &replaced.before, done),
@@ -226,25 +224,35 @@ fn put_back_thread(thread: &ThreadIdentity, replaced: &Replaced<CpuSet>, done: &
 }
 
 fn set(pid: Pid, tid: Tid, cpus: &CpuSet, done: &mut PutBack) {
-    // Since Linux 6.2 the kernel remembers a requested affinity. A thread that had its whole cpuset requested none, and
-    // must also get CPUs that are added to the cpuset later.
-    let had_all = allowed(pid).is_some_and(|cpuset| cpuset.is_subset(cpus));
-    match if had_all { allow_all_cpus(tid) } else { set_affinity(tid, cpus) } {
+    match set_affinity(tid, cpus) {
         Ok(()) => done.threads += 1,
         Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => {}
         Err(error) => done.failed.push(format!(
-            "cannot let thread {tid} of process {pid} run on CPUs {cpus} again (sched_setaffinity: {error})"
+            "cannot let thread {tid} of process {pid} run on {} again (sched_setaffinity: {error})",
+            if *cpus == all_cpus() { "all CPUs".to_owned() } else { format!("CPUs {cpus}") }
         )),
     }
 }
 
-/// Lets a thread run on all CPUs of its cpuset, also those that are added later.
-pub(crate) fn allow_all_cpus(tid: Tid) -> io::Result<()> {
-    set_affinity(tid, &(0..MOST_CPUS).map(CpuId).collect())
+/// All CPUs that there can be: as a requested affinity, all those of the cpuset, also those that are added to it later.
+pub(crate) fn all_cpus() -> CpuSet {
+    (0..MOST_CPUS).map(CpuId).collect()
+}
+
+/// The affinity that a thread has requested, from the CPUs that it has. Since Linux 6.2 the kernel remembers it. A thread
+/// that has its whole cpuset has requested none, which is as good as all CPUs.
+pub(super) fn requested(now: CpuSet, allowed: &CpuSet) -> CpuSet {
+    if allowed.is_subset(&now) { all_cpus() } else { now }
+}
+
+/// The CPUs that a thread has by what it requested: those of its cpuset, or all of them if it requested none of these.
+fn granted(requested: &CpuSet, cpuset: Option<&CpuSet>) -> CpuSet {
+    let Some(cpuset) = cpuset else { return requested.clone() };
+    Some(requested.intersection(cpuset)).filter(|cpus| !cpus.is_empty()).unwrap_or_else(|| cpuset.clone())
 }
 
 /// The CPUs that the process's cpuset allows: the kernel intersects requested masks with it.
-fn allowed(pid: Pid) -> Option<CpuSet> {
+pub(super) fn allowed(pid: Pid) -> Option<CpuSet> {
     let cgroups = Cgroups::find().ok()?;
     let cgroup = cgroups.of(&Process::open(pid).ok()?).ok()?;
     Some(cgroups.effective_cpuset(&cgroup).ok()??.cpus)
@@ -316,7 +324,7 @@ impl PutBack {
         if *self == told_only {
             "an agent left a journal, but there is nothing to restore from it"
         } else {
-            "an agent was killed, and its changes are reverted"
+            "nearside was killed, and its changes are reverted"
         }
     }
 
@@ -368,6 +376,30 @@ impl fmt::Display for PutBack {
 mod tests {
     use super::*;
     use std::cell::Cell;
+
+    /// A thread that had its whole cpuset gets all CPUs back, however the cpuset changed: wider, narrower, or to CPUs that
+    /// the agent did not give.
+    #[test]
+    fn cpusets_may_change_while_threads_have_other_cpus() {
+        let cpus = |text: &str| text.parse::<CpuSet>().unwrap();
+        let verdict = |before: &CpuSet, now: &str, cpuset: &str| {
+            let replaced = Replaced { before: before.clone(), after: vec![cpus("2-3")] };
+            replaced.verdict(&cpus(now), |requested| granted(requested, Some(&cpus(cpuset))))
+        };
+        let whole = requested(cpus("0-3"), &cpus("0-3"));
+        assert_eq!((&whole, requested(cpus("0-1"), &cpus("0-3"))), (&all_cpus(), cpus("0-1")));
+        for (now, cpuset, is) in [
+            ("2-3", "0-3", Verdict::Ours),
+            ("2-3", "0-7", Verdict::Ours),
+            ("3", "3-5", Verdict::Ours),
+            ("4-5", "4-5", Verdict::Ours),
+            ("0-7", "0-7", Verdict::AsBefore),
+            ("6", "0-7", Verdict::Theirs),
+        ] {
+            assert_eq!(verdict(&whole, now, cpuset), is, "{now} of {cpuset}");
+        }
+        assert_eq!(verdict(&cpus("0-1"), "0-1", "0-7"), Verdict::AsBefore);
+    }
 
     #[test]
     fn a_look_that_is_refused_is_repeated_for_what_is_still_there() {

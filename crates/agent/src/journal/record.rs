@@ -225,6 +225,8 @@ impl<T: PartialEq> Replaced<T> {
             Verdict::AsBefore
         } else if self.after.iter().any(|after| after == now || allowed(after) == *now) {
             Verdict::Ours
+        } else if allowed(&self.before) == *now {
+            Verdict::AsBefore
         } else {
             Verdict::Theirs
         }

@@ -101,7 +101,7 @@ fn sets() -> (CpuSet, CpuSet) {
 }
 
 fn bind(journal: &mut Journal, pid: Pid, tid: Tid, cpus: &CpuSet) {
-    assert!(journal.will_bind(pid, tid, None, cpus).unwrap());
+    assert!(journal.will_bind(pid, tid, None, (&sets().0, cpus)).unwrap());
     set_affinity(tid, cpus).unwrap();
 }
 
@@ -171,7 +171,7 @@ fn threads_that_ended_and_numbers_that_mean_others_are_left_alone() {
     journal.will(&Change::Affinity { thread, before: nowhere, after: now.clone(), at: linux::ticks() }).unwrap();
     let ended = gone.tid;
     gone.end();
-    assert!(!journal.will_bind(own(), ended, None, &one).unwrap());
+    assert!(!journal.will_bind(own(), ended, None, (&one, &one)).unwrap());
     kill(journal);
     let (_, put_back) = fixture.open();
     assert_eq!((put_back.threads, put_back.failed.len(), affinity(other.tid).unwrap()), (0, 0, now));
@@ -198,9 +198,9 @@ fn what_was_started_with_our_cpus_gets_those_of_before() {
     let child = Tid(String::from_utf8(told).unwrap().trim().parse().unwrap());
     assert_eq!(affinity(child).unwrap(), one);
     // A child that is bound later gets what it would have had, not what it inherited.
-    journal.will_bind(Pid(child.0), child, None, &all).unwrap();
+    journal.will_bind(Pid(child.0), child, None, (&all, &all)).unwrap();
     let before: Vec<_> = journal.record.of_process(Pid(child.0)).map(|(_, bound)| bound.cpus.before.clone()).collect();
-    assert_eq!(before, std::slice::from_ref(&all));
+    assert_eq!(before, [put_back::all_cpus()]);
     journal.record.threads.retain(|thread, _| thread.pid.0 == shell.id());
     journal.restore();
     assert_eq!([affinity(child).unwrap(), affinity(Tid(shell.id())).unwrap()], [all.clone(), all]);
@@ -224,7 +224,7 @@ fn what_a_program_leaves_behind_gets_the_cpus_that_the_program_would_have_had() 
     drop(shell.stdin.take());
     shell.wait().unwrap();
     assert_eq!(affinity(Tid(child.0)).unwrap(), one);
-    assert!(journal.will_bind(child, Tid(child.0), Some(pid), &one).unwrap());
+    assert!(journal.will_outlive(child, pid).is_ok());
     kill(journal);
     let (_, put_back) = fixture.open();
     assert_eq!((affinity(Tid(child.0)).unwrap(), put_back.threads), (all.clone(), usize::from(all != one)));
@@ -261,7 +261,7 @@ fn a_torn_line_is_reported_and_not_joined_to_the_next_one() {
     fs::write(&path, text).unwrap();
     let (journal, put_back) = fixture.open();
     assert_eq!((put_back.torn, put_back.switches.len(), fixture.switch().as_str()), (1, 1, "1"));
-    assert_eq!(put_back.heading(), "an agent was killed, and its changes are reverted");
+    assert_eq!(put_back.heading(), "nearside was killed, and its changes are reverted");
     assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 1);
     drop(journal);
 }

@@ -270,13 +270,23 @@ pub fn printable(text: &str) -> String {
     text.replace(machine::is_obeyed, "\u{fffd}")
 }
 
+/// A name as it is: in /proc/PID/status the kernel writes `\\n` for a line's end in it, and `\\\\` for a backslash.
+fn unescaped(name: &str) -> String {
+    let mut characters = name.chars();
+    std::iter::from_fn(|| match characters.next()? {
+        '\\' => Some(characters.next().map_or('\\', |escaped| if escaped == 'n' { '\n' } else { escaped })),
+        other => Some(other),
+    })
+    .collect()
+}
+
 /// Parses the text of /proc/PID/status. Missing fields stay empty, as kernels differ.
 pub fn parse_status(text: &str) -> Status {
     let mut status = Status::default();
     for (name, value) in text.lines().filter_map(|line| line.split_once(':')) {
         let value = value.trim();
         match name {
-            "Name" => status.name = printable(value),
+            "Name" => status.name = printable(&unescaped(value)),
             "Tgid" => status.process = value.parse().ok().map(Pid),
             "State" => status.state = value.chars().next(),
             "Uid" => {
@@ -333,6 +343,8 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
         assert!(!status.has_memory && parse_status("VmSize:\t 1 kB").has_memory);
         assert_eq!(parse_status("Threads:\t7\n").threads, 7);
         assert_eq!(parse_status("Tgid:\t7\nPid:\t8\n").process, Some(Pid(7)));
+        let names = ["back\\\\slash", "a\\nb", "end\\"].map(|name| parse_status(&format!("Name:\t{name}\n")).name);
+        assert_eq!(names, ["back\\slash", "a\u{fffd}b", "end\\"]);
         let kernel =
             ["Pid:\t2\nPPid:\t0\n", "Pid:\t7\nPPid:\t2\n", "PPid:\t2\nKthread:\t0\n", "PPid:\t1\nKthread:\t1\n"];
         assert_eq!(kernel.map(|text| parse_status(text).is_kernel_thread), [true, true, false, true]);

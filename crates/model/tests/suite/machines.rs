@@ -4,7 +4,7 @@
 use crate::support::{NODE_BYTES, Order, Pattern, Rates, Runner, assert_within, machine, model, rates, run};
 #[allow(dead_code, reason = "shared with other tests and the benchmark, which use other parts")]
 use machine::{CpuId, CpuSet, Link, LinkDirection, Machine, NodeId, Sharing};
-use model::{AccessKind, Level, Mechanisms, MemoryRange, Model, ModelError, Request};
+use model::{AccessKind, Counters, Level, Mechanisms, MemoryRange, Model, ModelError, Request};
 
 const MS: u64 = 1_000_000_000;
 
@@ -377,4 +377,22 @@ fn what_is_written_goes_back_to_memory() {
     assert_eq!((bytes(0, 1), bytes(1, 0)), (written.dram_accesses * 64, written.write_backs * 64));
     let controller = written.controllers[1].load.bytes;
     assert_eq!(controller, (written.dram_accesses + written.write_backs) * 64);
+}
+
+/// What a core rewrites in its own second level stays there, also after a neighbour's reads have evicted it from the
+/// last-level cache.
+#[test]
+fn what_stays_in_the_second_level_is_not_written_back() {
+    let model = model("small-2x2");
+    let writer = Runner::new(0, Pattern::Rewrite { node: 0, lines: 6144, line: 0 });
+    let time = |runners: &mut [Runner]| {
+        model.begin(0);
+        run(&model, runners, &mut Order::Slowest, 20 * MS);
+        model.counters(20 * MS)
+    };
+    let alone = time(&mut [writer.clone()]);
+    let beside = time(&mut [writer, Runner::scan(1, 0)]);
+    let stores = |counters: &Counters| counters.l2_hits;
+    assert!(beside.write_backs < stores(&beside) / 100, "{beside:?}");
+    assert!(stores(&beside) * 10 > stores(&alone) * 9, "{} stores, {} alone", stores(&beside), stores(&alone));
 }

@@ -37,6 +37,8 @@ pub enum Pattern {
     Scan { node: usize, line: u64, kind: AccessKind },
     /// Stores to random lines of one node.
     Scatter { node: usize, random: Random },
+    /// Stores to the first lines of one node, over and over.
+    Rewrite { node: usize, lines: u64, line: u64 },
     /// Stores to [`Pattern::WRITTEN`] lines of one node, then loads of [`Pattern::READ`] lines of another, which evict
     /// them, and again.
     WriteFar { far: usize, near: usize, begin: u64, step: u64 },
@@ -56,6 +58,10 @@ impl Pattern {
                 *line = (*line + 1) % lines;
                 (address(*node, *line), *kind)
             }
+            Self::Rewrite { node, lines, line } => {
+                *line = (*line + 1) % *lines;
+                (address(*node, *line), AccessKind::Store)
+            }
             Self::WriteFar { far, near, begin, step } => {
                 *step = (*step + 1) % (Self::WRITTEN + Self::READ);
                 match step.checked_sub(Self::WRITTEN) {
@@ -74,7 +80,11 @@ impl Pattern {
     fn value(&self) -> u64 {
         match self {
             Self::Chase { .. } => self.clone().next().0,
-            Self::Gather { .. } | Self::Scan { .. } | Self::Scatter { .. } | Self::WriteFar { .. } => 0,
+            Self::Gather { .. }
+            | Self::Scan { .. }
+            | Self::Scatter { .. }
+            | Self::Rewrite { .. }
+            | Self::WriteFar { .. } => 0,
         }
     }
 }

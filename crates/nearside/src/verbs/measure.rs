@@ -150,7 +150,11 @@ pub fn run(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dy
     if let Some(file) = &arguments.output {
         output::check(file)?;
     }
-    let host = Host::find()?;
+    let (described, simulated) = machine_source::running()?;
+    let mut host = Host::find()?;
+    if simulated {
+        host.machine.core = described.core;
+    }
     let parts = if arguments.only.is_empty() { Choice::value_variants() } else { &arguments.only };
     let options = Options {
         quick: arguments.quick,
@@ -163,7 +167,6 @@ pub fn run(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dy
     let plan = plan(&host, &options)?;
     let interrupted = interrupted()?;
     let line = (!arguments.quiet).then(|| Line::begin(&plan));
-    let (described, simulated) = machine_source::running()?;
     let mut results =
         measure::run(&host, &plan, &interrupted, |progress| line.iter().for_each(|line| line.show(progress)));
     drop(line);

@@ -119,9 +119,14 @@ impl Orders {
         if !with_memory.contains(node) {
             return Err(format!("node {node} has no memory: nodes {with_memory} have"));
         }
-        let is_managed = status_of(&current).processes.contains_key(&pid);
-        if !is_managed {
+        let status = status_of(&current);
+        let Some(process) = status.processes.get(&pid) else {
             return Err(format!("process {pid} is not managed: `nearside agent explain {pid}` says why"));
+        };
+        let on = nodes.iter().find(|on| on.id == node);
+        let respects_owner = current.settings.configuration.respect_owner;
+        if let Some(why) = on.and_then(|on| process.limits.forbid(on, respects_owner)) {
+            return Err(format!("process {pid} cannot be placed on node {node}: {why}"));
         }
         Ok((Order::Place { pid, node }, format!("places process {pid} on node {node}")))
     }

@@ -139,7 +139,7 @@ fn prepare_and_run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     // What the model cannot simulate is known before anything boots.
     Model::new(&shape.machine, &shape.memory, &arguments.options.mechanisms())?;
     let assets = Assets::find(arguments.options.kernel.as_ref()).map_err(LabError::from)?;
-    if let Some(text) = shape.numbering_note().filter(|_| !arguments.quiet) {
+    for text in [shape.numbering_note(), shape.cache_note()].into_iter().flatten().filter(|_| !arguments.quiet) {
         note(&text);
     }
     // Create files before the machine boots, so that a mistake costs no time.
