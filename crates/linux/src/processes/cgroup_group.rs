@@ -2,7 +2,7 @@
 
 use crate::processes::cgroup::Cgroups;
 use crate::refusals::switch::{Switch, SwitchError};
-use machine::bounded;
+use machine::{CpuSet, bounded};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -50,13 +50,26 @@ pub enum CgroupGroupError {
     #[error(transparent)]
     File(#[from] SwitchError),
     /// The kernel took the value and did not make the partition.
-    #[error("the kernel makes no partition of {}: cpuset.cpus.partition is `{state}`", path.display())]
+    #[error(
+        "the kernel makes no partition of {}: cpuset.cpus.partition is `{state}`{}", path.display(), in_the_way(others)
+    )]
     NoPartition {
         /// Its folder.
         path: PathBuf,
         /// The file's content, which has the kernel's reason.
         state: String,
+        /// Groups beside it whose lists have some of its CPUs, with these CPUs.
+        others: Vec<(PathBuf, CpuSet)>,
     },
+}
+
+/// What to do about groups that have CPUs of a partition, a line each.
+fn in_the_way(others: &[(PathBuf, CpuSet)]) -> String {
+    let line = |(group, cpus): &(PathBuf, CpuSet)| {
+        let group = group.display();
+        format!("\n{group} has CPUs {cpus} in its cpuset.cpus: take them out of it, or ask for other CPUs")
+    };
+    others.iter().map(line).collect::<Vec<_>>().concat()
 }
 
 impl Partition {
@@ -117,8 +130,24 @@ impl CgroupGroup {
         self.set(FILE, "member")?;
         self.set(FILE, kind.name())?;
         let state = Switch::at(self.folder.join(FILE)).value()?;
-        let path = || self.folder.clone();
-        if state == kind.name() { Ok(()) } else { Err(CgroupGroupError::NoPartition { path: path(), state }) }
+        if state == kind.name() {
+            return Ok(());
+        }
+        Err(CgroupGroupError::NoPartition { path: self.folder.clone(), state, others: self.others_with_its_cpus() })
+    }
+
+    /// Groups beside it whose lists of CPUs have some of its own, which the kernel allows no partition; with these CPUs.
+    fn others_with_its_cpus(&self) -> Vec<(PathBuf, CpuSet)> {
+        let cpus =
+            |folder: &Path| -> Option<CpuSet> { Switch::at(folder.join("cpuset.cpus")).value().ok()?.parse().ok() };
+        let own = cpus(&self.folder).unwrap_or_default();
+        let beside = self.folder.parent().and_then(|parent| fs::read_dir(parent).ok());
+        let folders = beside.into_iter().flatten().flatten().map(|entry| entry.path());
+        let others = folders.filter(|folder| *folder != self.folder).filter_map(|folder| {
+            let both = cpus(&folder)?.intersection(&own);
+            (!both.is_empty()).then_some((folder, both))
+        });
+        others.collect()
     }
 
     /// Its list of processes, for [`ChildSetup::join`](crate::ChildSetup::join). Must not be passed on: the kernel
@@ -184,13 +213,19 @@ mod tests {
 
     #[test]
     fn a_partition_is_one_only_if_the_kernel_says_so() {
-        let folder = tempfile::tempdir().unwrap();
+        let top = tempfile::tempdir().unwrap();
+        let [own, other, free] = ["own", "other", "free"].map(|name| top.path().join(name));
+        for (folder, cpus) in [(&own, "0-1"), (&other, "1-3"), (&free, "")] {
+            fs::create_dir(folder).unwrap();
+            fs::write(folder.join("cpuset.cpus"), cpus).unwrap();
+        }
         // It takes each word and keeps none, as a kernel that cannot fulfil them.
-        symlink("/dev/null", folder.path().join("cpuset.cpus.partition")).unwrap();
-        let group = CgroupGroup::at(folder.path().to_owned());
-        let said = group.make_partition(Partition::Isolated).unwrap_err().to_string();
-        let path = folder.path().display();
-        assert_eq!(said, format!("the kernel makes no partition of {path}: cpuset.cpus.partition is ``"));
+        symlink("/dev/null", own.join("cpuset.cpus.partition")).unwrap();
+        let said = CgroupGroup::at(own.clone()).make_partition(Partition::Isolated).unwrap_err().to_string();
+        let why = format!("the kernel makes no partition of {}: cpuset.cpus.partition is ``", own.display());
+        let how =
+            format!("{} has CPUs 1 in its cpuset.cpus: take them out of it, or ask for other CPUs", other.display());
+        assert_eq!(said, format!("{why}\n{how}"));
     }
 
     #[test]

@@ -81,6 +81,14 @@ fn an_agent_that_is_killed_leaves_nothing_and_one_that_runs_is_asked() {
         assert!(place.contains("\nthere\n2\n") && place.contains("process 2 is not managed"), "{place}");
         assert!(place.contains("node 9 has no memory: nodes 0-3 have"), "{place}");
     });
+    checks.part("owner", || {
+        let owner = ran.section("owner");
+        assert!(
+            owner.contains("cannot be placed on node 3: its owner has chosen CPUs 0, which respect_owner"),
+            "{owner}"
+        );
+    });
+    checks.part("orphan", || assert_eq!(ran.section("orphan"), "kept\nfree\n"));
     checks.part("reload", || {
         let reload = ran.section("reload");
         assert!(

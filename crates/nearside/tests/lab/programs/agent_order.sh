@@ -8,5 +8,18 @@ wait_for is_managed
 echo "[place]"; [ $(elsewhere) -gt 16 ] && echo elsewhere; ask place $pid --node 3; wait_for is_there; is_there && echo there
 ask explain $pid | grep -c 'a request to the agent placed the process there'
 ask place 2 --node 1 2>&1; ask place $pid --node 9 2>&1
+is_known() { ask explain $1 | grep -q 'is managed by'; }
+may_use() { grep -q "Cpus_allowed_list:.$2\$" /proc/$1/status; }
+taskset -c 0 sh -c 'while :; do :; done' & bound=$!
+wait_for is_known $bound
+echo "[owner]"; ask place $bound --node 3 2>&1; kill $bound
+# What a placed process leaves behind has its CPUs, though nothing says so after its end.
+ask policy predict > /dev/null; wait_for follows predict
+sh -c 'while [ ! -e /tmp/go ]; do :; done; setsid sleep 1000 & echo $! > /tmp/daemon; sleep 0.5' & parent=$!
+wait_for is_known $parent; ask place $parent --node 3 > /dev/null; wait_for may_use $parent 3
+touch /tmp/go; wait $parent; daemon=$(cat /tmp/daemon)
+echo "[orphan]"; may_use $daemon 3 && echo kept
+ask policy balanced > /dev/null; wait_for may_use $daemon 0-3; may_use $daemon 0-3 && echo free; kill $daemon
+wait_for follows balanced
 echo "[reload]"; kill -HUP $service; wait_for follows balanced+interleave; follows balanced+interleave && echo yes; ask reload
 echo 'policie = 1' > /tmp/interleave.toml; ask reload 2>&1; follows balanced+interleave && echo yes
