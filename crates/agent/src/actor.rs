@@ -61,7 +61,7 @@ impl Actor {
         self.journal.was_started(pid, before, after)
     }
 
-    /// Records that a process has CPUs that the agent gave to the process `giver`, before its parent ends.
+    /// Records that a process has CPUs that the agent gave to the process `giver`.
     pub fn will_outlive(&mut self, pid: Pid, giver: Pid) -> Result<(), JournalError> {
         self.journal.will_outlive(pid, giver)
     }
@@ -407,11 +407,12 @@ impl Actor {
             return Ok(StepOutcome::because(note));
         }
         // Recorded even if it was started with these CPUs: it may outlive the managed program.
-        let masks = (&process.record.cpus, cpus);
+        let requested = if frees { all_cpus() } else { cpus.clone() };
+        let masks = (&process.record.cpus, &requested);
         if !self.journal.will_bind(process.record.pid, tid, process.parent, masks)? || now == *cpus {
             return Ok(StepOutcome::default());
         }
-        if let Err(error) = set_affinity(tid, &if frees { all_cpus() } else { cpus.clone() }) {
+        if let Err(error) = set_affinity(tid, &requested) {
             if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) {
                 return Ok(StepOutcome::default());
             }

@@ -123,6 +123,12 @@ impl ManagedProcess {
         self.read_policy();
     }
 
+    /// What its cpuset allows now.
+    pub fn allow(&mut self, cpus: CpuSet, nodes: NodeSet) {
+        (self.record.cpus, self.record.nodes) = (cpus.clone(), nodes.clone());
+        (self.limits.cpus, self.limits.nodes) = (cpus, nodes);
+    }
+
     /// It belongs on a node, with the CPUs that it may have there.
     pub fn choose_node(&mut self, node: NodeId, cpus: CpuSet, is_requested: bool) {
         self.is_requested = is_requested;
@@ -225,16 +231,16 @@ impl ManagedProcess {
         };
         let others = self.threads.keys().copied().filter(|tid| tid.0 != self.record.pid.0);
         self.limits.owners_policy = std::iter::once(Tid(self.record.pid.0)).chain(others).find_map(of_thread);
-        let by_owner = |tid: &Tid| {
-            let now = affinity(*tid).ok()?;
-            owner::bound_to(&now, &self.record.cpus, self.given_to(*tid, &now).as_slice())
+        // Threads that have ended have no say.
+        let now = self.threads.keys().filter_map(|tid| Some((*tid, affinity(*tid).ok()?)));
+        let mut by_owner =
+            now.map(|(tid, now)| owner::bound_to(&now, &self.record.cpus, self.given_to(tid, &now).as_slice()));
+        let all = |mut all: CpuSet, cpus: Option<CpuSet>| {
+            all.insert_all(&cpus?);
+            Some(all)
         };
-        let all = |mut all: CpuSet, cpus: CpuSet| {
-            all.insert_all(&cpus);
-            all
-        };
-        let cpus: Option<Vec<CpuSet>> = self.threads.keys().map(by_owner).collect();
-        self.limits.owners_cpus = cpus.and_then(|cpus| cpus.into_iter().reduce(all));
+        let cpus = by_owner.try_fold(CpuSet::new(), all);
+        self.limits.owners_cpus = cpus.filter(|cpus| !cpus.is_empty());
         let as_chosen = |chosen: &ChosenPlace| match chosen {
             ChosenPlace::Here => MemoryPolicy::new(MemoryMode::Local, NodeSet::new()),
             ChosenPlace::On(node, _) => MemoryPolicy::new(MemoryMode::Bind, [*node].into_iter().collect()),

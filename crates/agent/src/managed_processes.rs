@@ -10,6 +10,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+/// Rounds after which a process's cpuset is read again.
+const CPUSET_ROUNDS: u64 = 128;
+
 /// The managed processes, and those that may become managed.
 #[derive(Debug)]
 pub(crate) struct Managed {
@@ -133,6 +136,14 @@ impl Managed {
             return program.map_or_else(Inherited::default, |(_, gives)| gives.clone());
         };
         giver.bequeaths()
+    }
+
+    /// Reads what the cpuset of a managed process allows now.
+    pub fn read_cpuset(&mut self, pid: Pid) {
+        let Some(managed) = self.processes.get(&pid) else { return };
+        let cpus = self.allowed_cpus(&managed.process);
+        let Ok(status) = managed.process.status() else { return };
+        self.processes.entry(pid).and_modify(|managed| managed.allow(cpus, status.nodes));
     }
 
     /// CPUs that a process's cpuset allows.
@@ -286,9 +297,38 @@ impl Managed {
         for pid in &ended {
             self.processes.remove(pid);
         }
+        let is_due = |pid: &Pid| (round + u64::from(pid.0)).is_multiple_of(CPUSET_ROUNDS);
+        for pid in self.processes.keys().copied().filter(is_due).collect::<Vec<_>>() {
+            self.read_cpuset(pid);
+        }
         for process in self.processes.values_mut() {
             process.take_samples(samples, round_s, counted);
         }
         ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    /// A daemon that a child of a placed process starts, before that child ends.
+    #[test]
+    fn heirs_are_children_of_placed_processes_and_theirs() {
+        let mut sleep = Command::new("sleep").arg("60").spawn().unwrap();
+        let (placed, child, daemon) = (Pid(sleep.id()), Pid(u32::MAX - 1), Pid(u32::MAX - 2));
+        let mut managed = Managed::new("0-1".parse().unwrap(), false);
+        assert!(managed.begin(placed, false, Inherited::default()).is_some());
+        assert!(managed.child_began(child, Some(placed), false).is_none());
+        assert!(managed.child_began(daemon, Some(child), false).is_none());
+        assert!(managed.child_began(Pid(u32::MAX - 3), Some(Pid(1)), false).is_none());
+        assert_eq!(
+            (managed.heirs_of(placed), managed.heirs_of(child)),
+            (vec![(child, placed)], vec![(daemon, placed)])
+        );
+        assert_eq!((managed.heirs_of(daemon), managed.heirs_of(Pid(1))), (vec![], vec![]));
+        sleep.kill().unwrap();
+        sleep.wait().unwrap();
     }
 }

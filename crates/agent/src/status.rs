@@ -118,7 +118,9 @@ impl Limits {
         if !self.nodes.is_empty() && !self.nodes.contains(id) {
             return Some(format!("its cpuset allows memory on nodes {}, and not on node {id}", self.nodes));
         }
-        let owners = |what: String| format!("its owner has chosen {what}, which respect_owner = false overrides");
+        let owners = |what: String| {
+            format!("its owner has chosen {what}, which respect_owner = false (place --override) overrides")
+        };
         let cpus = self.owners_cpus.as_ref().filter(|cpus| respects_owner && cpus.intersection(&node.cpus).is_empty());
         let policy = self.owners_policy.as_ref().filter(|policy| respects_owner && policy.mode != MemoryMode::Local);
         let policy = policy.filter(|policy| policy.nodes != [id].into_iter().collect());
@@ -183,7 +185,9 @@ mod tests {
             (Limits { owners_policy: policy(MemoryMode::Local, ""), ..free.clone() }, None),
         ];
         for (limits, chosen) in by_owner {
-            let why = chosen.map(|what| format!("its owner has chosen {what}, which respect_owner = false overrides"));
+            let why = chosen.map(|what| {
+                format!("its owner has chosen {what}, which respect_owner = false (place --override) overrides")
+            });
             assert_eq!((limits.forbid(&node, true), limits.forbid(&node, false)), (why, None));
         }
     }

@@ -112,6 +112,7 @@ pub struct Outcome {
 /// [`default_signals`].
 pub fn run(assets: &Assets, run: &Run, tell: &mut dyn FnMut(Event)) -> Result<Outcome, LabError> {
     tell(Event::Stage(Stage::Booting));
+    check_memory(&run.shape)?;
     let ending = ENDING.into_iter().filter(|&signal| !linux::is_ignored(signal));
     let signals = Signals::new(ending.chain([SIGWINCH])).map_err(LabError::host("watch for signals"))?;
     let shared = memory("nearside-pmu", pmu::BYTES, &[])?;

@@ -292,8 +292,10 @@ fn topology(machine: &Machine) -> Topology {
         machine.nodes.iter().map(|node| node.cpus.clone()).filter(|node| !node.is_empty()).collect();
     let caches = last_level_caches(machine);
     let is_in_node = |cache: &CpuSet| nodes.iter().any(|node| cache.is_subset(node));
+    // IDs of interrupt controllers above 254 need hardware that QEMU's PC lacks.
+    let fits = |each: usize, count: usize| each.next_power_of_two() * count.next_power_of_two() <= CPUS_MAX;
     let caches_alike = caches.iter().all(|cache| cache.len() * caches.len() == cpus && is_in_node(cache));
-    let caches = Some(caches.len()).filter(|count| caches_alike && *count > 0);
+    let caches = Some(caches.len()).filter(|count| caches_alike && *count > 0 && fits(cpus / count, *count));
     let dies = caches.unwrap_or(nodes.len()) / sockets;
     let cores = cpus / (sockets * dies.max(1) * threads);
     let topology = Topology { sockets, dies, cores, threads };

@@ -15,6 +15,8 @@ const MOST_LINKED: usize = 32;
 /// Relative difference up to which opposite directions count as one link.
 const ALIKE: f64 = 0.1;
 const LINE: f64 = 64.0;
+/// Instructions per cycle, where they are not known.
+const ASSUMED_PER_CYCLE: f64 = 2.0;
 
 /// The machine with the measured numbers; fields without a measurement are unchanged.
 pub fn calibrated(machine: &Machine, results: &Results) -> Result<Machine, MeasureError> {
@@ -37,8 +39,14 @@ pub fn calibrated(machine: &Machine, results: &Results) -> Result<Machine, Measu
     fill_links(&mut machine, results);
     let used_assumption = machine.core.is_some() || !machine.links.is_empty();
     if used_assumption {
-        let text = "assumed: 2 instructions per cycle while nothing waits; a separate link for each pair of nodes";
-        machine.sources.insert(ASSUMED.to_owned(), text.to_owned());
+        let instructions = match results.instructions_per_cycle {
+            Some(known) => format!("as simulated: {known}"),
+            None => format!("assumed: {ASSUMED_PER_CYCLE}"),
+        };
+        let text = format!(
+            "{instructions} instructions per cycle while nothing waits; a separate link for each pair of nodes"
+        );
+        machine.sources.insert(ASSUMED.to_owned(), text);
     }
     // The output must be readable by every reader of machine files.
     Machine::from_toml(&machine.to_toml()?, Path::new("the measured machine"))?;
@@ -163,7 +171,7 @@ fn core(machine: &Machine, results: &Results) -> Option<Core> {
     let by_field = [("instructions_per_cycle", ASSUMED), ("*", MEASURED)];
     Some(Core {
         clock_hz,
-        instructions_per_cycle: machine.core.as_ref().map_or(2.0, |core| core.instructions_per_cycle),
+        instructions_per_cycle: results.instructions_per_cycle.unwrap_or(ASSUMED_PER_CYCLE),
         stream_bandwidth_bytes_per_s: read,
         stream_lines: lines(read),
         store_lines: lines(write),

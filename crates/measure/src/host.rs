@@ -12,6 +12,9 @@ use std::path::{Path, PathBuf};
 pub struct Host {
     /// Linux's description.
     pub machine: Machine,
+    /// Instructions that a core executes in a cycle while nothing waits, where that is known: in the lab, where those that
+    /// wait for another take no longer.
+    pub instructions_per_cycle: Option<f64>,
     /// Each node, in the machine's order.
     pub(crate) nodes: Vec<Usable>,
     /// What a cpuset or an affinity hides.
@@ -91,7 +94,8 @@ impl Host {
             let free_bytes = if node.memory_bytes > 0 && may { free_bytes(node.id) } else { 0 };
             nodes.push(Usable { id: node.id, cores, free_bytes, cache_bytes });
         }
-        Self { machine, nodes, hidden, memory_limit: None, load: "unknown".to_owned() }
+        let load = "unknown".to_owned();
+        Self { machine, instructions_per_cycle: None, nodes, hidden, memory_limit: None, load }
     }
 
     /// The usable node with this ID.

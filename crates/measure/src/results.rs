@@ -26,6 +26,9 @@ pub struct Results {
     pub missing: Vec<Missing>,
     /// Notes for the reader.
     pub notes: Vec<String>,
+    /// Instructions that a core executes in a cycle while nothing waits, where that is known: in the lab.
+    #[serde(skip)]
+    pub instructions_per_cycle: Option<f64>,
     /// The settings of the measurement.
     pub settings: Settings,
     /// Rows and columns of every matrix.
@@ -205,6 +208,7 @@ impl Results {
             partial: !plan.missing.is_empty(),
             missing: plan.missing.clone(),
             notes: plan.notes.clone(),
+            instructions_per_cycle: None,
             settings: Settings {
                 quick: plan.options.quick,
                 repeats: plan.repeats,

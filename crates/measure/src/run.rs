@@ -47,6 +47,7 @@ pub struct Progress {
 pub fn run(host: &Host, plan: &Plan, interrupted: &AtomicBool, mut progress: impl FnMut(Progress)) -> Results {
     let nodes: Vec<NodeId> = host.nodes.iter().map(|node| node.id).collect();
     let mut results = Results::new(plan, nodes);
+    results.instructions_per_cycle = host.instructions_per_cycle;
     let mut bench = Bench { host, plan, interrupted, arenas: Vec::with_capacity(plan.arrays.len()) };
     let expected_s = plan.expected_s();
     let steps_s: f64 = plan.steps.iter().map(|step| plan.expected_step_s(step)).sum();
@@ -304,8 +305,7 @@ impl Bench<'_> {
 
     fn caches(&mut self, node: NodeId) -> Result<Caches, MeasureError> {
         let (cpu, loads) = (self.first_core(node)?, self.plan.loads);
-        // In the lab, where the core is known, instructions take their mean time, also those that wait for another.
-        let each_cycle = self.host.machine.core.as_ref().map_or(1.0, |core| core.instructions_per_cycle);
+        let each_cycle = self.host.instructions_per_cycle.unwrap_or(1.0);
         let [clock_hz] = self.repeated(|_| Ok([CYCLES_A_STEP / each_cycle / on(cpu, seconds_a_step)?]))?;
         let most = self.arena(node)?.line_count();
         let mut working_sets = Vec::new();

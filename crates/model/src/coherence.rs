@@ -223,7 +223,7 @@ impl Coherence {
     fn left_by(&self, caches: &[Cache], core: usize, line: u64) -> u32 {
         let Some(CpuCaches { data, level2, last, .. }) = self.cores.get(core).map(|core| core.caches) else { return 0 };
         let held = [last, level2, data].into_iter().filter_map(|cache| caches.get(cache as usize)?.written(line));
-        // The last-level cache records each write.
+        // The last-level cache records each write, or the second level where that has evicted the line.
         held.reduce(|written, also| written | also)
             .map_or(0, |written| owned_by(core) | bit(core) | if written { WRITTEN } else { 0 })
     }
@@ -279,10 +279,10 @@ impl Coherence {
 fn leave_unwritten(caches: &[Cache], core: &Core, line: u64) -> (bool, bool) {
     let cache = |cache: u32| caches.get(cache as usize);
     let CpuCaches { data, level2, last, .. } = core.caches;
-    let mut private = false;
-    for cache in [data, level2].into_iter().filter(|cache| *cache != last).filter_map(cache) {
-        private |= cache.clean(line);
-    }
+    // The next write shows in the first level. What the second one has to write back, it still has.
+    let is_private = |index: u32| cache(index).filter(|_| index != last);
+    let in_first = is_private(data).is_some_and(|cache| cache.clean(line));
+    let private = in_first | is_private(level2).is_some_and(|cache| cache.holds(line));
     (private, cache(last).is_some_and(|cache| cache.holds(line)))
 }
 

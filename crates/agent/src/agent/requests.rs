@@ -37,10 +37,15 @@ impl Agent {
     }
 
     fn place_on(&mut self, pid: Pid, node: NodeId, is_requested: bool) -> Result<(), AgentError> {
+        self.managed.read_cpuset(pid);
         let Some(process) = self.managed.get_mut(pid) else { return Ok(()) };
         let Some(on) = self.machine.node(node) else { return Ok(()) };
         process.read_policy();
         if let Some(why) = process.limits.forbid(on, self.options.settings.respect_owner) {
+            // A hint that cannot be followed ends the one before, which the program no longer wants.
+            if !is_requested {
+                process.free();
+            }
             self.ledger.note_failure(Some(format!("process {pid} is not placed on node {node}: {why}")));
             return Ok(());
         }

@@ -228,7 +228,11 @@ impl Agent {
                     self.forks.began(pid);
                 }
                 match self.managed.child_began(pid, parent, self.policy.is_prompt()) {
-                    Some(inherited) => self.begin(pid, false, inherited),
+                    Some(inherited) => {
+                        let giver = inherited.parent;
+                        self.begin(pid, false, inherited)?;
+                        giver.map_or(Ok(()), |giver| Ok(self.actor.will_outlive(pid, giver)?))
+                    }
                     None => Ok(()),
                 }
             }

@@ -170,8 +170,8 @@ impl Journal {
         Ok(true)
     }
 
-    /// Records the threads of a process that has CPUs that the agent gave to the process `giver`, before its parent ends:
-    /// then the kernel no longer knows whose child it was. Needs no privileges.
+    /// Records the threads of a process that has CPUs that the agent gave to the process `giver`, at the latest when its
+    /// parent has ended: the kernel no longer knows then whose child it was. Needs no privileges.
     pub fn will_outlive(&mut self, pid: Pid, giver: Pid) -> Result<(), JournalError> {
         let threads = Process::open(pid).and_then(|process| process.threads()).unwrap_or_default();
         for tid in threads.iter() {

@@ -322,7 +322,7 @@ impl PutBack {
     pub fn heading(&self) -> &'static str {
         let told_only = Self { torn: self.torn, damaged: self.damaged, foreign: self.foreign, ..Self::default() };
         if *self == told_only {
-            "an agent left a journal, but there is nothing to restore from it"
+            "nearside left a journal, but there is nothing to restore from it"
         } else {
             "nearside was killed, and its changes are reverted"
         }
@@ -399,6 +399,9 @@ mod tests {
             assert_eq!(verdict(&whole, now, cpuset), is, "{now} of {cpuset}");
         }
         assert_eq!(verdict(&cpus("0-1"), "0-1", "0-7"), Verdict::AsBefore);
+        // A thread that the agent has freed again, and what it started since, need nothing.
+        let freed = Replaced { before: whole.clone(), after: vec![cpus("2-3"), whole] };
+        assert_eq!(freed.verdict(&cpus("0-3"), |requested| granted(requested, Some(&cpus("0-3")))), Verdict::AsBefore);
     }
 
     #[test]

@@ -221,7 +221,8 @@ impl<T: PartialEq> Replaced<T> {
     /// What to do about the setting, given its current value `now`. `allowed` maps a requested value to what the system
     /// makes of it.
     pub fn verdict(&self, now: &T, allowed: impl Fn(&T) -> T) -> Verdict {
-        if *now == self.before {
+        let is_taken_back = self.after.last() == Some(&self.before) && allowed(&self.before) == *now;
+        if *now == self.before || is_taken_back {
             Verdict::AsBefore
         } else if self.after.iter().any(|after| after == now || allowed(after) == *now) {
             Verdict::Ours

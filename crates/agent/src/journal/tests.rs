@@ -211,6 +211,15 @@ fn what_was_started_with_our_cpus_gets_those_of_before() {
 /// A program started with the agent's CPUs, and an orphan that it leaves behind, whose parent is then another process.
 #[test]
 fn what_a_program_leaves_behind_gets_the_cpus_that_the_program_would_have_had() {
+    // It is recorded when its parent has ended, or when it gets other CPUs.
+    leave_behind(|journal, child, pid| journal.will_outlive(child, pid).unwrap());
+    leave_behind(|journal, child, pid| {
+        let (all, one) = sets();
+        assert!(journal.will_bind(child, Tid(child.0), Some(pid), (&all, &one)).unwrap());
+    });
+}
+
+fn leave_behind(record: impl FnOnce(&mut Journal, Pid, Pid)) {
     let (fixture, (all, one)) = (Fixture::new(), sets());
     let (mut journal, _) = fixture.open();
     let mut shell = Command::new("sh");
@@ -224,7 +233,9 @@ fn what_a_program_leaves_behind_gets_the_cpus_that_the_program_would_have_had() 
     drop(shell.stdin.take());
     shell.wait().unwrap();
     assert_eq!(affinity(Tid(child.0)).unwrap(), one);
-    assert!(journal.will_outlive(child, pid).is_ok());
+    record(&mut journal, child, pid);
+    let before: Vec<_> = journal.record.of_process(child).map(|(_, bound)| bound.cpus.before.clone()).collect();
+    assert_eq!(before, [put_back::all_cpus()]);
     kill(journal);
     let (_, put_back) = fixture.open();
     assert_eq!((affinity(Tid(child.0)).unwrap(), put_back.threads), (all.clone(), usize::from(all != one)));
@@ -275,7 +286,7 @@ fn a_damaged_journal_is_none_of_which_anything_is_put_back() {
     for text in ["no journal\n".to_owned(), fs::read_to_string(&path).unwrap() + "no line\n"] {
         fs::write(&path, text).unwrap();
         let (journal, put_back) = fixture.open();
-        assert_eq!(put_back.heading(), "an agent left a journal, but there is nothing to restore from it");
+        assert_eq!(put_back.heading(), "nearside left a journal, but there is nothing to restore from it");
         kill(journal);
     }
 }

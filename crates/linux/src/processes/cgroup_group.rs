@@ -63,11 +63,11 @@ pub enum CgroupGroupError {
     },
 }
 
-/// What to do about groups that have CPUs of a partition, a line each.
+/// What to do about groups that have CPUs of a partition.
 fn in_the_way(others: &[(PathBuf, CpuSet)]) -> String {
     let line = |(group, cpus): &(PathBuf, CpuSet)| {
         let group = group.display();
-        format!("\n{group} has CPUs {cpus} in its cpuset.cpus: take them out of it, or ask for other CPUs")
+        format!("; {group} has CPUs {cpus} in its cpuset.cpus: take them out of it, or ask for other CPUs")
     };
     others.iter().map(line).collect::<Vec<_>>().concat()
 }
@@ -133,7 +133,8 @@ impl CgroupGroup {
         if state == kind.name() {
             return Ok(());
         }
-        Err(CgroupGroupError::NoPartition { path: self.folder.clone(), state, others: self.others_with_its_cpus() })
+        let others = if state.contains("not exclusive") { self.others_with_its_cpus() } else { Vec::new() };
+        Err(CgroupGroupError::NoPartition { path: self.folder.clone(), state, others })
     }
 
     /// Groups beside it whose lists of CPUs have some of its own, which the kernel allows no partition; with these CPUs.
@@ -221,11 +222,12 @@ mod tests {
         }
         // It takes each word and keeps none, as a kernel that cannot fulfil them.
         symlink("/dev/null", own.join("cpuset.cpus.partition")).unwrap();
-        let said = CgroupGroup::at(own.clone()).make_partition(Partition::Isolated).unwrap_err().to_string();
-        let why = format!("the kernel makes no partition of {}: cpuset.cpus.partition is ``", own.display());
+        let group = CgroupGroup::at(own.clone());
+        let said = group.make_partition(Partition::Isolated).unwrap_err().to_string();
+        assert_eq!(said, format!("the kernel makes no partition of {}: cpuset.cpus.partition is ``", own.display()));
         let how =
-            format!("{} has CPUs 1 in its cpuset.cpus: take them out of it, or ask for other CPUs", other.display());
-        assert_eq!(said, format!("{why}\n{how}"));
+            format!("; {} has CPUs 1 in its cpuset.cpus: take them out of it, or ask for other CPUs", other.display());
+        assert_eq!(in_the_way(&group.others_with_its_cpus()), how);
     }
 
     #[test]

@@ -270,7 +270,7 @@ pub fn printable(text: &str) -> String {
     text.replace(machine::is_obeyed, "\u{fffd}")
 }
 
-/// A name as it is: in /proc/PID/status the kernel writes `\\n` for a line's end in it, and `\\\\` for a backslash.
+/// A name as it is: in /proc/PID/status the kernel writes `\n` for a line's end in it, and `\\` for a backslash.
 fn unescaped(name: &str) -> String {
     let mut characters = name.chars();
     std::iter::from_fn(|| match characters.next()? {

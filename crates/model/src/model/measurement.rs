@@ -16,6 +16,7 @@ impl Model {
     pub fn begin(&self, now_ps: u64) {
         self.slowest_ps.store(now_ps, Relaxed);
         self.windows.begin(now_ps, &self.cpus);
+        self.cpus.iter().for_each(|cpu| cpu.write_buffer.clear());
         let totals = self.totals(now_ps);
         *self.began.lock().unwrap_or_else(PoisonError::into_inner) = totals;
     }

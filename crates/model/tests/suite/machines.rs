@@ -396,3 +396,27 @@ fn what_stays_in_the_second_level_is_not_written_back() {
     assert!(beside.write_backs < stores(&beside) / 100, "{beside:?}");
     assert!(stores(&beside) * 10 > stores(&alone) * 9, "{} stores, {} alone", stores(&beside), stores(&alone));
 }
+
+/// A line that only the second level still has to write back, and that another core then reads.
+#[test]
+fn what_another_core_has_read_is_still_written_back_once() {
+    const LINES: u64 = 4096;
+    let model = model("small-2x2");
+    let mut time_ps = 0;
+    let mut pass = |cpu: usize, lines: std::ops::Range<u64>, kind: AccessKind| {
+        for line in lines {
+            time_ps += 1_000_000;
+            model.access(cpu, time_ps, Request::to(line * 64, kind), || None);
+            model.advance(time_ps);
+        }
+        time_ps
+    };
+    pass(0, 0..LINES, AccessKind::Load);
+    // A neighbour's reads evict them from the last level.
+    pass(1, 1_000_000..1_200_000, AccessKind::Load);
+    pass(0, 0..LINES, AccessKind::Store);
+    pass(2, 0..LINES, AccessKind::Load);
+    let end_ps = pass(0, 2_000_000..2_200_000, AccessKind::Load);
+    let written = model.counters(end_ps).write_backs;
+    assert!((LINES * 9 / 10..=LINES).contains(&written), "{written} of {LINES} lines");
+}

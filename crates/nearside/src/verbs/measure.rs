@@ -153,7 +153,7 @@ pub fn run(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dy
     let (described, simulated) = machine_source::running()?;
     let mut host = Host::find()?;
     if simulated {
-        host.machine.core = described.core;
+        host.instructions_per_cycle = described.core.as_ref().map(|core| core.instructions_per_cycle);
     }
     let parts = if arguments.only.is_empty() { Choice::value_variants() } else { &arguments.only };
     let options = Options {

@@ -1,6 +1,6 @@
 //! The service, on four nodes: killed repeatedly while it places programs that check their results, and queried.
 
-use crate::support::{FAST, Lab, is_root_to};
+use crate::support::{FAST, Lab, RunOutput, is_root_to};
 use test_tools::Checks;
 use test_tools::json_fields::assert_documented;
 
@@ -69,6 +69,16 @@ fn an_agent_that_is_killed_leaves_nothing_and_one_that_runs_is_asked() {
             assert!(other.contains("is restricted to its owner and group") && other.ends_with("status 1\n"), "{other}");
         });
     }
+    check_orders(&ran, &checks);
+    checks.part("end", || {
+        let end = ran.section("end");
+        assert!(end.starts_with("status 0\nsame\n0\nnearside: no agent is running: there is no socket"), "{end}");
+    });
+    checks.part("sums", || assert!(number("sums") > 5, "{text}"));
+}
+
+/// Requests that change what the agent does.
+fn check_orders(ran: &RunOutput, checks: &Checks) {
     checks.part("policy", || {
         let policy = ran.section("policy");
         let ordered = "the agent follows policy balanced\n{\n  \"schema\"";
@@ -100,9 +110,4 @@ fn an_agent_that_is_killed_leaves_nothing_and_one_that_runs_is_asked() {
             "{reload}"
         );
     });
-    checks.part("end", || {
-        let end = ran.section("end");
-        assert!(end.starts_with("status 0\nsame\n0\nnearside: no agent is running: there is no socket"), "{end}");
-    });
-    checks.part("sums", || assert!(number("sums") > 5, "{text}"));
 }
