@@ -11,6 +11,7 @@ mod grant_files;
 mod own_switch;
 mod put_back;
 mod record;
+mod requested;
 #[cfg(test)]
 mod tests;
 
@@ -18,9 +19,9 @@ pub use change::{Change, ThreadIdentity};
 pub use folder::default_folder;
 pub(crate) use grant_files::{GROUP, ZONE};
 pub use own_switch::OwnSwitch;
-pub(crate) use put_back::all_cpus;
 pub use put_back::{PutBack, System};
 pub use record::{Bound, FORMAT, Header, JournalRecord, Parsed, Replaced, Verdict, parse};
+pub(crate) use requested::all_cpus;
 
 use crate::grants::Setting;
 use linux::{CgroupGroup, Pid, PrivateFolder, PrivateFolderError, Process, SwitchError, Tid, affinity};
@@ -162,10 +163,10 @@ impl Journal {
         let Ok(now) = affinity(tid) else { return Ok(false) };
         // An unrecorded thread may have inherited CPUs that the agent gave to its creator.
         let record = &self.record;
-        let of = |giver| record.inherited(giver, thread.started, &now);
+        let of = |giver| record.inherited(giver, thread.started, (&now, allowed));
         let inherited = || of(pid).or_else(|| of(parent)).cloned();
         let before = if record.threads.contains_key(&thread) { None } else { inherited() };
-        let before = before.unwrap_or_else(|| put_back::requested(now, allowed));
+        let before = before.unwrap_or_else(|| requested::requested(now, allowed));
         self.will(&Change::Affinity { thread, before, after: after.clone(), at: linux::ticks() })?;
         Ok(true)
     }
@@ -174,11 +175,12 @@ impl Journal {
     /// parent has ended: the kernel no longer knows then whose child it was. Needs no privileges.
     pub fn will_outlive(&mut self, pid: Pid, giver: Pid) -> Result<(), JournalError> {
         let threads = Process::open(pid).and_then(|process| process.threads()).unwrap_or_default();
+        let Some(cpuset) = put_back::allowed(pid) else { return Ok(()) };
         for tid in threads.iter() {
             let Some((thread, _)) = ThreadIdentity::from_proc(pid, tid) else { continue };
             let Ok(now) = affinity(tid) else { continue };
             if !self.record.threads.contains_key(&thread)
-                && let Some(before) = self.record.inherited(giver, thread.started, &now).cloned()
+                && let Some(before) = self.record.inherited(giver, thread.started, (&now, &cpuset)).cloned()
             {
                 self.will(&Change::Affinity { thread, before, after: now, at: thread.started })?;
             }
@@ -189,8 +191,8 @@ impl Journal {
     /// Records that a program was just started with these CPUs, and the CPUs that it would have had.
     pub fn was_started(&mut self, pid: Pid, before: &CpuSet, after: &CpuSet) -> Result<(), JournalError> {
         let Some((thread, _)) = ThreadIdentity::from_proc(pid, Tid(pid.0)) else { return Ok(()) };
-        let allowed = put_back::allowed(pid).unwrap_or_else(put_back::all_cpus);
-        let (before, after) = (put_back::requested(before.clone(), &allowed), after.clone());
+        let allowed = put_back::allowed(pid).unwrap_or_else(requested::all_cpus);
+        let (before, after) = (requested::requested(before.clone(), &allowed), after.clone());
         self.will(&Change::Affinity { thread, before, after, at: thread.started })
     }
 

@@ -5,10 +5,11 @@ use crate::journal::change::ThreadIdentity;
 use crate::journal::grant_files;
 use crate::journal::own_switch::OwnSwitch;
 use crate::journal::record::{JournalRecord, Replaced, Verdict, parse};
+use crate::journal::requested::{all_cpus, granted};
 use linux::{
     CgroupGroup, Cgroups, Pid, Process, StartTime, Switch, SwitchError, Tid, affinity, parse_start_time, set_affinity,
 };
-use machine::{CpuId, CpuSet, bounded, chain};
+use machine::{CpuSet, bounded, chain};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -18,9 +19,6 @@ use std::path::{Path, PathBuf};
 
 /// Maximum number of passes over threads while new ones keep appearing.
 const MOST_PASSES: usize = 20;
-/// Upper bound of CPUs: `NR_CPUS` of x86-64.
-const MOST_CPUS: u32 = 8192;
-
 /// The system whose settings are restored.
 #[derive(Clone, Debug)]
 pub struct System {
@@ -234,28 +232,14 @@ fn set(pid: Pid, tid: Tid, cpus: &CpuSet, done: &mut PutBack) {
     }
 }
 
-/// All CPUs that there can be: as a requested affinity, all those of the cpuset, also those that are added to it later.
-pub(crate) fn all_cpus() -> CpuSet {
-    (0..MOST_CPUS).map(CpuId).collect()
-}
-
-/// The affinity that a thread has requested, from the CPUs that it has. Since Linux 6.2 the kernel remembers it. A thread
-/// that has its whole cpuset has requested none, which is as good as all CPUs.
-pub(super) fn requested(now: CpuSet, allowed: &CpuSet) -> CpuSet {
-    if allowed.is_subset(&now) { all_cpus() } else { now }
-}
-
-/// The CPUs that a thread has by what it requested: those of its cpuset, or all of them if it requested none of these.
-fn granted(requested: &CpuSet, cpuset: Option<&CpuSet>) -> CpuSet {
-    let Some(cpuset) = cpuset else { return requested.clone() };
-    Some(requested.intersection(cpuset)).filter(|cpus| !cpus.is_empty()).unwrap_or_else(|| cpuset.clone())
-}
-
-/// The CPUs that the process's cpuset allows: the kernel intersects requested masks with it.
+/// The CPUs that the process's cpuset allows, or all that are online where there are no cpusets.
 pub(super) fn allowed(pid: Pid) -> Option<CpuSet> {
-    let cgroups = Cgroups::find().ok()?;
-    let cgroup = cgroups.of(&Process::open(pid).ok()?).ok()?;
-    Some(cgroups.effective_cpuset(&cgroup).ok()??.cpus)
+    let cpuset = || {
+        let cgroups = Cgroups::find().ok()?;
+        let cgroup = cgroups.of(&Process::open(pid).ok()?).ok()?;
+        Some(cgroups.effective_cpuset(&cgroup).ok()??.cpus)
+    };
+    cpuset().or_else(|| Switch::at("/sys/devices/system/cpu/online").value().ok()?.parse().ok())
 }
 
 /// Restores threads and processes started by changed ones: they inherited the changed CPUs, and get those that they
@@ -267,14 +251,15 @@ fn put_back_heirs(record: &JournalRecord, alive: &BTreeSet<Pid>, done: &mut PutB
     for _ in 0..MOST_PASSES {
         let before = done.threads;
         for (pid, nearest) in families(alive) {
-            let Ok(process) = Process::open(pid) else { continue };
+            let (Ok(process), Some(cpuset)) = (Process::open(pid), allowed(pid)) else { continue };
             for tid in process.threads().unwrap_or_default().iter() {
                 let Some(start) = process.thread_start_time(tid) else { continue };
                 let is_this = |(thread, _): (&ThreadIdentity, _)| thread.tid == tid && thread.started == start.ticks;
                 if record.of_process(pid).any(is_this) {
                     continue;
                 }
-                let inherited = affinity(tid).ok().and_then(|now| record.inherited(nearest, start.ticks, &now));
+                let inherited =
+                    affinity(tid).ok().and_then(|now| record.inherited(nearest, start.ticks, (&now, &cpuset)));
                 if let Some(cpus) = inherited {
                     set(pid, tid, cpus, done);
                 }
@@ -375,6 +360,7 @@ impl fmt::Display for PutBack {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::journal::requested::requested;
     use std::cell::Cell;
 
     /// A thread that had its whole cpuset gets all CPUs back, however the cpuset changed: wider, narrower, or to CPUs that

@@ -1,6 +1,7 @@
 //! The content of a journal: the lines of its file, and their combined effect. Nothing here touches the system.
 
 use crate::journal::change::{Change, ThreadIdentity};
+use crate::journal::requested::granted;
 use linux::{Pid, Tid};
 use machine::CpuSet;
 use serde::{Deserialize, Serialize};
@@ -165,8 +166,8 @@ impl JournalRecord {
 
     /// For a thread without a change of its own that started at `started` ticks and may run on the CPUs `now`: the CPUs
     /// that it would have if no thread of this process had been changed. None if `now` was not inherited from a change.
-    pub fn inherited(&self, pid: Pid, started: u64, now: &CpuSet) -> Option<&CpuSet> {
-        let is_theirs = self.of_process(pid).any(|(_, bound)| bound.cpus.before == *now);
+    pub fn inherited(&self, pid: Pid, started: u64, (now, cpuset): (&CpuSet, &CpuSet)) -> Option<&CpuSet> {
+        let is_theirs = self.of_process(pid).any(|(_, bound)| granted(&bound.cpus.before, Some(cpuset)) == *now);
         let gave = |(_, bound): &(_, &Bound)| bound.since <= started && bound.cpus.after.contains(now);
         let giver = self.of_process(pid).find(|thread| !is_theirs && gave(thread));
         giver.map(|(_, bound)| &bound.cpus.before)
@@ -333,7 +334,9 @@ mod tests {
             bound(9, 9, "0", "0-1"),
             bound(9, 8, "0-1", "3"),
         ]);
-        let inherited = |pid, started, now| record.inherited(Pid(pid), started, &cpus(now)).map(ToString::to_string);
+        let inherited = |pid, started, now| {
+            record.inherited(Pid(pid), started, (&cpus(now), &cpus("0-7"))).map(ToString::to_string)
+        };
         assert_eq!(inherited(7, 150, "0-1").as_deref(), Some("0-3"));
         assert_eq!(inherited(8, 999, "0-1").as_deref(), Some("0-2"));
         // It began before the change, has other CPUs, is of another process, or may have inherited its CPUs from a

@@ -200,7 +200,7 @@ fn what_was_started_with_our_cpus_gets_those_of_before() {
     // A child that is bound later gets what it would have had, not what it inherited.
     journal.will_bind(Pid(child.0), child, None, (&all, &all)).unwrap();
     let before: Vec<_> = journal.record.of_process(Pid(child.0)).map(|(_, bound)| bound.cpus.before.clone()).collect();
-    assert_eq!(before, [put_back::all_cpus()]);
+    assert_eq!(before, [requested::all_cpus()]);
     journal.record.threads.retain(|thread, _| thread.pid.0 == shell.id());
     journal.restore();
     assert_eq!([affinity(child).unwrap(), affinity(Tid(shell.id())).unwrap()], [all.clone(), all]);
@@ -235,7 +235,7 @@ fn leave_behind(record: impl FnOnce(&mut Journal, Pid, Pid)) {
     assert_eq!(affinity(Tid(child.0)).unwrap(), one);
     record(&mut journal, child, pid);
     let before: Vec<_> = journal.record.of_process(child).map(|(_, bound)| bound.cpus.before.clone()).collect();
-    assert_eq!(before, [put_back::all_cpus()]);
+    assert_eq!(before, [requested::all_cpus()]);
     kill(journal);
     let (_, put_back) = fixture.open();
     assert_eq!((affinity(Tid(child.0)).unwrap(), put_back.threads), (all.clone(), usize::from(all != one)));
