@@ -110,9 +110,10 @@ impl Limits {
     /// its memory remote.
     pub fn forbid(&self, node: &Node, respects_owner: bool) -> Option<String> {
         let id = node.id;
-        // Without either, it has not been looked at yet.
-        if ![&self.cpus, &node.cpus].iter().any(|cpus| cpus.is_empty()) && self.cpus.intersection(&node.cpus).is_empty()
-        {
+        // Threads stay where they are for a node without CPUs.
+        let leave_out = |cpus: &CpuSet| !node.cpus.is_empty() && cpus.intersection(&node.cpus).is_empty();
+        // A process without CPUs or nodes has not been looked at yet.
+        if !self.cpus.is_empty() && leave_out(&self.cpus) {
             return Some(format!("its cpuset allows CPUs {}, and none of node {id}", self.cpus));
         }
         if !self.nodes.is_empty() && !self.nodes.contains(id) {
@@ -121,7 +122,7 @@ impl Limits {
         let owners = |what: String| {
             format!("its owner has chosen {what}, which respect_owner = false (place --override) overrides")
         };
-        let cpus = self.owners_cpus.as_ref().filter(|cpus| respects_owner && cpus.intersection(&node.cpus).is_empty());
+        let cpus = self.owners_cpus.as_ref().filter(|cpus| respects_owner && leave_out(cpus));
         let policy = self.owners_policy.as_ref().filter(|policy| respects_owner && policy.mode != MemoryMode::Local);
         let policy = policy.filter(|policy| policy.nodes != [id].into_iter().collect());
         cpus.map(|cpus| format!("CPUs {cpus}")).or(policy.map(|policy| format!("memory policy {policy}"))).map(owners)
@@ -163,6 +164,8 @@ mod tests {
         };
         let free = Limits { cpus: "0-7".parse().unwrap(), nodes: "0-3".parse().unwrap(), ..Limits::default() };
         assert_eq!(free.forbid(&node, true), None);
+        let (memory, bound) = (Node { cpus: CpuSet::new(), ..node.clone() }, Some("0-1".parse().unwrap()));
+        assert_eq!(Limits { owners_cpus: bound, ..free.clone() }.forbid(&memory, true), None, "threads may stay there");
         let by_cpuset = [
             (Limits { cpus: "0-3".parse().unwrap(), ..free.clone() }, "its cpuset allows CPUs 0-3, and none of node 3"),
             (
