@@ -59,7 +59,7 @@ use system_call::SystemCall;
 use task::{PerCpuBase, Task};
 use task_counts::{TaskCounts, Work};
 use thread_role::Role;
-use time_stamp_counter::{Owed, Reader, TimeStampCounter, take_owed};
+use time_stamp_counter::{Owed, Reader, TIME_STAMP_PS, TimeStampCounter, take_owed};
 use times::{Disk, Lead, REPORT_PS, Times};
 use vcpu::Vcpu;
 
@@ -416,14 +416,18 @@ impl Lab {
     /// A CPU reports its time, if a report is due or it must stay near the others.
     fn report(&self, cpu: usize, vcpu: &Vcpu, lead: Lead) {
         let time_ps = self.settle(cpu, vcpu);
-        if lead == Lead::WORKING && time_ps < vcpu.report_at_ps.load(Relaxed) {
+        let due_ps = vcpu.report_at_ps.load(Relaxed);
+        let is_due = time_ps >= due_ps;
+        if lead == Lead::WORKING && !is_due {
             return;
         }
-        self.follow_address_space(cpu, time_ps);
-        vcpu.forget_recent();
-        vcpu.set_sample_period(self.pmu().map_or(0, |pmu| pmu.period()));
-        let report_ps = self.pace.report(cpu, time_ps, lead, &self.model);
-        vcpu.report_at_ps.store(time_ps + report_ps, Relaxed);
+        if is_due || lead != Lead::READING_CLOCK {
+            self.follow_address_space(cpu, time_ps);
+            vcpu.forget_recent();
+            vcpu.set_sample_period(self.pmu().map_or(0, |pmu| pmu.period()));
+        }
+        let next_ps = time_ps + self.pace.report(cpu, time_ps, lead, &self.model);
+        vcpu.report_at_ps.store(if is_due { next_ps } else { next_ps.min(due_ps) }, Relaxed);
     }
 
     /// A CPU has stored to memory outside all nodes: the virtual PMU's, or control words. Its request takes effect at that
@@ -453,8 +457,12 @@ impl Lab {
     /// less.
     fn show_ticks(&self, cpu: usize, reader: Reader) {
         if let (Some(counter), Some(vcpu)) = (self.time_stamp_counters.get(cpu), self.vcpus.get(cpu)) {
+            let measuring = CLOCK.stands();
+            if measuring {
+                vcpu.run_ps(TIME_STAMP_PS);
+            }
             counter.show(guest_clock_ns());
-            if reader == Reader::Held && CLOCK.stands() {
+            if reader == Reader::Held && measuring {
                 self.report(cpu, vcpu, Lead::READING_CLOCK);
             }
         }

@@ -4,7 +4,13 @@ use crate::clock::Clock;
 use crate::host::WakeUp;
 use crate::times::{Idle, Lead, Times, Wakes};
 use model::Model;
+use std::num::NonZero;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Number of times that a thread that waits awake looks at the clock: some 10 us of a host's CPU, about what sleeping
+/// and waking up takes.
+const LOOKS_AWAKE: u32 = 300;
 
 /// The pace of all CPUs.
 pub(crate) struct Pace {
@@ -15,6 +21,11 @@ pub(crate) struct Pace {
     requests: Condvar,
     /// Where threads wait for the simulated disk.
     moved: Condvar,
+    /// The clock, for threads that wait awake, ps.
+    now_ps: AtomicU64,
+    /// How many threads wait awake, and how many may: one CPU of the host stays free for the slowest.
+    awake: AtomicUsize,
+    may_be_awake: usize,
     /// Wakes QEMU's main loop.
     main_loop: WakeUp,
     clock: &'static Clock,
@@ -28,6 +39,9 @@ impl Pace {
             go,
             requests: Condvar::new(),
             moved: Condvar::new(),
+            now_ps: AtomicU64::new(0),
+            awake: AtomicUsize::new(0),
+            may_be_awake: std::thread::available_parallelism().map_or(0, |cpus: NonZero<usize>| cpus.get() - 1),
             main_loop: WakeUp::new()?,
             clock,
         })
@@ -47,6 +61,7 @@ impl Pace {
     pub(crate) fn start(&self) {
         let mut times = self.lock();
         times.start();
+        self.now_ps.store(0, Relaxed);
         self.clock.stand();
         self.main_loop.wake();
     }
@@ -70,11 +85,28 @@ impl Pace {
         self.advance(&mut times, model);
         let releases = times.releases();
         let mut again = false;
+        if !times.may_go_on(cpu, lead, again)
+            && let Some(until_ps) = times.soon(cpu)
+        {
+            drop(times);
+            self.wait_awake(until_ps);
+            times = self.lock();
+            again = true;
+        }
         while !times.may_go_on(cpu, lead, again) && times.releases() == releases {
             again = true;
             times = self.go[cpu].wait(times).unwrap_or_else(PoisonError::into_inner);
         }
         times.report_ps(cpu)
+    }
+
+    /// Waits for the clock without sleeping, for a short while.
+    fn wait_awake(&self, until_ps: u64) {
+        if self.awake.fetch_add(1, Relaxed) < self.may_be_awake {
+            let looks = (0..LOOKS_AWAKE).take_while(|_| self.now_ps.load(Relaxed) < until_ps);
+            looks.for_each(|_| std::hint::spin_loop());
+        }
+        self.awake.fetch_sub(1, Relaxed);
     }
 
     /// A CPU halts at its own time, and waits until it is woken. `unlocked` runs once it can be woken. Returns its time
@@ -194,6 +226,7 @@ impl Pace {
             Wakes::MainLoop => main_loop = true,
         });
         if moved {
+            self.now_ps.store(times.now_ps(), Relaxed);
             self.clock.set_ps(times.now_ps());
             model.advance(times.now_ps());
         }

@@ -6,6 +6,10 @@
 use crate::qemu::{self, Block, Instruction, Register, Scoreboard, write_register};
 use std::sync::OnceLock;
 
+/// Duration of `rdtsc`, ps: about 25 cycles, as on the presets' processors (24 on Nehalem, 25 on Skylake, 36 on Zen, by
+/// Agner Fog's instruction tables).
+pub(crate) const TIME_STAMP_PS: u64 = 10_000;
+
 /// Added to the CPU's entry by an instruction that ends its block, so that the next block starts with a check: no other
 /// count is that large. The second is also added if the reader is held.
 pub(crate) const OWED: u64 = 1 << 62;

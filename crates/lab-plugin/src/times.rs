@@ -27,6 +27,9 @@ impl Lead {
     pub(crate) const READING_CLOCK: Self = Self { ahead_ps: 0, near_ps: 0 };
 }
 
+/// How far the clock may be from where a CPU may go on, ps, for its thread to wait awake.
+const SOON_PS: u64 = 1_000_000;
+
 /// Reporting interval of a CPU, ps of its own time; and for a CPU that has woken another one, or has been woken, for
 /// how long it reports at which interval.
 pub(crate) const REPORT_PS: u64 = 8_000_000;
@@ -215,6 +218,16 @@ impl Times {
         let goes = !self.measuring || self.inside > 0 || self.cpus[cpu].time_ps <= self.now_ps + lead_ps;
         self.cpus[cpu].held = (!goes).then_some(lead.near_ps);
         goes
+    }
+
+    /// When a CPU that may not go on yet may do so, ps, if that is soon: it needs no wake-up until it asks again.
+    pub(crate) fn soon(&mut self, cpu: usize) -> Option<u64> {
+        let Cpu { time_ps, held, .. } = self.cpus[cpu];
+        let until_ps = time_ps.saturating_sub(held?);
+        (until_ps <= self.now_ps + SOON_PS).then(|| {
+            self.cpus[cpu].held = None;
+            until_ps
+        })
     }
 
     /// A CPU halts at its own time.

@@ -68,6 +68,22 @@ fn each_waits_for_the_slowest_as_near_as_it_must() {
 }
 
 #[test]
+fn who_waits_for_a_short_time_needs_no_wake_up() {
+    let mut times = started(2, None);
+    times.report(0, 30 * US);
+    times.report(1, 28 * US);
+    assert_eq!(advanced(&mut times).0, 28 * US);
+    assert!(!times.may_go_on(0, Lead::READING_CLOCK, false));
+    assert_eq!(times.soon(0), None, "2 us are long");
+    times.report(1, 29 * US);
+    assert_eq!(advanced(&mut times), (29 * US, vec![]));
+    assert_eq!((times.soon(0), times.soon(0)), (Some(30 * US), None), "it asks again before it sleeps");
+    times.report(1, 31 * US);
+    assert_eq!(advanced(&mut times), (30 * US, vec![]), "it is awake");
+    assert!(times.may_go_on(0, Lead::READING_CLOCK, true));
+}
+
+#[test]
 fn while_no_cpu_runs_the_next_timer_is_due_at_once() {
     let mut times = started(1, Some(10_000_000 * US));
     times.halt(0, 3 * US);
