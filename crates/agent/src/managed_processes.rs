@@ -2,7 +2,7 @@
 
 use crate::managed_process::{Inherited, ManagedProcess, SharedOut};
 use crate::samples::ThreadSamples;
-use linux::{Cgroups, Process, process_cpu_time, thread_cpu};
+use linux::{Cpusets, Process, process_cpu_time, thread_cpu};
 use machine::{CpuId, CpuSet, MemoryMode, MemoryPolicy, Pid, SMALL_PAGE, Tid};
 use observe::ThreadCount;
 use placement::{Mappings, NodeBytes, Page, Range};
@@ -25,7 +25,7 @@ pub(crate) struct Managed {
     program: Option<(Pid, Inherited)>,
     /// CPUs of the machine, for processes without a cpuset.
     cpus: CpuSet,
-    cgroups: Option<Cgroups>,
+    cpusets: Cpusets,
     /// Whether CPU time of single threads is needed.
     watches_threads: bool,
 }
@@ -46,7 +46,7 @@ impl Managed {
             seen: BTreeSet::new(),
             program: None,
             cpus,
-            cgroups: Cgroups::find().ok(),
+            cpusets: Cpusets::find(),
             watches_threads,
         }
     }
@@ -148,9 +148,7 @@ impl Managed {
 
     /// CPUs that a process's cpuset allows.
     pub fn allowed_cpus(&self, process: &Process) -> CpuSet {
-        let of = |cgroups: &Cgroups| cgroups.effective_cpuset(&cgroups.of(process).ok()?).ok()?;
-        let cpuset = self.cgroups.as_ref().and_then(of);
-        cpuset.map_or_else(|| self.cpus.clone(), |cpuset| cpuset.cpus.intersection(&self.cpus))
+        self.cpusets.cpus_of(process).map_or_else(|| self.cpus.clone(), |cpus| cpus.intersection(&self.cpus))
     }
 
     /// Begins managing a process in its current state. None if it has ended or has no memory of its own.

@@ -1,7 +1,7 @@
 //! Which processes are managed: by user, program name or control group.
 
 use crate::grants::{GrantRecord, read_records};
-use crate::journal::GROUP;
+use crate::journal::grant_of;
 use linux::{Cgroups, Pid, Process};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -93,13 +93,12 @@ impl Scope {
     /// Whether a control group is a grant's: one that was made for it, or an adopted one.
     fn has_grant(&self, group: &str) -> bool {
         let Some(records) = &self.grants else { return false };
-        let name = group.trim_start_matches('/');
         let adopted = || {
-            let folder = Cgroups::find().ok()?.folder().join(name);
+            let folder = Cgroups::find().ok()?.folder_of(group);
             let is_in = |record: GrantRecord| record.adopted.is_some_and(|group| folder.starts_with(group));
             Some(read_records(records).into_iter().any(is_in))
         };
-        name.starts_with(GROUP) || adopted().unwrap_or(false)
+        grant_of(group).is_some() || adopted().unwrap_or(false)
     }
 
     /// Whether a process is managed; false once it has ended.

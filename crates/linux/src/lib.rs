@@ -118,6 +118,7 @@ pub use processes::cgroup::{
 pub use processes::cgroup_group::{CgroupGroup, CgroupGroupError, Partition};
 pub use processes::child::{ChildSetup, Credentials, wait_with_peak};
 pub use processes::cpu_time::{ThreadTimes, first_thread_share, process_cpu_time, thread_times};
+pub use processes::cpusets::Cpusets;
 pub use processes::current_node::CurrentNode;
 pub use processes::file_copies::{FileCopyError, replicate_files};
 pub use processes::lease::is_open_for_writing;

@@ -385,7 +385,7 @@ impl Book {
 /// The group to which a grant's processes go back: that of the process that asked for it.
 pub(super) fn group_of(peer: &Peer, cgroups: &Cgroups) -> Result<PathBuf, BrokerError> {
     let group = cgroups.of(&caller(peer)?)?;
-    Ok(cgroups.folder().join(group.trim_start_matches('/')))
+    Ok(cgroups.folder_of(group))
 }
 
 /// The process that connected. It may have passed the connection on and ended, and its number be another user's process.
@@ -401,7 +401,7 @@ fn caller(peer: &Peer) -> Result<Process, BrokerError> {
 /// where it was started just now. Children of the group's own processes stay.
 fn return_newcomer(group: &CgroupGroup, pid: Pid) -> Result<(), BrokerError> {
     let cgroups = Cgroups::find()?;
-    let folder = |process: &Process| Ok(cgroups.folder().join(cgroups.of(process)?.trim_start_matches('/')));
+    let folder = |process: &Process| Ok(cgroups.folder_of(cgroups.of(process)?));
     let newcomer = Process::open(pid).and_then(|process| Ok((process.start_time()?.parent, process)));
     // It has ended already, or never was.
     let Ok((parent, process)) = newcomer else { return Ok(()) };

@@ -1,6 +1,6 @@
 //! Who calls, and which processes may join a grant.
 
-use crate::journal::GROUP;
+use crate::journal::{GROUP, grant_of};
 use linux::{CgroupGroup, Cgroups, Pid, Process, printable, process_of};
 use machine::chain;
 use reserve::{GrantId, Quota};
@@ -60,13 +60,12 @@ pub(super) fn may_enter<'a>(
     }
     let cgroups = Cgroups::find().map_err(|error| chain(&error))?;
     let group = cgroups.of(&process).map_err(|error| chain(&error))?;
-    let folder = cgroups.folder().join(group.trim_start_matches('/'));
+    let folder = cgroups.folder_of(&group);
     // Of adopted groups, the name does not tell.
     if let Some((id, _)) = held.into_iter().find(|(_, held)| folder.starts_with(held)) {
         return no(&format!("it is in grant {id} already"));
     }
-    if let Some(name) = group.trim_start_matches('/').strip_prefix(GROUP) {
-        let number = name.trim_end_matches("-shared");
+    if let Some(number) = grant_of(&group) {
         return no(&format!("it is in grant {number} already"));
     }
     Ok(pid)

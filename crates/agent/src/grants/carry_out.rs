@@ -91,7 +91,7 @@ impl Limit {
 
     /// The file of a group, named from the topmost one.
     pub(crate) fn file_of(cgroup: &str, cgroups: &Cgroups) -> PathBuf {
-        cgroups.folder().join(cgroup.trim_start_matches('/')).join("cpu.max")
+        cgroups.folder_of(cgroup).join("cpu.max")
     }
 
     /// The text of `cpu.max`. The group's own text stays where it is the lower limit.
@@ -313,7 +313,7 @@ pub(crate) fn fill(mut journal: Option<&mut Journal>, group: &CgroupGroup, shape
 /// The folder of this process's group.
 fn own_group(cgroups: &Cgroups) -> Result<PathBuf, CgroupError> {
     let own = cgroups.of(&Process::open(Pid(std::process::id()))?)?;
-    Ok(cgroups.folder().join(own.trim_start_matches('/')))
+    Ok(cgroups.folder_of(own))
 }
 
 pub(crate) fn make(journal: &mut Journal, group: &CgroupGroup, back: &Path) -> Result<(), CarryOutError> {

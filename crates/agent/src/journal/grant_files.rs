@@ -26,6 +26,15 @@ pub(super) fn is_group(path: &Path) -> bool {
     number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
+/// The number of the grant in whose control group a group is, by its path from the topmost one. Adopted groups have names
+/// of their own.
+pub fn grant_of(cgroup: &str) -> Option<&str> {
+    let mut names = cgroup.trim_start_matches('/').split('/');
+    let first = names.next()?;
+    let name = if first == ZONE { names.next()? } else { first };
+    name.strip_prefix(GROUP)?.split('-').next()
+}
+
 /// A path within the control groups.
 fn below_cgroups(path: &str) -> Option<&str> {
     CGROUPS.iter().find_map(|folder| path.strip_prefix(folder))
@@ -59,6 +68,20 @@ pub(super) fn is_setting(path: &Path, before: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_grants_groups_are_known_by_their_names() {
+        for (group, grant) in [
+            ("/nearside-grant-7", Some("7")),
+            ("/nearside-grant-7-shared/service", Some("7")),
+            ("/nearside-zone/nearside-grant-12-idle", Some("12")),
+            ("/nearside-zone", None),
+            ("/user.slice/nearside-grant-7", None),
+            ("/", None),
+        ] {
+            assert_eq!(grant_of(group), grant, "{group}");
+        }
+    }
 
     #[test]
     fn only_what_grants_change_is_restored() {

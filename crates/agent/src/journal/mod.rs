@@ -17,7 +17,7 @@ mod tests;
 
 pub use change::{Change, ThreadIdentity};
 pub use folder::default_folder;
-pub(crate) use grant_files::{GROUP, ZONE};
+pub(crate) use grant_files::{GROUP, ZONE, grant_of};
 pub use own_switch::OwnSwitch;
 pub use put_back::{PutBack, System};
 pub use record::{Bound, FORMAT, Header, JournalRecord, Parsed, Replaced, Verdict, parse};
@@ -89,8 +89,8 @@ impl JournalError {
 
 impl Journal {
     /// Opens the journal `NAME.journal` in a folder, which is created if needed. First restores what killed agents
-    /// changed, removes their journals, and reports this. [`default_folder`] is where agents keep journals. Needs the
-    /// privileges that the killed agents had.
+    /// changed, removes their journals, and reports this. What cannot be restored stays in its journal, for the next that
+    /// opens one. [`default_folder`] is where agents keep journals. Needs the privileges that the killed agents had.
     pub fn open(folder: &Path, name: &str) -> Result<(Self, PutBack), JournalError> {
         Self::open_on(System::running(), folder, name)
     }
@@ -103,17 +103,23 @@ impl Journal {
         let path = |name: &str| folder.path().join(name);
         let mut file = folder::take(&folder, &name)?;
         let mut put_back = system.put_back_of(&mut file, &boot).map_err(JournalError::system("read", &path(&name)))?;
+        // This journal goes on with what cannot be restored of its own; other journals keep theirs.
+        let record = std::mem::take(&mut put_back.left);
+        let file = write_over(&folder, &name, &lines(&boot, &record))?;
         for left in folder::journals(&folder)?.into_iter().filter(|left| *left != name) {
             // A locked journal is in use, or is being restored by another process.
             let Ok(mut file) = folder::take(&folder, &left) else { continue };
-            put_back.add(system.put_back_of(&mut file, &boot).map_err(JournalError::system("read", &path(&left)))?);
-            folder.remove(&left).map_err(JournalError::system("remove", &path(&left)))?;
+            let one = system.put_back_of(&mut file, &boot).map_err(JournalError::system("read", &path(&left)))?;
+            if one.left.is_empty() {
+                folder.remove(&left).map_err(JournalError::system("remove", &path(&left)))?;
+            } else {
+                write_over(&folder, &left, &lines(&boot, &one.left))?;
+            }
+            put_back.add(one);
         }
-        let (record, bytes, new_lines, is_over) = (JournalRecord::default(), 0, 0, false);
-        let mut journal = Self { file, folder, name, system, boot, record, bytes, new_lines, is_over };
-        // Everything is restored, so the file's content is obsolete.
-        journal.file.set_len(0).map_err(JournalError::system("empty", &journal.path()))?;
-        journal.append(&journal.lines())?;
+        put_back.left.add_all(&record);
+        let bytes = lines(&boot, &record).len() as u64;
+        let journal = Self { file, folder, name, system, boot, record, bytes, new_lines: 0, is_over: false };
         Ok((journal, put_back))
     }
 
@@ -220,7 +226,8 @@ impl Journal {
         put_back::put_back_process(&self.record, pid)
     }
 
-    /// Restores everything except what another process has changed since, and removes the file.
+    /// Restores everything except what another process has changed since, and removes the file. It stays with what
+    /// cannot be restored.
     pub fn restore(mut self) -> PutBack {
         let put_back = self.put_back();
         self.is_over = true;
@@ -241,25 +248,12 @@ impl Journal {
         Ok(())
     }
 
-    /// Compacts the file: replaces it by one with the current content. A kill meanwhile leaves the old file whole, and
-    /// the lines of the new one agree with it.
+    /// Compacts the file.
     fn write_anew(&mut self) -> Result<(), JournalError> {
-        let new = format!("{}-new", self.name);
-        let path = self.folder.path().join(&new);
-        let file = folder::take(&self.folder, &new)?;
-        let lines = self.lines();
-        (&file).write_all(&lines).map_err(JournalError::system("write to", &path))?;
-        self.folder.rename(&new, &self.name).map_err(JournalError::system("rename", &path))?;
-        (self.file, self.bytes, self.new_lines) = (file, lines.len() as u64, 0);
+        let lines = lines(&self.boot, &self.record);
+        self.file = write_over(&self.folder, &self.name, &lines)?;
+        (self.bytes, self.new_lines) = (lines.len() as u64, 0);
         Ok(())
-    }
-
-    /// The header and all current content.
-    fn lines(&self) -> Vec<u8> {
-        let header = Header { journal: FORMAT, boot: self.boot.clone(), pid: Pid(std::process::id()) };
-        let mut lines = line(&header);
-        self.record.changes().for_each(|change| lines.extend(line(&change)));
-        lines
     }
 
     fn append(&mut self, lines: &[u8]) -> Result<(), JournalError> {
@@ -275,8 +269,12 @@ impl Journal {
 
     fn put_back(&mut self) -> PutBack {
         let put_back = self.system.put_back(&std::mem::take(&mut self.record));
-        // If it cannot be removed, its changes are restored already and it has no effect.
-        let _ = self.folder.remove(&self.name);
+        // If the file cannot be removed or replaced, what it has besides is restored already and has no effect.
+        if put_back.left.is_empty() {
+            let _ = self.folder.remove(&self.name);
+        } else {
+            let _ = write_over(&self.folder, &self.name, &lines(&self.boot, &put_back.left));
+        }
         put_back
     }
 }
@@ -291,6 +289,26 @@ impl Drop for Journal {
 
 fn number(process: Option<Pid>) -> String {
     process.map_or_else(String::new, |pid| format!(" (process {pid})"))
+}
+
+/// A journal's header and the lines of a record.
+fn lines(boot: &str, record: &JournalRecord) -> Vec<u8> {
+    let header = Header { journal: FORMAT, boot: boot.to_owned(), pid: Pid(std::process::id()) };
+    let mut lines = line(&header);
+    record.changes().for_each(|change| lines.extend(line(&change)));
+    lines
+}
+
+/// Replaces a journal by one with these lines, and locks it. A kill meanwhile leaves the old file whole, and the lines of
+/// the new one agree with it.
+fn write_over(folder: &PrivateFolder, name: &str, lines: &[u8]) -> Result<File, JournalError> {
+    let new = format!("{name}-new");
+    let path = folder.path().join(&new);
+    let file = folder::take(folder, &new)?;
+    file.set_len(0).map_err(JournalError::system("empty", &path))?;
+    (&file).write_all(lines).map_err(JournalError::system("write to", &path))?;
+    folder.rename(&new, name).map_err(JournalError::system("rename", &path))?;
+    Ok(file)
 }
 
 /// A value as a line of JSON with its newline.

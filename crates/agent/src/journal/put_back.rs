@@ -4,10 +4,10 @@ use crate::grants::{ControlWord, Setting, tidy};
 use crate::journal::change::ThreadIdentity;
 use crate::journal::grant_files;
 use crate::journal::own_switch::OwnSwitch;
-use crate::journal::record::{JournalRecord, Replaced, Verdict, parse};
+use crate::journal::record::{Bound, JournalRecord, Replaced, Verdict, parse};
 use crate::journal::requested::{all_cpus, granted};
 use linux::{
-    CgroupGroup, Cgroups, Pid, Process, StartTime, Switch, SwitchError, Tid, affinity, parse_start_time, set_affinity,
+    CgroupGroup, Cpusets, Pid, Process, StartTime, Switch, SwitchError, Tid, affinity, parse_start_time, set_affinity,
 };
 use machine::{CpuSet, bounded, chain};
 use rustix::io::Errno;
@@ -41,10 +41,12 @@ pub struct PutBack {
     pub torn: usize,
     /// Lines that could not be parsed.
     pub damaged: usize,
-    /// Journals of an earlier boot or another format; nothing is restored from them.
+    /// Journals of an earlier boot; nothing is restored from them.
     pub foreign: usize,
     /// What could not be restored, and why.
     pub failed: Vec<String>,
+    /// The changes that stay in the journal, because they could not be restored.
+    pub left: JournalRecord,
 }
 
 impl System {
@@ -62,6 +64,11 @@ impl System {
     pub(super) fn put_back_of(&self, journal: &mut File, boot: &str) -> io::Result<PutBack> {
         let text = bounded::bytes_of(journal, bounded::MOST_BYTES)?;
         let parsed = parse(&text, boot);
+        if parsed.other_format {
+            let why = "another version of nearside wrote it since the last boot, and was killed: start that version once, \
+                or remove the file";
+            return Err(io::Error::other(why));
+        }
         let mut put_back = self.put_back(&parsed.record);
         put_back.torn = usize::from(parsed.torn);
         put_back.foreign = usize::from(parsed.foreign);
@@ -79,7 +86,7 @@ impl System {
         let alive: BTreeSet<Pid> = record.threads.keys().filter(|thread| is_there(thread)).map(|key| key.pid).collect();
         for (thread, bound) in &record.threads {
             if alive.contains(&thread.pid) {
-                put_back_thread(thread, &bound.cpus, &mut done);
+                put_back_thread(thread, bound, &mut done);
             }
         }
         put_back_heirs(record, &alive, &mut done);
@@ -97,17 +104,21 @@ impl System {
                 done.failed.push(format!("{} is not a setting that grants change", path.display()));
                 continue;
             }
+            let failed = |error: &SwitchError, done: &mut PutBack| {
+                done.failed.push(chain(error));
+                done.left.settings.insert(path.clone(), replaced.clone());
+            };
             let setting = self.setting(path);
             match setting.value().map(|now| replaced.verdict(&now, Clone::clone)) {
                 Ok(Verdict::AsBefore) => {}
                 Ok(Verdict::Theirs) => done.theirs += 1,
                 Ok(Verdict::Ours) => match self.restore(&setting, path, &replaced.before) {
                     Ok(()) => done.switches.push(path.clone()),
-                    Err(error) => done.failed.push(chain(&error)),
+                    Err(error) => failed(&error, done),
                 },
                 // A limited or adopted group that its owner has removed needs no restoring.
                 Err(error) if error.source.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => done.failed.push(chain(&error)),
+                Err(error) => failed(&error, done),
             }
         }
         // A killed process may have made a class and not filled it.
@@ -116,7 +127,7 @@ impl System {
         {
             done.failed.push(format!("cannot remove unused classes of control hardware: {error}"));
         }
-        for (path, back) in record.groups.iter().rev() {
+        for (path, back_of) in record.groups.iter().rev() {
             if !grant_files::is_group(path) {
                 done.failed.push(format!("{} is not the control group of a grant", path.display()));
                 continue;
@@ -126,11 +137,14 @@ impl System {
             // The processes of a grant go out of the zone that it is in.
             let parent = above(&below(path));
             let top = if parent.ends_with(grant_files::ZONE) { above(&parent) } else { parent };
-            let back = if below(back).starts_with(&top) { below(back) } else { top };
+            let back = if below(back_of).starts_with(&top) { below(back_of) } else { top };
             match CgroupGroup::at(below(path)).remove(&back) {
                 Ok(true) => done.groups.push(path.clone()),
                 Ok(false) => {}
-                Err(error) => done.failed.push(chain(&error)),
+                Err(error) => {
+                    done.failed.push(chain(&error));
+                    done.left.groups.insert(0, (path.clone(), back_of.clone()));
+                }
             }
         }
     }
@@ -163,15 +177,18 @@ impl System {
         };
         let switch = own.switch();
         let switch = Switch::at(self.root.join(switch.path().strip_prefix("/").unwrap_or(switch.path())));
-        let verdict = switch.value().map(|now| replaced.verdict(&now, Clone::clone));
-        match verdict {
+        let failed = |error: &SwitchError, done: &mut PutBack| {
+            done.failed.push(chain(error));
+            done.left.switches.insert(path.to_owned(), replaced.clone());
+        };
+        match switch.value().map(|now| replaced.verdict(&now, Clone::clone)) {
             Ok(Verdict::AsBefore) => {}
             Ok(Verdict::Theirs) => done.theirs += 1,
             Ok(Verdict::Ours) => match switch.set(&replaced.before) {
                 Ok(()) => done.switches.push(path.to_owned()),
-                Err(error) => done.failed.push(chain(&error)),
+                Err(error) => failed(&error, done),
             },
-            Err(error) => done.failed.push(chain(&error)),
+            Err(error) => failed(&error, done),
         }
     }
 }
@@ -180,7 +197,7 @@ impl System {
 pub(super) fn put_back_process(record: &JournalRecord, pid: Pid) -> PutBack {
     let mut done = PutBack::default();
     for (thread, bound) in record.of_process(pid).filter(|(thread, _)| is_there(thread)) {
-        put_back_thread(thread, &bound.cpus, &mut done);
+        put_back_thread(thread, bound, &mut done);
     }
     done
 }
@@ -199,7 +216,7 @@ fn seen(folder: &str, look: impl Fn() -> bool) -> bool {
     look() || (Path::new(folder).exists() && look())
 }
 
-fn put_back_thread(thread: &ThreadIdentity, replaced: &Replaced<CpuSet>, done: &mut PutBack) {
+fn put_back_thread(thread: &ThreadIdentity, bound: &Bound, done: &mut PutBack) {
     // Threads that have ended need no restoring.
     let ThreadIdentity { pid, tid, .. } = *thread;
     if !seen(&format!("/proc/{pid}/task/{tid}"), || thread.is_there()) {
@@ -210,36 +227,42 @@ fn put_back_thread(thread: &ThreadIdentity, replaced: &Replaced<CpuSet>, done: &
         Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => return,
         Err(error) => {
             let why = format!("cannot see on which CPUs thread {tid} of process {pid} may run");
-            return done.failed.push(format!("{why} (sched_getaffinity: {error}), so it keeps them"));
+            done.failed.push(format!("{why} (sched_getaffinity: {error}), so it keeps them"));
+            done.left.threads.insert(*thread, bound.clone());
+            return;
         }
     };
     let cpuset = allowed(thread.pid);
-    match replaced.verdict(&now, |requested| granted(requested, cpuset.as_ref())) {
+    match bound.cpus.verdict(&now, |requested| granted(requested, cpuset.as_ref())) {
         Verdict::AsBefore => {}
         Verdict::Theirs => done.theirs += 1,
-        Verdict::Ours => set(thread.pid, thread.tid, &replaced.before, done),
+        Verdict::Ours => {
+            if !set(thread.pid, thread.tid, &bound.cpus.before, done) {
+                done.left.threads.insert(*thread, bound.clone());
+            }
+        }
     }
 }
 
-fn set(pid: Pid, tid: Tid, cpus: &CpuSet, done: &mut PutBack) {
+/// Returns false if the system refuses.
+fn set(pid: Pid, tid: Tid, cpus: &CpuSet, done: &mut PutBack) -> bool {
     match set_affinity(tid, cpus) {
         Ok(()) => done.threads += 1,
         Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => {}
-        Err(error) => done.failed.push(format!(
-            "cannot let thread {tid} of process {pid} run on {} again (sched_setaffinity: {error})",
-            if *cpus == all_cpus() { "all CPUs".to_owned() } else { format!("CPUs {cpus}") }
-        )),
+        Err(error) => {
+            let cpus = if *cpus == all_cpus() { "all CPUs".to_owned() } else { format!("CPUs {cpus}") };
+            let why = format!("cannot let thread {tid} of process {pid} run on {cpus} again");
+            done.failed.push(format!("{why} (sched_setaffinity: {error})"));
+            return false;
+        }
     }
+    true
 }
 
 /// The CPUs that the process's cpuset allows, or all that are online where there are no cpusets.
 pub(super) fn allowed(pid: Pid) -> Option<CpuSet> {
-    let cpuset = || {
-        let cgroups = Cgroups::find().ok()?;
-        let cgroup = cgroups.of(&Process::open(pid).ok()?).ok()?;
-        Some(cgroups.effective_cpuset(&cgroup).ok()??.cpus)
-    };
-    cpuset().or_else(|| Switch::at("/sys/devices/system/cpu/online").value().ok()?.parse().ok())
+    let cpuset = Process::open(pid).ok().and_then(|process| Cpusets::find().cpus_of(&process));
+    cpuset.or_else(|| Switch::at("/sys/devices/system/cpu/online").value().ok()?.parse().ok())
 }
 
 /// Restores threads and processes started by changed ones: they inherited the changed CPUs, and get those that they
@@ -323,6 +346,7 @@ impl PutBack {
         self.damaged += other.damaged;
         self.foreign += other.foreign;
         self.failed.extend(other.failed);
+        self.left.add_all(&other.left);
     }
 }
 
@@ -350,9 +374,12 @@ impl fmt::Display for PutBack {
             lines.push(format!("lines of the journal that cannot be parsed: {}", self.damaged));
         }
         if self.foreign > 0 {
-            lines.push("a journal of an earlier boot, or of another version of nearside, is discarded".to_owned());
+            lines.push("a journal of an earlier boot is discarded".to_owned());
         }
         lines.extend(self.failed.iter().cloned());
+        if !self.left.is_empty() {
+            lines.push("nearside tries this again when it next starts here".to_owned());
+        }
         f.write_str(&lines.join("\n"))
     }
 }

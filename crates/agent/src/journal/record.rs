@@ -32,8 +32,10 @@ pub struct Parsed {
     pub torn: bool,
     /// Lines that cannot be parsed.
     pub damaged: usize,
-    /// Whether it is of another boot or an unknown format; then it has no changes.
+    /// Whether it is of another boot, or has no header; then it has no changes.
     pub foreign: bool,
+    /// Whether it is of this boot and another format: its changes are unknown.
+    pub other_format: bool,
 }
 
 /// All changes: the original value of each setting, and every value that replaced it.
@@ -98,7 +100,8 @@ pub fn parse(text: &[u8], boot: &str) -> Parsed {
         return Parsed { torn: true, ..parsed };
     }
     match serde_json::from_slice::<Header>(first) {
-        Ok(header) if header.journal == FORMAT && header.boot == boot => {}
+        Ok(header) if header.boot == boot && header.journal == FORMAT => {}
+        Ok(header) if header.boot == boot => return Parsed { other_format: true, ..parsed },
         _ => return Parsed { foreign: true, ..parsed },
     }
     for line in lines {
@@ -162,6 +165,11 @@ impl JournalRecord {
                 }
             }
         }
+    }
+
+    /// Adds all changes of another record.
+    pub fn add_all(&mut self, other: &Self) {
+        other.changes().for_each(|change| self.add(&change));
     }
 
     /// For a thread without a change of its own that started at `started` ticks and may run on the CPUs `now`: the CPUs
@@ -348,12 +356,15 @@ mod tests {
     }
 
     #[test]
-    fn another_boot_and_another_format_are_discarded() {
-        let of = |journal: &[u8]| (parse(journal, BOOT).record.len(), parse(journal, BOOT).foreign);
-        assert_eq!(of(&text("other", &some())), (0, true));
+    fn another_boot_and_another_format_have_no_changes() {
+        let of = |journal: &[u8]| {
+            let Parsed { record, foreign, other_format, .. } = parse(journal, BOOT);
+            (record.len(), foreign, other_format)
+        };
+        assert_eq!(of(&text("other", &some())), (0, true, false));
         let newer = String::from_utf8(text(BOOT, &some())).unwrap().replacen("\"journal\":1", "\"journal\":2", 1);
-        assert_eq!(of(newer.as_bytes()), (0, true));
-        assert_eq!(of(&text(BOOT, &some())), (3, false));
+        assert_eq!(of(newer.as_bytes()), (0, false, true));
+        assert_eq!(of(&text(BOOT, &some())), (3, false, false));
     }
 
     #[test]

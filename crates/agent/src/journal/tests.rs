@@ -278,6 +278,47 @@ fn a_torn_line_is_reported_and_not_joined_to_the_next_one() {
 }
 
 #[test]
+fn what_cannot_be_restored_stays_in_its_journal_until_it_can() {
+    let fixture = Fixture::new();
+    let (mut journal, _) = fixture.open();
+    fixture.set(&mut journal, "0");
+    kill(journal);
+    let (switch, aside) = (fixture.root.path().join(&SWITCH[1..]), fixture.root.path().join("aside"));
+    fs::rename(&switch, &aside).unwrap();
+    fs::create_dir(&switch).unwrap();
+    // An agent of another name, one of the same name, and that one when it ends.
+    let other = || Journal::open_on(fixture.system(), &fixture.folder(), "place-8").unwrap();
+    for (journal, put_back) in [other(), fixture.open()] {
+        assert_eq!((put_back.failed.len(), put_back.left.len(), put_back.switches.len()), (1, 1, 0), "{put_back}");
+        drop(journal);
+        assert_eq!(fixture.names(), ["agent.journal"]);
+    }
+    fs::remove_dir(&switch).unwrap();
+    fs::rename(&aside, &switch).unwrap();
+    let (journal, put_back) = other();
+    assert_eq!(
+        (put_back.failed.len(), fixture.switch().as_str(), fixture.names()),
+        (0, "1", vec!["place-8.journal".into()])
+    );
+    drop(journal);
+}
+
+#[test]
+fn a_journal_of_another_version_is_neither_used_nor_removed() {
+    let fixture = Fixture::new();
+    let (journal, _) = fixture.open();
+    let path = journal.path();
+    kill(journal);
+    let text = fs::read_to_string(&path).unwrap().replacen(&format!(":{FORMAT},"), ":99,", 1);
+    fs::write(&path, &text).unwrap();
+    for name in ["agent", "place-8"] {
+        let refused = Journal::open_on(fixture.system(), &fixture.folder(), name).unwrap_err();
+        assert!(machine::chain(&refused).contains("another version of nearside wrote it"), "{refused}");
+    }
+    assert_eq!(fs::read_to_string(&path).unwrap(), text);
+}
+
+#[test]
 fn a_damaged_journal_is_none_of_which_anything_is_put_back() {
     let fixture = Fixture::new();
     let (journal, _) = fixture.open();

@@ -116,8 +116,7 @@ impl Cgroups {
     /// outside of our own cgroup namespace, begins with `/..`. Needs no privileges.
     pub fn of(&self, process: &Process) -> Result<String, CgroupError> {
         let group = parse_cgroup(&process.text("cgroup")?).ok_or(CgroupError::NotMounted)?;
-        let inside = Path::new(&group).strip_prefix(&self.mounted).map(|inside| Path::new("/").join(inside));
-        Ok(inside.map_or_else(|_| format!("/..{group}"), |inside| inside.display().to_string()))
+        Ok(path_within(&group, &self.mounted))
     }
 
     /// The CPUs and nodes that a group allows. `None` if neither it nor an ancestor has a cpuset, and for groups
@@ -127,7 +126,7 @@ impl Cgroups {
             return Ok(None);
         }
         for ancestor in Path::new(cgroup).ancestors() {
-            let folder = self.path(ancestor);
+            let folder = self.folder_of(ancestor);
             let (cpus, nodes) = (folder.join("cpuset.cpus.effective"), folder.join("cpuset.mems.effective"));
             if let (Some(cpus), Some(nodes)) = (parsed(&cpus, str::parse)?, parsed(&nodes, str::parse)?) {
                 return Ok(Some(EffectiveCpuset { cgroup: ancestor.display().to_string(), cpus, nodes }));
@@ -142,7 +141,7 @@ impl Cgroups {
         if is_outside(cgroup) {
             return Ok(None);
         }
-        Ok(parsed(&self.path(Path::new(cgroup)).join("memory.numa_stat"), parse_memory_numa_stat)?)
+        Ok(parsed(&self.folder_of(cgroup).join("memory.numa_stat"), parse_memory_numa_stat)?)
     }
 
     /// The memory limits (`memory.max`, Linux 4.5) of a group and its ancestors, from the group upwards. Groups without
@@ -156,7 +155,7 @@ impl Cgroups {
     }
 
     fn memory_limit(&self, cgroup: &Path) -> Result<Option<MemoryLimit>, CgroupError> {
-        let folder = self.path(cgroup);
+        let folder = self.folder_of(cgroup);
         let bytes =
             |name: &str| parsed(&folder.join(name), |text| if text == "max" { Ok(u64::MAX) } else { text.parse() });
         let Some(max_bytes) = bytes("memory.max")?.filter(|max| *max < u64::MAX) else { return Ok(None) };
@@ -174,7 +173,9 @@ impl Cgroups {
         }))
     }
 
-    fn path(&self, cgroup: &Path) -> PathBuf {
+    /// The folder of a group of this name, such as [`of`](Self::of) returns.
+    pub fn folder_of(&self, cgroup: impl AsRef<Path>) -> PathBuf {
+        let cgroup = cgroup.as_ref();
         self.folder.join(cgroup.strip_prefix("/").unwrap_or(cgroup))
     }
 }
@@ -186,19 +187,32 @@ impl CgroupMemory {
     }
 }
 
+/// The path of a group from the one that is mounted; it begins with `/..` outside of that.
+pub(super) fn path_within(group: &str, mounted: &Path) -> String {
+    let inside = Path::new(group).strip_prefix(mounted).map(|inside| Path::new("/").join(inside));
+    inside.map_or_else(|_| format!("/..{group}"), |inside| inside.display().to_string())
+}
+
 /// Whether a group's path leads out of the hierarchy.
-fn is_outside(cgroup: &str) -> bool {
+pub(super) fn is_outside(cgroup: &str) -> bool {
     Path::new(cgroup).components().any(|component| component == Component::ParentDir)
 }
 
 /// The version 2 group and mount point in the text of /proc/PID/mountinfo. The first mount wins.
 pub fn cgroup2_mount(mountinfo: &str) -> Option<(String, String)> {
-    let mount = |line: &str| {
+    mount(mountinfo, |kind, _| kind == "cgroup2")
+}
+
+/// The mounted folder and mount point of the first file system of this kind and with such options.
+pub(super) fn mount(mountinfo: &str, is_wanted: impl Fn(&str, &str) -> bool) -> Option<(String, String)> {
+    let wanted = |line: &str| {
         let (mount, file_system) = line.split_once(" - ")?;
+        let mut file_system = file_system.split(' ');
+        let (kind, options) = (file_system.next()?, file_system.nth(1).unwrap_or_default());
         let mut words = mount.split(' ').skip(3).map(unescaped);
-        (file_system.split(' ').next()? == "cgroup2").then(|| Some((words.next()?, words.next()?)))?
+        is_wanted(kind, options).then(|| Some((words.next()?, words.next()?)))?
     };
-    mountinfo.lines().find_map(mount)
+    mountinfo.lines().find_map(wanted)
 }
 
 /// The version 2 group in the text of /proc/PID/cgroup.

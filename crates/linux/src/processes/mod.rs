@@ -5,6 +5,7 @@ pub(crate) mod cgroup;
 pub(crate) mod cgroup_group;
 pub(crate) mod child;
 pub(crate) mod cpu_time;
+pub(crate) mod cpusets;
 pub(crate) mod current_node;
 pub(crate) mod file_copies;
 pub(crate) mod lease;

@@ -94,7 +94,8 @@ pub struct Status {
     pub nodes: NodeSet,
     /// Whether it has its own memory: kernel threads, zombies and exiting processes have none.
     pub has_memory: bool,
-    /// Whether it is a kernel thread: reported since Linux 6.8, and derived from the parent (process 2) before.
+    /// Whether it is a kernel thread: reported since Linux 6.8, and before that a process without memory that is process 2
+    /// or its child.
     pub is_kernel_thread: bool,
     /// The number of threads. A zombie with more than one has not exited: only its first thread has.
     pub threads: u32,
@@ -283,6 +284,8 @@ fn unescaped(name: &str) -> String {
 /// Parses the text of /proc/PID/status. Missing fields stay empty, as kernels differ.
 pub fn parse_status(text: &str) -> Status {
     let mut status = Status::default();
+    // Before Linux 6.8, which has `Kthread`: in a PID namespace an ordinary process may have number 2, but it has memory.
+    let (mut says_so, mut is_kthreadd_or_its_child) = (None, false);
     for (name, value) in text.lines().filter_map(|line| line.split_once(':')) {
         let value = value.trim();
         match name {
@@ -298,12 +301,13 @@ pub fn parse_status(text: &str) -> Status {
             "Cpus_allowed_list" => status.cpus = value.parse().unwrap_or_default(),
             "Mems_allowed_list" => status.nodes = value.parse().unwrap_or_default(),
             "VmSize" => status.has_memory = true,
-            "Pid" | "PPid" => status.is_kernel_thread |= value == "2",
-            "Kthread" => status.is_kernel_thread = value == "1",
+            "Pid" | "PPid" => is_kthreadd_or_its_child |= value == "2",
+            "Kthread" => says_so = Some(value == "1"),
             "Threads" => status.threads = value.parse().unwrap_or(0),
             _ => {}
         }
     }
+    status.is_kernel_thread = says_so.unwrap_or(is_kthreadd_or_its_child && !status.has_memory);
     status
 }
 
@@ -346,8 +350,8 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
         let names = ["back\\\\slash", "a\\nb", "end\\"].map(|name| parse_status(&format!("Name:\t{name}\n")).name);
         assert_eq!(names, ["back\\slash", "a\u{fffd}b", "end\\"]);
         let kernel =
-            ["Pid:\t2\nPPid:\t0\n", "Pid:\t7\nPPid:\t2\n", "PPid:\t2\nKthread:\t0\n", "PPid:\t1\nKthread:\t1\n"];
-        assert_eq!(kernel.map(|text| parse_status(text).is_kernel_thread), [true, true, false, true]);
+            ["Pid:\t2\nPPid:\t0\n", "PPid:\t2\n", "PPid:\t2\nVmSize:\t1\n", "PPid:\t2\nKthread:\t0\n", "Kthread:\t1\n"];
+        assert_eq!(kernel.map(|text| parse_status(text).is_kernel_thread), [true, true, false, false, true]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 use linux::{Cgroups, Process, nodes, system_events};
 use report::{CgroupReport, History, MemoryReport, MemoryText, NodeMemory, OpenMetrics, ProcessMemory, is_numa_event};
 use std::error::Error;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -152,7 +152,7 @@ fn of_cgroup(cgroups: &Cgroups, path: &str) -> Result<CgroupReport, Box<dyn Erro
     let path = Path::new(path);
     let inside = path.strip_prefix(cgroups.folder()).map_or_else(|_| path.to_owned(), |rest| Path::new("/").join(rest));
     let name = Path::new("/").join(&inside).display().to_string();
-    let folder: PathBuf = cgroups.folder().join(name.trim_start_matches('/'));
+    let folder = cgroups.folder_of(&name);
     if !folder.is_dir() {
         return Err(UsageError::boxed(format!("there is no control group {name}: no folder {}", folder.display())));
     }

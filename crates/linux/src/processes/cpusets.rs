@@ -1,0 +1,99 @@
+//! The CPUs that a process's cpuset allows, of either version of control groups.
+
+use crate::file::parsed;
+use crate::processes::cgroup::{Cgroups, is_outside, mount, path_within};
+use crate::processes::process::Process;
+use machine::{CpuSet, bounded};
+use std::path::{Path, PathBuf};
+
+/// Where cpusets are: in version 2, or, on older and hybrid systems, in a hierarchy of version 1.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cpusets {
+    version_2: Option<Cgroups>,
+    version_1: Option<Hierarchy>,
+}
+
+/// A hierarchy of version 1 with cpusets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Hierarchy {
+    folder: PathBuf,
+    /// The group that is mounted there.
+    mounted: PathBuf,
+}
+
+impl Cpusets {
+    /// Finds them on this system. Needs no privileges.
+    pub fn find() -> Self {
+        Self::find_in(Path::new("/"))
+    }
+
+    /// Finds those of a saved system that has `proc/self/mountinfo`.
+    pub fn find_in(root: &Path) -> Self {
+        let mountinfo = bounded::text(&root.join("proc/self/mountinfo")).unwrap_or_default();
+        let has_cpusets = |options: &str| options.split(',').any(|option| option == "cpuset");
+        let version_1 = mount(&mountinfo, |kind, options| kind == "cgroup" && has_cpusets(options));
+        let version_1 = version_1.map(|(mounted, folder)| Hierarchy {
+            folder: root.join(folder.trim_start_matches('/')),
+            mounted: mounted.into(),
+        });
+        Self { version_2: Cgroups::find_in(root).ok(), version_1 }
+    }
+
+    /// The CPUs that a process's cpuset allows; `None` where it has no cpuset. Needs no privileges.
+    pub fn cpus_of(&self, process: &Process) -> Option<CpuSet> {
+        let version_2 = |cgroups: &Cgroups| cgroups.effective_cpuset(&cgroups.of(process).ok()?).ok()?;
+        let cpuset = self.version_2.as_ref().and_then(version_2).map(|cpuset| cpuset.cpus);
+        cpuset.or_else(|| self.version_1.as_ref()?.cpus_of(process))
+    }
+}
+
+impl Hierarchy {
+    fn cpus_of(&self, process: &Process) -> Option<CpuSet> {
+        let text = process.text("cgroup").ok()?;
+        let cgroup = path_within(group_of(&text)?, &self.mounted);
+        if is_outside(&cgroup) {
+            return None;
+        }
+        let folder = self.folder.join(cgroup.trim_start_matches('/'));
+        parsed(&folder.join("cpuset.effective_cpus"), str::parse).ok()?
+    }
+}
+
+/// The group with cpusets in the text of /proc/PID/cgroup, such as `3:cpuset:/docker/a`.
+fn group_of(text: &str) -> Option<&str> {
+    text.lines().find_map(|line| {
+        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+        let has_cpusets = controllers.split(',').any(|controller| controller == "cpuset");
+        has_cpusets.then(|| path.strip_suffix(" (deleted)").unwrap_or(path))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::processes::process::Pid;
+    use saved_files::SavedFiles;
+
+    #[test]
+    fn version_1_has_the_cpusets_where_version_2_has_none() {
+        let root = SavedFiles::new();
+        let version_1 = "34 31 0:31 /box /sys/fs/cgroup/cpu\\040set rw - cgroup cgroup rw,cpu,cpuset\n";
+        let unified = "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
+        root.put("proc/7/cgroup", "3:cpu,cpuset:/box/a\n2:memory:/m\n0::/b\n");
+        root.put("proc/8/cgroup", "3:cpu,cpuset:/other\n0::/b\n");
+        root.put("sys/fs/cgroup/cpu set/a/cpuset.effective_cpus", "0-3,8\n");
+        let process = |pid| Process::open_in(&root.path().join("proc"), Pid(pid)).unwrap();
+        for mounts in [version_1.to_owned(), format!("{version_1}{unified}")] {
+            root.put("proc/self/mountinfo", &mounts);
+            let cpusets = Cpusets::find_in(root.path());
+            let of = |pid| cpusets.cpus_of(&process(pid)).map(|cpus| cpus.to_string());
+            assert_eq!((of(7).as_deref(), of(8)), (Some("0-3,8"), None));
+        }
+        root.put("sys/fs/cgroup/unified/b/cpuset.cpus.effective", "5\n");
+        root.put("sys/fs/cgroup/unified/b/cpuset.mems.effective", "0\n");
+        let of_both = Cpusets::find_in(root.path()).cpus_of(&process(7));
+        assert_eq!(of_both.map(|cpus| cpus.to_string()).as_deref(), Some("5"));
+        root.put("proc/self/mountinfo", "");
+        assert_eq!(Cpusets::find_in(root.path()).cpus_of(&process(7)), None);
+    }
+}
