@@ -14,10 +14,12 @@ use machine::{Pid, SMALL_PAGE};
 use placement::{Action, Costs, Decision, LogLine, Observation, ProcessUse, Rule, Step, Thread};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// Maximum number of distinct failure notes: each thread may have its own.
+/// Maximum number of distinct failure notes in a period: each thread may have its own.
 const MOST_NOTES: usize = 50;
+/// After this time all failures are new again: a service reports what fails today, too.
+const NOTES_PERIOD: Duration = Duration::from_secs(3600);
 
 /// Accounts for a run.
 pub(crate) struct Ledger {
@@ -26,8 +28,9 @@ pub(crate) struct Ledger {
     missed: u64,
     status: Arc<Mutex<Status>>,
     notes: Vec<String>,
-    /// Failures already noted; each is noted once.
+    /// Failures already noted in this period; each is noted once.
     noted_failures: BTreeSet<String>,
+    notes_began: Instant,
     /// Decisions with their reasons, if requested.
     explained: Option<Vec<String>>,
     /// Why nothing was done; explained once.
@@ -50,6 +53,7 @@ impl Ledger {
             status: Arc::default(),
             notes,
             noted_failures: BTreeSet::new(),
+            notes_began: Instant::now(),
             explained: options.explain.then(Vec::new),
             idle: None,
             log,
@@ -81,10 +85,18 @@ impl Ledger {
 
     /// Notes why less was done than decided, if this is new and the limit is not reached.
     pub fn note_failure(&mut self, failure: Option<String>) {
+        if self.notes_began.elapsed() > NOTES_PERIOD {
+            self.notes_began = Instant::now();
+            self.noted_failures.clear();
+        }
         let Some(failure) = failure.filter(|_| self.noted_failures.len() <= MOST_NOTES) else { return };
         if self.noted_failures.insert(failure.clone()) {
             let is_too_much = self.noted_failures.len() > MOST_NOTES;
-            self.notes.push(if is_too_much { "further notes of this kind are not shown".to_owned() } else { failure });
+            self.notes.push(if is_too_much {
+                "further notes of this kind are not shown for some time".to_owned()
+            } else {
+                failure
+            });
         }
     }
 

@@ -159,7 +159,7 @@ impl Runner {
             };
         }
         // Ctrl-C is for nearside, which ends the program.
-        start.process_group(0).die_with_parent().keep_ignored_pipe();
+        start.process_group(0).die_with_parent().with_own_inheritance();
         let mut counts = Vec::new();
         self.take_counts_after(monotonic_ns(), &mut counts);
         if self.guard.is_none() {

@@ -121,6 +121,7 @@ pub use processes::cpu_time::{ThreadTimes, first_thread_share, process_cpu_time,
 pub use processes::cpusets::Cpusets;
 pub use processes::current_node::CurrentNode;
 pub use processes::file_copies::{FileCopyError, replicate_files};
+pub use processes::file_limit::raise_file_limit;
 pub use processes::lease::is_open_for_writing;
 pub use processes::message_client::MessageClient;
 pub use processes::messages::{MOST_FILES, Message, message_pair, receive, send};

@@ -47,6 +47,7 @@ fn main() -> ExitCode {
         lab::guest::main();
         return ExitCode::FAILURE;
     }
+    linux::raise_file_limit();
     interrupt::survive_file_limits();
     CompleteEnv::with_factory(|| with_programs(Cli::command())).var(completions::VARIABLE).complete();
     match run() {

@@ -1,14 +1,24 @@
 //! The mappings of each process, rebuilt from events.
 
 use crate::{Event, FileIdentity, What};
-use machine::Pid;
-use std::collections::{BTreeMap, HashMap};
+use machine::{Pid, Tid};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 /// The mappings of all processes, as of the last event taken.
 #[derive(Clone, Debug, Default)]
 pub struct AddressSpaces {
-    processes: HashMap<Pid, BTreeMap<u64, Part>>,
+    processes: HashMap<Pid, Space>,
+}
+
+/// The mappings of a process.
+#[derive(Clone, Debug, Default)]
+struct Space {
+    /// By first address. A forked process shares them with its parent until either changes its own.
+    parts: Arc<BTreeMap<u64, Part>>,
+    /// The threads that were seen to start and not to end.
+    threads: HashSet<Tid>,
+    has_first_ended: bool,
 }
 
 /// A mapping, as it was created.
@@ -40,16 +50,21 @@ impl AddressSpaces {
     pub fn take(&mut self, event: &Event) {
         match &event.what {
             What::ProcessStarted { parent } => {
-                let inherited = parent.and_then(|parent| self.processes.get(&parent)).cloned();
-                self.processes.insert(event.pid, inherited.unwrap_or_default());
+                let parent = parent.and_then(|parent| self.processes.get(&parent));
+                let parts = parent.map(|parent| parent.parts.clone()).unwrap_or_default();
+                self.processes.insert(event.pid, Space { parts, ..Space::of_first_thread(event.pid) });
             }
+            What::ThreadStarted => {
+                self.processes.entry(event.pid).or_default().threads.insert(event.tid);
+            }
+            What::ThreadEnded => self.end_thread(event.pid, event.tid),
             What::Named { exec: true, .. } => {
-                self.processes.remove(&event.pid);
+                self.processes.insert(event.pid, Space::of_first_thread(event.pid));
             }
             // An empty range maps nothing.
             What::Mapped { bytes: 0, .. } | What::Unmapped { bytes: 0, .. } => {}
             What::Mapped { start, bytes, offset, name, file, executable } => {
-                let parts = self.processes.entry(event.pid).or_default();
+                let parts = self.parts_of(event.pid);
                 let end = start.saturating_add(*bytes);
                 unmap(parts, *start, end);
                 let (name, file) = (name.clone(), file.clone());
@@ -58,12 +73,12 @@ impl AddressSpaces {
                 parts.insert(start, Part { end, mapped });
             }
             What::Unmapped { start, bytes } => {
-                if let Some(parts) = self.processes.get_mut(&event.pid) {
-                    unmap(parts, *start, start.saturating_add(*bytes));
+                if let Some(space) = self.processes.get_mut(&event.pid) {
+                    unmap(Arc::make_mut(&mut space.parts), *start, start.saturating_add(*bytes));
                 }
             }
             What::Remapped { old, old_bytes, start, bytes } => {
-                let parts = self.processes.entry(event.pid).or_default();
+                let parts = self.parts_of(event.pid);
                 let before = parts.range(..=*old).next_back().filter(|(_, part)| *old < part.end);
                 let before = before.map(|(_, part)| (*part.mapped).clone());
                 unmap(parts, *old, old.saturating_add(*old_bytes));
@@ -78,10 +93,25 @@ impl AddressSpaces {
         }
     }
 
+    fn parts_of(&mut self, pid: Pid) -> &mut BTreeMap<u64, Part> {
+        Arc::make_mut(&mut self.processes.entry(pid).or_default().parts)
+    }
+
+    /// Forgets a process whose last thread has ended. Threads that were there before the recording may still run: only the
+    /// end of the first one shows that none does.
+    fn end_thread(&mut self, pid: Pid, tid: Tid) {
+        let Some(space) = self.processes.get_mut(&pid) else { return };
+        space.threads.remove(&tid);
+        space.has_first_ended |= tid == Tid(pid.0);
+        if space.threads.is_empty() && space.has_first_ended {
+            self.processes.remove(&pid);
+        }
+    }
+
     /// Returns the mapping at an address of a process. Anonymous memory right behind a file counts as the file's: it
     /// holds the zero-initialized variables.
     pub fn find(&self, pid: Pid, address: u64) -> Option<&Arc<MappedFile>> {
-        let parts = self.processes.get(&pid)?;
+        let parts = &self.processes.get(&pid)?.parts;
         let part = |address: u64| parts.range(..=address).next_back().filter(|(_, part)| address < part.end);
         let (start, found) = part(address)?;
         if !found.mapped.name.is_empty() {
@@ -89,6 +119,12 @@ impl AddressSpaces {
         }
         let before = start.checked_sub(1).and_then(part).map(|(_, part)| &part.mapped);
         before.filter(|before| before.file.is_some()).or(Some(&found.mapped))
+    }
+}
+
+impl Space {
+    fn of_first_thread(pid: Pid) -> Self {
+        Self { threads: HashSet::from([Tid(pid.0)]), ..Self::default() }
     }
 }
 
@@ -151,6 +187,27 @@ mod tests {
         assert_eq!(name(&spaces, 2, 0x1800), Some("/a"));
         spaces.take(&event(2, What::Named { name: "x".into(), exec: true }));
         assert_eq!(name(&spaces, 2, 0x1800), None);
+    }
+
+    #[test]
+    fn a_process_is_forgotten_when_its_last_thread_has_ended() {
+        let mut spaces = AddressSpaces::default();
+        let of_thread = |tid: u32, what| Event { tid: Tid(tid), ..event(1, what) };
+        let is_known = |spaces: &AddressSpaces| name(spaces, 1, 0x1000).is_some();
+        // Of a process that ran before the recording, the first thread may be the last.
+        spaces.take(&event(1, mapped(0x1000, 0x1000, "/a")));
+        spaces.take(&of_thread(7, What::ThreadEnded));
+        assert!(is_known(&spaces));
+        spaces.take(&of_thread(1, What::ThreadEnded));
+        assert!(!is_known(&spaces) && spaces.processes.is_empty());
+        spaces.take(&of_thread(1, What::ProcessStarted { parent: None }));
+        spaces.take(&event(1, mapped(0x1000, 0x1000, "/a")));
+        spaces.take(&of_thread(7, What::ThreadStarted));
+        // As two sources report it.
+        (0..2).for_each(|_| spaces.take(&of_thread(1, What::ThreadEnded)));
+        assert!(is_known(&spaces));
+        spaces.take(&of_thread(7, What::ThreadEnded));
+        assert!(spaces.processes.is_empty());
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::timestamped::Timestamped;
 use crate::{About, Count, Event, Sample, Stacks, Trace};
 use machine::Machine;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -73,7 +74,7 @@ impl Writer {
         if fs::read_dir(folder).map_err(failed)?.next().is_some() {
             return Err(WriteError::Exists(folder.to_owned()));
         }
-        put(&folder.join(MACHINE), machine.to_toml()?.as_bytes())?;
+        let machine = machine.to_toml()?;
         let writer = Self {
             folder: folder.to_owned(),
             about: About { complete: false, ..about },
@@ -86,7 +87,12 @@ impl Writer {
             stacks_written: 1, // the empty chain has no frame
             made,
         };
-        writer.describe()?;
+        let described = put(&folder.join(MACHINE), machine.as_bytes()).and_then(|()| writer.describe());
+        if let Err(error) = described {
+            // What is left of it would be in the way of the next trace; the first error says what is wrong.
+            let _ = writer.take_back();
+            return Err(error);
+        }
         Ok(writer)
     }
 
@@ -131,7 +137,10 @@ impl Writer {
     pub fn take_back(self) -> Result<(), WriteError> {
         for file in [ABOUT, MACHINE] {
             let path = self.folder.join(file);
-            fs::remove_file(&path).map_err(|error| WriteError::Io { path, error })?;
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(WriteError::Io { path, error }),
+                _ => {}
+            }
         }
         if self.made {
             fs::remove_dir(&self.folder).map_err(|error| WriteError::Io { path: self.folder, error })?;

@@ -288,7 +288,7 @@ impl Agent {
 
     /// Stops managing a process and restores its CPUs.
     fn let_go(&mut self, pid: Pid) -> Result<(), AgentError> {
-        self.actor.put_back_process(pid).failed.into_iter().for_each(|failed| self.ledger.note(failed));
+        self.actor.put_back_process(pid).failed.into_iter().for_each(|failed| self.ledger.note_failure(Some(failed)));
         self.managed.remove(pid);
         self.forget(pid)
     }

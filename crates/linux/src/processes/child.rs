@@ -3,8 +3,10 @@
 use crate::memory::mask::mask;
 use crate::memory::memory_policy::{mode_with_flags, set_memory_policy_words};
 use crate::processes::affinity::set_affinity_words;
+use crate::processes::file_limit;
 use crate::processes::signals::pipe_was_ignored;
 use machine::{CpuSet, MemoryPolicy};
+use rustix::process::{Resource, setrlimit};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -41,8 +43,9 @@ pub trait ChildSetup {
     /// The child runs as another user. Needs `CAP_SETUID` and `CAP_SETGID`.
     fn run_as(&mut self, who: Credentials) -> &mut Self;
 
-    /// The child ignores SIGPIPE if this process was started so: Rust's standard library would reset it.
-    fn keep_ignored_pipe(&mut self) -> &mut Self;
+    /// The child inherits what this process was started with: whether SIGPIPE is ignored, which Rust's standard library
+    /// would reset, and the limit of open files, if this process [raised](crate::raise_file_limit) its own.
+    fn with_own_inheritance(&mut self) -> &mut Self;
 }
 
 /// Waits for a child. Returns its exit status and the peak of its resident memory in bytes, or of a child of its own if
@@ -124,15 +127,18 @@ impl ChildSetup for Command {
         }
     }
 
-    fn keep_ignored_pipe(&mut self) -> &mut Self {
-        if !pipe_was_ignored() {
-            return self;
-        }
-        // SAFETY: signal is async-signal-safe.
+    fn with_own_inheritance(&mut self) -> &mut Self {
+        let (ignores_pipe, file_limit) = (pipe_was_ignored(), file_limit::to_restore());
+        // SAFETY: signal and setrlimit are async-signal-safe; the limit was read before the fork.
         unsafe {
-            self.pre_exec(|| match libc::signal(libc::SIGPIPE, libc::SIG_IGN) {
-                libc::SIG_ERR => Err(io::Error::last_os_error()),
-                _ => Ok(()),
+            self.pre_exec(move || {
+                if let Some(limit) = &file_limit {
+                    setrlimit(Resource::Nofile, limit.clone())?;
+                }
+                if ignores_pipe && libc::signal(libc::SIGPIPE, libc::SIG_IGN) == libc::SIG_ERR {
+                    return Err(io::Error::last_os_error());
+                }
+                Ok(())
             })
         }
     }

@@ -8,6 +8,7 @@ pub(crate) mod cpu_time;
 pub(crate) mod cpusets;
 pub(crate) mod current_node;
 pub(crate) mod file_copies;
+pub(crate) mod file_limit;
 pub(crate) mod lease;
 pub(crate) mod message_client;
 pub(crate) mod messages;

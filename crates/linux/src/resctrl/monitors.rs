@@ -50,6 +50,11 @@ impl BandwidthMonitors {
         Ok(monitors)
     }
 
+    /// The CPUs of each cache.
+    pub fn caches(&self) -> impl Iterator<Item = &CpuSet> {
+        self.caches.values()
+    }
+
     /// The totals so far, by cache, summed over all groups, as each task is in one of them. A cache whose totals are
     /// unavailable is left out.
     pub fn read(&self) -> Vec<CacheTraffic> {

@@ -5,7 +5,7 @@ use crate::process::target::unseen;
 use linux::{Attempt, Process, SystemState, Tid, affinity, diagnose, set_affinity};
 use machine::CpuSet;
 use report::{RefusedThread, Threads};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::io;
 
@@ -29,7 +29,20 @@ pub fn bind_all(process: &Process, cpus: &CpuSet, intersect: bool) -> Result<Thr
     }
 }
 
-/// The same, for these of its threads only.
+/// The CPUs of all threads of a process, for [`restore`].
+pub fn affinities(process: &Process) -> BTreeMap<Tid, CpuSet> {
+    let threads = process.threads().unwrap_or_default();
+    threads.iter().filter_map(|thread| Some((thread, affinity(thread).ok()?))).collect()
+}
+
+/// Gives threads their former CPUs again. Those that have ended or cannot be changed were not changed before either.
+pub fn restore(affinities: &BTreeMap<Tid, CpuSet>) {
+    for (thread, cpus) in affinities {
+        let _ = set_affinity(*thread, cpus);
+    }
+}
+
+/// As [`bind_all`], for these of its threads only.
 pub fn bind_these(
     process: &Process,
     cpus: &CpuSet,

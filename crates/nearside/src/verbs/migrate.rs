@@ -135,10 +135,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let interrupted = interrupted()?;
     let begin = Instant::now();
     // Threads first: what they touch from now on is then already where the rest will go.
+    let before = if arguments.threads { threads::affinities(&process) } else { BTreeMap::new() };
     let bound = arguments.to.as_ref().filter(|_| arguments.threads).map(|to| places.cpus_of(to)).transpose()?;
     let bound = bound.map(|cpus| threads::bind_all(&process, &cpus, false)).transpose()?;
     let bar = (!arguments.quiet).then(|| Bar::begin(&plan.legs));
-    let mut tally = Tally::default();
+    let (mut tally, mut failed) = (Tally::default(), None);
     for (route, ranges) in plan.legs {
         let migration = Migration {
             ranges,
@@ -148,15 +149,20 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
             most_bytes: None,
             most_time: None,
         };
-        let leg = migration
-            .run(&process, &interrupted, |leg| bar.iter().for_each(|bar| bar.show(&tally, leg)))
-            .map_err(|error| refused(pid, error, &migration))?;
-        tally.join(&leg);
-        if tally.ended || tally.interrupted {
+        match migration.run(&process, &interrupted, |leg| bar.iter().for_each(|bar| bar.show(&tally, leg))) {
+            Ok(leg) => tally.join(&leg),
+            Err(error) => failed = Some(refused(pid, error, &migration)),
+        }
+        if tally.ended || tally.interrupted || failed.is_some() {
             break;
         }
     }
     drop(bar);
+    if let Some(failed) = failed.take_if(|_| tally.moved().bytes == 0) {
+        // Threads without their memory would be worse off than before.
+        threads::restore(&before);
+        return Err(failed);
+    }
     let report = MigrateReport {
         from: plan.from,
         seconds: begin.elapsed().as_secs_f64(),
@@ -166,6 +172,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     };
     let text = if arguments.json { json::document(&report)? } else { report.to_string() };
     output::write(&text, None)?;
+    if let Some(failed) = failed {
+        return Err(failed);
+    }
     Ok(if report.is_partial() { ExitCode::from(PARTIAL) } else { ExitCode::SUCCESS })
 }
 

@@ -237,7 +237,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         // The comparison then counts this process's time.
         let _ = ProgramTimes { began_ns: monotonic_ns(), ended_ns: None }.write(file);
     }
-    let error = command.keep_ignored_pipe().exec();
+    let error = command.with_own_inheritance().exec();
     Err(format!("cannot start {}: {}", Path::new(program).display(), why_not_started(program, &error)).into())
 }
 

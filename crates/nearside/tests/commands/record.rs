@@ -409,3 +409,14 @@ fn counters_of_cpus_are_recorded_or_a_note_says_why_not() {
         trace.about().notes.iter().find(|note| note.starts_with("cannot count where each CPU's accesses are served"));
     assert_eq!(counts.iter().any(|count| count.cpu.is_some()), note.is_none(), "{:?}", trace.about().notes);
 }
+
+#[test]
+fn a_trace_that_cannot_be_begun_leaves_nothing_in_the_way_of_the_next() {
+    let place = Place::new();
+    let limited = place.nearside(&["-o", "trace", "--", "true"]);
+    let mut shell = Command::new("sh");
+    shell.current_dir(place.0.path()).args(["-c", "ulimit -f 0; exec \"$0\" \"$@\""]).arg(limited.get_program());
+    let output = shell.args(limited.get_args()).output().unwrap();
+    assert!(!output.status.success() && !place.path("trace").exists(), "{}", text(&output.stderr));
+    assert!(place.record(&["-o", "trace", "--", "true"]).status.success());
+}

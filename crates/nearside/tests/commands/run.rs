@@ -83,6 +83,20 @@ fn cpus_may_be_named_as_objects() {
     }
 }
 
+/// nearside raises its own limit of open files, for perf's events: programs depend on that of before.
+#[test]
+fn programs_have_the_file_limit_that_nearside_was_started_with() {
+    let nearside = assert_cmd::cargo::cargo_bin("nearside");
+    for words in ["run --", "run --steady --", "record --quiet -o \"$0\" --"] {
+        let folder = tempfile::tempdir().unwrap();
+        let script = format!("ulimit -Sn 77; exec {} {words} sh -c 'ulimit -Sn'", nearside.display());
+        let mut command = process::Command::new("sh");
+        let output = command.args(["-c", &script]).arg(folder.path().join("trace")).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(text.lines().next(), Some("77"), "{words}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
 /// Services of systemd are started so: their programs would end at the first write to a connection that was closed.
 #[test]
 fn programs_ignore_the_pipe_signal_if_nearside_was_started_so() {

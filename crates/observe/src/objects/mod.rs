@@ -11,7 +11,7 @@ pub use obstacle::{Obstacle, obstacle};
 
 use crate::TickClock;
 use folder::Folder;
-use linux::Pid;
+use linux::{Pid, monotonic_ns};
 use owners::Owners;
 use process_rings::ProcessRings;
 use rings::{Clock, FOLDER_VARIABLE, SETTINGS_FILE, Settings};
@@ -35,6 +35,8 @@ pub const LIBRARY_VARIABLE: &str = "NEARSIDE_PRELOAD";
 const SANITIZER_VARIABLE: &str = "ASAN_OPTIONS";
 /// How long another user's file may be incomplete, with the second that the kernel's time of its last change is cut to.
 const MOST_INCOMPLETE: Duration = Duration::from_secs(2);
+/// How long after an event a thread may report it, ns: the host may stop a thread between the two.
+const MOST_LATE_NS: u64 = 60_000_000_000;
 const PID_NAMESPACE: &str = "/proc/self/ns/pid";
 
 /// How objects are recorded.
@@ -139,6 +141,8 @@ pub struct ObjectRings {
     owners: Owners,
     /// Losses of ended processes, and of records.
     losses: ObjectLosses,
+    /// When the last two looks began, ns of `CLOCK_MONOTONIC`.
+    looked_ns: [u64; 2],
 }
 
 /// Finds the library: next to this program, as built; in `lib/nearside` beside this program's folder, as installed;
@@ -199,7 +203,8 @@ impl ObjectRings {
         };
         let folder = make().map_err(|why| ObjectsError::Folder { place: place.clone(), why })?;
         let (processes, seen) = (BTreeMap::new(), BTreeMap::new());
-        Ok(Self { folder, settings, processes, seen, owners: Owners::default(), losses: ObjectLosses::default() })
+        let (owners, losses, looked_ns) = (Owners::default(), ObjectLosses::default(), [monotonic_ns(); 2]);
+        Ok(Self { folder, settings, processes, seen, owners, losses, looked_ns })
     }
 
     /// The path by which programs load the library: its own, or that of a link in the folder if the dynamic linker would
@@ -239,6 +244,7 @@ impl ObjectRings {
 
     /// Notes how far programs have written, which is what [`drain`](Self::drain) reads.
     pub fn look(&mut self, clock: &mut TickClock) -> Result<(), ObjectsError> {
+        self.looked_ns = [self.looked_ns[1], monotonic_ns()];
         self.find_files()?;
         for process in self.processes.values_mut() {
             process.look();
@@ -253,18 +259,29 @@ impl ObjectRings {
     /// MiB in two milliseconds. A mapping requested by the program is reported as [`Mapped`](trace::What::Mapped) and then, with its
     /// call chain, as [`Allocated`](trace::What::Allocated); [`Unmapped`](trace::What::Unmapped) ends both.
     pub fn drain(&mut self, clock: &TickClock, stacks: &mut Stacks, events: &mut Vec<Event>) {
+        let first = events.len();
         for process in self.processes.values_mut() {
             process.drain(clock, stacks, &mut self.owners, &mut self.losses, events);
         }
         self.clear(clock, stacks, events);
+        self.bound_times(events.iter_mut().skip(first));
+    }
+
+    /// Programs write the times themselves. One that is far from when it was read would spread a file of the trace over
+    /// all others, and so many of these cannot be read.
+    fn bound_times<'a>(&self, events: impl Iterator<Item = &'a mut Event>) {
+        let (earliest, now) = (self.looked_ns[0].saturating_sub(MOST_LATE_NS), monotonic_ns());
+        events.for_each(|event| event.time_ns = event.time_ns.clamp(earliest, now));
     }
 
     /// Like [`drain`](Self::drain), plus the small objects of processes that are still running.
     pub fn finish(&mut self, clock: &TickClock, stacks: &mut Stacks, events: &mut Vec<Event>) {
         self.drain(clock, stacks, events);
+        let first = events.len();
         for (_, process) in std::mem::take(&mut self.processes) {
             process.finish(clock, stacks, &mut self.owners, &mut self.losses, events);
         }
+        self.bound_times(events.iter_mut().skip(first));
     }
 
     /// Losses so far.
@@ -414,8 +431,12 @@ mod tests {
             forge(&rings, &format!("{pid}.{number}"), UNPRIVILEGED, pid, own);
         }
         let (mut stacks, mut events) = (Stacks::new(), Vec::new());
+        let begun = monotonic_ns();
         rings.look(&mut clock).unwrap();
         rings.drain(&clock, &mut stacks, &mut events);
+        // It says that it began at 0.
+        let earliest = begun.saturating_sub(2 * MOST_LATE_NS);
+        assert!(events.iter().all(|event| (earliest..=monotonic_ns()).contains(&event.time_ns)), "{events:?}");
         let told: BTreeSet<Pid> = events.iter().map(|event| event.pid).collect();
         let left = fs::read_dir(rings.folder.path()).unwrap().count();
         for child in [&mut program, &mut others] {

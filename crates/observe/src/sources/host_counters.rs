@@ -6,7 +6,7 @@ use super::perf_rings::online_cpus;
 use super::permission::{Refusal, Scope};
 use super::pmu::DEVICES;
 use linux::{BandwidthMonitors, monotonic_ns};
-use machine::{CpuId, Machine, NodeId};
+use machine::{CpuId, CpuSet, Machine, NodeId};
 use perf_event::Builder;
 use perf_event::events::Hardware;
 use rustix::param::clock_ticks_per_second;
@@ -50,6 +50,8 @@ impl HostCounters {
         });
         let caches = BandwidthMonitors::find(Path::new(RESCTRL), Path::new("/sys"));
         let caches = caches.map_err(|why| notes.push(format!("local and remote traffic are not counted: {why}"))).ok();
+        let of_caches: Vec<&CpuSet> = caches.iter().flat_map(BandwidthMonitors::caches).collect();
+        notes.extend(not_by_node(machine, controllers.iter().any(|controller| controller.nodes.len() > 1), &of_caches));
         let cpus = if instructions { open_cpus() } else { Ok(Vec::new()) };
         let cpus = cpus.unwrap_or_else(|error| {
             let what = "count instructions (perf)";
@@ -95,6 +97,25 @@ impl HostCounters {
             counts.push(count(Counter::CpuTime, None, None, busy_ns));
         }
     }
+}
+
+/// What is not counted by node, as the hardware counts something else: some controllers serve several nodes, or a cache
+/// has CPUs of several.
+fn not_by_node(machine: &Machine, shares_controllers: bool, caches: &[&CpuSet]) -> Vec<String> {
+    let mut notes = Vec::new();
+    if shares_controllers {
+        notes.push(
+            "memory controllers are counted by package: each of its nodes is shown with an equal part of their load"
+                .to_owned(),
+        );
+    }
+    if let Some(cpus) = caches.iter().find(|cpus| !machine.nodes.iter().any(|node| cpus.is_subset(&node.cpus))) {
+        notes.push(format!(
+            "local and remote traffic are not counted for CPUs {cpus}: they share a last-level cache, which resctrl \
+             counts, and are of several nodes"
+        ));
+    }
+    notes
 }
 
 fn open_controllers(machine: &Machine) -> Result<Vec<Controller>, String> {
@@ -188,6 +209,15 @@ mod tests {
         let first = machine.nodes[0].cpus.first().unwrap();
         assert_eq!(nodes(first.0).len(), 2);
         assert_eq!(memory_near(&without, first), [machine.nodes[0].id]);
+    }
+
+    #[test]
+    fn what_the_hardware_does_not_count_by_node_is_noted() {
+        let machine = presets::find("opteron-6164x2").unwrap();
+        let whole: CpuSet = machine.packages[0].cpus.clone();
+        assert!(not_by_node(&machine, false, &[&machine.nodes[0].cpus]).is_empty());
+        let notes = not_by_node(&machine, true, &[&machine.nodes[0].cpus, &whole]);
+        assert!(notes[0].contains("by package") && notes[1].contains(&format!("CPUs {whole}:")), "{notes:?}");
     }
 
     #[test]

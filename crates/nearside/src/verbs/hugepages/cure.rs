@@ -201,21 +201,25 @@ impl Arguments {
         let interrupted = asked_to_end()?;
         let followed = recorder.follow(&mut program, options.duration).map_err(Box::<dyn Error>::from);
         let done = followed.and_then(|trace| {
-            let mut earlier = self.earlier();
-            let mut all = self.cure(&trace.folder, began, (Some(&mut advisers), &mut earlier), program.is_over())?;
-            while all.rounds < self.rounds && !program.is_over() && !interrupted.load(Relaxed) {
-                let folder = scratch.path().join(all.rounds.to_string());
-                match self.record_running(program.pid().0, &folder, &interrupted) {
-                    // Its memory is gone before its end can be waited for.
-                    Err(_) if observable::has_ended(program.pid()) => break,
-                    _ if program.is_over() => break,
-                    outcome => drop(outcome?),
+            let (mut all, mut earlier) = (CureReport::default(), self.earlier());
+            let rounds = (|| {
+                all.add(self.cure(&trace.folder, began, (Some(&mut advisers), &mut earlier), program.is_over())?);
+                while all.rounds < self.rounds && !program.is_over() && !interrupted.load(Relaxed) {
+                    let folder = scratch.path().join(all.rounds.to_string());
+                    match self.record_running(program.pid().0, &folder, &interrupted) {
+                        // Its memory is gone before its end can be waited for.
+                        Err(_) if observable::has_ended(program.pid()) => break,
+                        _ if program.is_over() => break,
+                        outcome => drop(outcome?),
+                    }
+                    all.add(self.cure(&folder, began, (Some(&mut advisers), &mut earlier), program.is_over())?);
+                    remove(&folder);
                 }
-                all.add(self.cure(&folder, began, (Some(&mut advisers), &mut earlier), program.is_over())?);
-            }
+                Ok(())
+            })();
             // A program that ends meanwhile is no failure.
             all.ended |= all.changes() == 0 && (program.is_over() || observable::has_ended(program.pid()));
-            self.tell(&all)
+            self.finish(rounds, &all)
         });
         // Without the connection, the library's thread ends in the program, and its last own thread can end it.
         drop(advisers);
@@ -234,23 +238,34 @@ impl Arguments {
         let scratch = tempfile::tempdir()?;
         let (mut all, began, mut earlier) = (CureReport::default(), Instant::now(), self.earlier());
         let interrupted = interrupted()?;
-        while all.rounds < self.rounds {
-            let folder = self.recording.output.clone().filter(|_| all.rounds == 0);
-            let folder = folder.unwrap_or_else(|| scratch.path().join(all.rounds.to_string()));
-            let recorded = match self.record_running(pid, &folder, &interrupted) {
-                // Of a process that has ended meanwhile, what was done so far is shown.
-                Err(_) if all.rounds > 0 && observable::has_ended(Pid(pid)) => break,
-                recorded => recorded?,
-            };
-            let has_ended = recorded.about.program_ended;
-            all.add(self.cure(&folder, began, (None, &mut earlier), has_ended)?);
-            if has_ended || interrupted.load(Relaxed) {
-                break;
+        let rounds = (|| {
+            while all.rounds < self.rounds {
+                let kept = self.recording.output.clone().filter(|_| all.rounds == 0);
+                let own = scratch.path().join(all.rounds.to_string());
+                let folder = kept.as_deref().unwrap_or(&own);
+                let recorded = match self.record_running(pid, folder, &interrupted) {
+                    // Of a process that has ended meanwhile, what was done so far is shown.
+                    Err(_) if all.rounds > 0 && observable::has_ended(Pid(pid)) => break,
+                    recorded => recorded?,
+                };
+                let has_ended = recorded.about.program_ended;
+                all.add(self.cure(folder, began, (None, &mut earlier), has_ended)?);
+                remove(&own);
+                if has_ended || interrupted.load(Relaxed) {
+                    break;
+                }
             }
-        }
+            Ok(())
+        })();
         all.ended |= all.changes() == 0 && observable::has_ended(Pid(pid));
-        self.tell(&all)?;
+        self.finish(rounds, &all)?;
         Ok(0)
+    }
+
+    /// Writes the result, also of the rounds before one that failed.
+    fn finish(&self, rounds: Result<(), Box<dyn Error>>, all: &CureReport) -> Result<(), Box<dyn Error>> {
+        let told = if rounds.is_err() && all.rounds == 0 { Ok(()) } else { self.tell(all) };
+        rounds.and(told)
     }
 
     /// Records a process for the time of a round.
@@ -394,6 +409,11 @@ impl Arguments {
         again.sort_unstable();
         again
     }
+}
+
+/// Removes the trace of a round, which is not needed any more: a cure may have a thousand rounds.
+fn remove(trace: &Path) {
+    let _ = std::fs::remove_dir_all(trace);
 }
 
 /// Of blocks that earlier rounds split, those that are huge pages again: small pages may still lie as if they were one.

@@ -84,7 +84,7 @@ impl Program {
         for signal in ENDING.into_iter().filter(|&signal| !linux::is_ignored(signal)) {
             signal_hook::flag::register_conditional_default(signal, is_over.clone()).map_err(failed)?;
         }
-        let child = command.keep_ignored_pipe().spawn().map_err(failed)?;
+        let child = command.with_own_inheritance().spawn().map_err(failed)?;
         let began_ns = monotonic_ns();
         let ended = Pid::from_raw(child.id().cast_signed());
         let ended = ended.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());

@@ -381,7 +381,7 @@ fn decided(answer: Answer, shown: &Shown) -> Result<ExitCode, Box<dyn Error>> {
 
 /// Only returns if it fails.
 fn become_program(command: &mut Command) -> Box<dyn Error> {
-    let error = command.keep_ignored_pipe().exec();
+    let error = command.with_own_inheritance().exec();
     let program = command.get_program();
     format!("cannot start {}: {}", program.display(), linux::why_not_started(program, &error)).into()
 }

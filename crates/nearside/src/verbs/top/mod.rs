@@ -14,7 +14,7 @@ use crate::output::terminal::Terminal;
 use crate::verbs::record::Source;
 use crate::verbs::record::observable::observable;
 use clap::Args;
-use linux::Pid;
+use linux::{ChildSetup, Pid};
 use machine::Machine;
 use observe::{Observer, Target, WatchError};
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
@@ -121,7 +121,7 @@ pub fn run(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dy
     if let Some((program, rest)) = arguments.command.split_first() {
         let mut command = Command::new(program);
         command.args(rest).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
-        let child = command.spawn().map_err(|error| {
+        let child = command.with_own_inheritance().spawn().map_err(|error| {
             format!("cannot start {}: {}", program.display(), linux::why_not_started(program, &error))
         })?;
         watched.observer.add_program(Pid(child.id()));
