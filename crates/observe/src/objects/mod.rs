@@ -268,7 +268,7 @@ impl ObjectRings {
     }
 
     /// Programs write the times themselves. One that is far from when it was read would spread a file of the trace over
-    /// all others, and so many of these cannot be read.
+    /// all others, and a reader opens 256 files at a time at most.
     fn bound_times<'a>(&self, events: impl Iterator<Item = &'a mut Event>) {
         let (earliest, now) = (self.looked_ns[0].saturating_sub(MOST_LATE_NS), monotonic_ns());
         events.for_each(|event| event.time_ns = event.time_ns.clamp(earliest, now));
