@@ -5,7 +5,7 @@ use machine::NodeId;
 use std::time::Instant;
 
 /// Mappings are read again after this multiple of the time that reading them took.
-const PATIENCE: u32 = 50;
+const PAUSE_FACTOR: u32 = 50;
 
 /// The hints of a process, and when they may be read again.
 #[derive(Debug, Default)]
@@ -42,7 +42,7 @@ impl Hints {
             return None;
         }
         let given = given_hints(&process.mappings().ok()?);
-        self.next = Some(Instant::now() + began.elapsed() * PATIENCE);
+        self.next = Some(Instant::now() + began.elapsed() * PAUSE_FACTOR);
         let change = change(&self.given, &given);
         self.given = given;
         Some(change).filter(|change| *change != HintChange::default())

@@ -28,7 +28,7 @@ use std::time::Duration;
 /// The socket's name in its folder.
 const SOCKET: &str = "advice";
 /// How long a program may take to follow an advice.
-const PATIENCE: Duration = Duration::from_secs(5);
+const ADVICE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Which steps are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,8 +103,8 @@ impl Advisers {
         while let Ok((stream, _)) = self.listener.accept() {
             let prepared = stream
                 .set_nonblocking(false)
-                .and_then(|()| stream.set_read_timeout(Some(PATIENCE)))
-                .and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
+                .and_then(|()| stream.set_read_timeout(Some(ADVICE_TIMEOUT)))
+                .and_then(|()| stream.set_write_timeout(Some(ADVICE_TIMEOUT)));
             if let (Ok(()), Ok(peer), true) = (prepared, peer(&stream), is_open(&stream)) {
                 self.programs.insert(peer.pid, stream);
             }
@@ -281,7 +281,7 @@ fn is_huge(present: &mut PresentPages, block: &Range<u64>) -> io::Result<Option<
     let mut found = Vec::new();
     present.find(block, &mut found).map_err(io::Error::other)?;
     // The kernel moves a huge page as a whole, so small pages of unknown ones must not be moved.
-    if !present.tells_huge_pages() {
+    if !present.shows_huge_pages() {
         return Err(io::Error::other("a cure needs Linux 6.7, which tells huge pages from small ones"));
     }
     Ok((!found.is_empty()).then(|| found.iter().any(|extent| extent.page_bytes == HUGE_PAGE)))

@@ -7,9 +7,9 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// Ranges are read again after this multiple of the time that reading them took: the kernel walks all pages for it.
-const PATIENCE: u32 = 500;
+const PAUSE_FACTOR: u32 = 500;
 /// Likewise of mappings, of which the kernel walks no pages.
-const PATIENCE_FOR_NAMES: u32 = 50;
+const NAMES_PAUSE_FACTOR: u32 = 50;
 
 /// Ranges with a policy of their own.
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ impl OwnersRanges {
             return;
         }
         self.ranges = read(process).unwrap_or_default();
-        self.next = Some(Instant::now() + (began.elapsed() * PATIENCE).max(Duration::from_millis(1)));
+        self.next = Some(Instant::now() + (began.elapsed() * PAUSE_FACTOR).max(Duration::from_millis(1)));
     }
 
     /// Reads the named ranges with a place again when due.
@@ -44,7 +44,7 @@ impl OwnersRanges {
         }
         let began = Instant::now();
         let found = process.mappings().map(|mappings| orders.ranges(&mappings)).unwrap_or_default();
-        self.next_ordered = Some(Instant::now() + began.elapsed() * PATIENCE_FOR_NAMES);
+        self.next_ordered = Some(Instant::now() + began.elapsed() * NAMES_PAUSE_FACTOR);
         self.looked = Some(found != self.ordered);
         self.ordered = found;
     }

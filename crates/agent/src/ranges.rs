@@ -6,7 +6,7 @@ use placement::{NodeBytes, Range, SharedMemory};
 use std::time::{Duration, Instant};
 
 /// Mappings are read again after this multiple of the time that reading them took: the kernel walks all pages for it.
-const PATIENCE: u32 = 50;
+const PAUSE_FACTOR: u32 = 50;
 
 /// A process's mappings, and when they may be read again.
 #[derive(Debug, Default)]
@@ -23,7 +23,7 @@ impl Mappings {
             return Vec::new();
         }
         self.last = ranges(process).unwrap_or_default();
-        self.next = Some(Instant::now() + (began.elapsed() * PATIENCE).max(Duration::from_millis(1)));
+        self.next = Some(Instant::now() + (began.elapsed() * PAUSE_FACTOR).max(Duration::from_millis(1)));
         self.last.clone()
     }
 

@@ -6,7 +6,7 @@ use machine::SMALL_PAGE;
 use std::time::{Duration, Instant};
 
 /// Mappings are read again after this multiple of the time that reading them took.
-const PATIENCE: u32 = 500;
+const PAUSE_FACTOR: u32 = 500;
 
 /// The mappings of a process whose pages may be copied.
 #[derive(Debug, Default)]
@@ -55,7 +55,7 @@ impl Replicable {
         let mappings = process.mappings().unwrap_or_default().into_iter().filter(Mapping::may_have_copies);
         self.mappings =
             mappings.map(|mapping| Known { stayed: was_there(&mapping), mapping, unwritten: None }).collect();
-        self.next = Some(Instant::now() + (began.elapsed() * PATIENCE).max(Duration::from_millis(1)));
+        self.next = Some(Instant::now() + (began.elapsed() * PAUSE_FACTOR).max(Duration::from_millis(1)));
     }
 
     fn find(&mut self, page: u64) -> Option<&mut Known> {

@@ -15,8 +15,8 @@ const PID_FILE: &str = "/run/numad.pid";
 /// The shortest scan intervals that can be set, s: numad chooses between two.
 pub const PERIODS_S: &str = "1:2";
 /// Time limit for it to start or to end.
-const PATIENCE: Duration = Duration::from_secs(5);
-const LOOK: Duration = Duration::from_millis(2);
+const TIMEOUT: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// A numad started by nearside; it ends when this is dropped.
 pub struct Numad {
@@ -44,11 +44,11 @@ impl Numad {
         command.args(["-i", PERIODS_S, "-H", "0", "-S", scan]);
         let output = command.stdin(Stdio::null()).output().map_err(|why| format!("cannot start it: {why}"))?;
         let since = Instant::now();
-        while since.elapsed() < PATIENCE {
+        while since.elapsed() < TIMEOUT {
             if let Some(pid) = running() {
                 return Ok(Self { program, pid, all });
             }
-            sleep(LOOK);
+            sleep(POLL_INTERVAL);
         }
         let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         Err(format!("it did not start ({}): {said}", output.status))
@@ -79,8 +79,8 @@ impl Drop for Numad {
         let _ = kill_process(pid, Signal::TERM);
         let since = Instant::now();
         // It removes its file itself; its parent may reap it a little later.
-        while running() == Some(self.pid) && since.elapsed() < PATIENCE {
-            sleep(LOOK);
+        while running() == Some(self.pid) && since.elapsed() < TIMEOUT {
+            sleep(POLL_INTERVAL);
         }
     }
 }

@@ -23,13 +23,13 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// Interval between counter readings: a program may report later that only some milliseconds of it count.
-const LOOK: Duration = Duration::from_millis(5);
+const COUNTERS_INTERVAL: Duration = Duration::from_millis(5);
 /// Interval between checks for Ctrl-C, and of the size of the output, when no counters are read.
-const SELDOM: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Time limit for a program to end once it is asked to.
-const GRACE: Duration = Duration::from_secs(10);
+const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit for new counters to appear.
-const NEWS: Duration = Duration::from_secs(5);
+const COUNTERS_TIMEOUT: Duration = Duration::from_secs(5);
 /// Most that a program may print, as its output is kept in memory until its end.
 const MOST_PRINTED: u64 = 64 << 20;
 /// Of each stream of a program that failed, bytes that are kept: a progress bar is one long line.
@@ -217,7 +217,7 @@ impl Runner {
         let pid = rustix::process::Pid::from_raw(child.id().cast_signed());
         // Without the descriptor (before Linux 5.3) its end is noticed a little later.
         let ended = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-        let patience = if self.counters.is_some() { LOOK } else { SELDOM };
+        let patience = if self.counters.is_some() { COUNTERS_INTERVAL } else { POLL_INTERVAL };
         let patience = Timespec::try_from(patience).unwrap_or_default();
         loop {
             let mut polled: Vec<PollFd<'_>> = ended.iter().map(|ended| PollFd::new(ended, PollFlags::IN)).collect();
@@ -232,8 +232,8 @@ impl Runner {
                 let is_ending =
                     is_ending.is_some_and(|signal| [Signal::HUP, Signal::INT, Signal::TERM].contains(&signal));
                 let since = Instant::now();
-                while is_ending && !self.is_interrupted() && since.elapsed() < LATER {
-                    sleep(LOOK);
+                while is_ending && !self.is_interrupted() && since.elapsed() < SIGNAL_DELAY {
+                    sleep(COUNTERS_INTERVAL);
                 }
                 return Ok(status);
             }
@@ -258,7 +258,7 @@ impl Runner {
     fn take_counts_after(&mut self, time_ns: u64, counts: &mut Vec<LabCount>) {
         let Some(counters) = &mut self.counters else { return };
         let since = Instant::now();
-        while since.elapsed() < NEWS && counts.last().is_none_or(|count| count.time_ns < time_ns) {
+        while since.elapsed() < COUNTERS_TIMEOUT && counts.last().is_none_or(|count| count.time_ns < time_ns) {
             match counters.news() {
                 Some(count) => counts.push(count),
                 None => sleep(Duration::from_millis(1)),
@@ -278,7 +278,7 @@ fn has_ended(pid: rustix::process::Pid) -> bool {
 }
 
 /// A signal to a whole job, as of batch systems, may reach this process that much later than the program.
-const LATER: Duration = Duration::from_millis(500);
+const SIGNAL_DELAY: Duration = Duration::from_millis(500);
 
 /// Ends a program and its children, by SIGKILL if necessary.
 fn end(child: &mut Child) {
@@ -286,8 +286,8 @@ fn end(child: &mut Child) {
     // Processes that have ended need no signal.
     let _ = kill_process_group(group, Signal::TERM);
     let since = Instant::now();
-    while since.elapsed() < GRACE && matches!(child.try_wait(), Ok(None)) {
-        sleep(LOOK);
+    while since.elapsed() < END_TIMEOUT && matches!(child.try_wait(), Ok(None)) {
+        sleep(COUNTERS_INTERVAL);
     }
     let _ = kill_process_group(group, Signal::KILL);
     let _ = child.wait();

@@ -71,7 +71,7 @@ pub static qemu_plugin_version: c_int = sys::QEMU_PLUGIN_VERSION;
 /// How long cached page table entries stay valid, ps of a CPU's time: huge pages seldom come and go.
 const PAGE_TABLE_PS: u64 = 10_000_000_000;
 /// Host time between checks of the virtual PMU's command.
-const LOOK: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Number of checks without progress of simulated time after which it is checked whether all threads sleep.
 const LOOKS_UNTIL_STUCK: u32 = 20;
 
@@ -272,7 +272,7 @@ impl Lab {
         let mut measuring = false;
         let (mut last_ps, mut still, mut sleeps) = (0, 0, None);
         loop {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
             let wanted = pmu.command() == Command::Measure;
             if wanted != measuring {
                 measuring = wanted;
@@ -308,7 +308,7 @@ impl Lab {
         let line = address / 64;
         if vcpu.hits_recent(line, store) {
             if !store && vcpu.wants(line) {
-                self.tell_value(cpu, info);
+                self.pass_value(cpu, info);
             }
             return;
         }
@@ -334,7 +334,7 @@ impl Lab {
             vcpu.set_wanted(line);
         }
         if !store && vcpu.wants(line) {
-            self.tell_value(cpu, info);
+            self.pass_value(cpu, info);
         }
         // Without first writes, memory that is read before it is written would look read-only.
         if (access.level > Level::L1 || access.first_write) && vcpu.is_sampled() {
@@ -345,7 +345,7 @@ impl Lab {
         }
     }
 
-    fn tell_value(&self, cpu: usize, info: sys::qemu_plugin_meminfo_t) {
+    fn pass_value(&self, cpu: usize, info: sys::qemu_plugin_meminfo_t) {
         if let Some(value) = loaded_value(info) {
             self.model.loaded(cpu, value);
         }

@@ -44,7 +44,7 @@ const BOOT_LIMIT: Duration = Duration::from_secs(300);
 const MORE_TIME: &str = ": give it more time with --timeout, fewer CPUs, or a less busy host";
 /// Longest sleep of the run. Samples leave the ring at least at this interval, so that it only overflows if they arrive
 /// faster.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Capacity of the message queue. If this program cannot write the command's output, the guest has to wait, too.
 const MESSAGES_WAITING: usize = 16;
 const KILLED: &str = "\nthis host may have run out of memory: ask for less with --memory-per-node";
@@ -276,9 +276,9 @@ impl Running {
             if let signal @ 1.. = self.signal.load(SeqCst) {
                 return Err(LabError::Interrupted(signal));
             }
-            let message = self.messages.recv_timeout(left.min(LOOK));
+            let message = self.messages.recv_timeout(left.min(POLL_INTERVAL));
             if run.task.sample_period != 0 {
-                tell_samples(words, tell);
+                pass_samples(words, tell);
             }
             let message = match message {
                 Ok(Ok(Some(message))) => message,
@@ -319,7 +319,7 @@ impl Running {
                 ToHost::Failed(what) => return Err(LabError::Guest { what, console: self.console.tail() }),
                 ToHost::Ended(ended) => {
                     if run.task.sample_period != 0 {
-                        tell_samples(words, tell);
+                        pass_samples(words, tell);
                     }
                     let pmu = Pmu::open(words).map_err(io::Error::other).map_err(LabError::host("read the PMU"))?;
                     let published = pmu.last_counters_json().map_err(LabError::host("read the counters"))?;
@@ -427,7 +427,7 @@ fn answer_input(words: &SharedWords, questions: u64) {
 
 /// Drains the sample ring, unless the guest itself takes the samples. A guest that fills it faster than it drains must
 /// not keep this loop running for ever.
-fn tell_samples(words: &SharedWords, tell: &mut dyn FnMut(Event)) {
+fn pass_samples(words: &SharedWords, tell: &mut dyn FnMut(Event)) {
     if let Ok(pmu) = Pmu::open(words) {
         std::iter::from_fn(|| pmu.pop()).take(pmu::SLOTS as usize).for_each(|sample| tell(Event::Sample(sample)));
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// A writable pipe takes this many bytes without blocking (`PIPE_BUF` of Linux).
 const AT_ONCE: usize = 4096;
 /// How long to wait for a reader before checking again whether to continue.
-const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// Why a stream takes no more data.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(crate) enum Closed {
 pub(crate) fn write(to: BorrowedFd, mut bytes: &[u8], go_on: &dyn Fn() -> bool) -> Result<(), Closed> {
     while !bytes.is_empty() && go_on() {
         let mut ready = [PollFd::new(&to, PollFlags::OUT)];
-        let written = match poll(&mut ready, Some(&PATIENCE)) {
+        let written = match poll(&mut ready, Some(&POLL_INTERVAL)) {
             Ok(0) => continue,
             Ok(_) => rustix::io::write(to, &bytes[..bytes.len().min(AT_ONCE)]),
             Err(why) => Err(why),

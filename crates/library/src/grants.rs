@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Longest wait for an answer: a grant moves the pages of the programs that are in its way.
-const PATIENCE: Duration = Duration::from_secs(60);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 const NO_AGENT: &str = "no agent makes grants on this machine: `nearside agent` does with `enabled = true` below [reserve] \
                         in its configuration";
@@ -250,7 +250,7 @@ fn ask(
         }
         Error::plain(attempt(), "connect", &answer)
     })?;
-    let received = agent.ask(&message(call), files, MOST_ANSWER_BYTES, PATIENCE);
+    let received = agent.ask(&message(call), files, MOST_ANSWER_BYTES, ANSWER_TIMEOUT);
     let received = received.map_err(|answer| Error::plain(attempt(), "recvmsg", &answer))?;
     match serde_json::from_slice(&received.bytes) {
         Err(_) => Err(not_understood(attempt())),

@@ -105,7 +105,7 @@ pub use nodes::node_files::{
 pub use nodes::node_state::NodeState;
 pub use nodes::pci::pci_memory;
 pub use perf::aux_area::AuxArea;
-pub use perf::clock::{monotonic_ns, tells_time_by_tsc, tsc, tsc_and_monotonic_ns};
+pub use perf::clock::{keeps_time_by_tsc, monotonic_ns, tsc, tsc_and_monotonic_ns};
 pub use perf::file_words::FileWords;
 pub use perf::perf_ring::{clear_perf_rings, set_perf_period, share_perf_ring, watch_perf_rings};
 pub use perf::shared_words::SharedWords;

@@ -60,7 +60,7 @@ pub fn run(host: &Host, plan: &Plan, interrupted: &AtomicBool, mut progress: imp
             }
         }
     }
-    bench.tell_huge_pages(&mut results);
+    bench.set_huge_pages(&mut results);
     for &step in &plan.steps {
         if interrupted.load(Relaxed) {
             results.missing.push(Missing::new(step, MeasureError::Interrupted));
@@ -117,7 +117,7 @@ impl Bench<'_> {
         }
     }
 
-    fn tell_huge_pages(&self, results: &mut Results) {
+    fn set_huge_pages(&self, results: &mut Results) {
         let arrays = u64::from(self.plan.chase) + u64::from(self.plan.stream);
         let share = huge_page_share(self.plan.arrays.iter().map(|of| of.bytes as u64 * arrays).sum());
         results.settings.huge_page_share = share;

@@ -60,7 +60,7 @@ mod word {
 /// Longest time for one publication: its thread may wait for a CPU of a busy host.
 const MOST_PUBLISHING: Duration = Duration::from_secs(10);
 /// Time between two looks whether one has ended.
-const LOOK: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Room for the counters, bytes.
 const COUNTERS_MAX: usize = 1 << 20;
 const SLOT_WORDS: usize = 15;
@@ -330,7 +330,7 @@ impl<'a> Pmu<'a> {
                 let why = format!("the plugin has been changing them for {} s", MOST_PUBLISHING.as_secs());
                 return Err(io::Error::other(why));
             }
-            thread::sleep(LOOK);
+            thread::sleep(POLL_INTERVAL);
         }
     }
 

@@ -29,7 +29,7 @@ impl TickClock {
     /// A clock of the processor's time stamp counter if the kernel itself keeps time by it; otherwise ticks are ns of
     /// `CLOCK_MONOTONIC`.
     pub fn detect() -> Self {
-        Self::new(linux::tells_time_by_tsc())
+        Self::new(linux::keeps_time_by_tsc())
     }
 
     /// A clock of the processor's time stamp counter, which never stops and is the same on all CPUs.

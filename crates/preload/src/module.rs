@@ -13,7 +13,7 @@ use core::sync::atomic::{
 use rings::{Kind, RECORD_WORDS, mapped_flags, payload_records};
 
 /// Start addresses of the modules that the recorder knows.
-static TOLD: [AtomicUsize; 256] = [const { AtomicUsize::new(0) }; 256];
+static FORWARDED: [AtomicUsize; 256] = [const { AtomicUsize::new(0) }; 256];
 /// Number of times that code may have been unloaded, plus 1.
 static GENERATION: AtomicU32 = AtomicU32::new(1);
 /// Start and length of this library.
@@ -73,7 +73,7 @@ pub fn generation() -> u32 {
 
 /// Code may have been unloaded: what is known about code addresses is invalid.
 pub fn forget() {
-    for told in &TOLD {
+    for told in &FORWARDED {
         told.store(0, Relaxed);
     }
     GENERATION.fetch_add(1, Release);
@@ -164,7 +164,7 @@ impl Module {
 
     /// The entry of this module, or an empty one. `None` if all are taken by others.
     fn place(&self) -> Option<&'static AtomicUsize> {
-        TOLD.iter().find(|told| [0, self.start].contains(&told.load(Relaxed)))
+        FORWARDED.iter().find(|told| [0, self.start].contains(&told.load(Relaxed)))
     }
 
     /// Sends the module's segments to the recorder. `path` is scratch space for its path.

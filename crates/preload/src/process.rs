@@ -60,7 +60,7 @@ static ENVIRONMENT: AtomicPtr<*const c_char> = AtomicPtr::new(null_mut());
 /// Marks an epoch that is being prepared.
 const PREPARING: u64 = u64::MAX;
 /// Minimum wait for other threads of the program, however short the wait for the recorder is.
-const LEAST_PATIENCE: Duration = Duration::from_millis(10);
+const LEAST_TIMEOUT: Duration = Duration::from_millis(10);
 
 struct Once<T>(UnsafeCell<MaybeUninit<T>>);
 
@@ -415,7 +415,7 @@ pub fn give_back(writer: *mut Writer) {
 /// `thread::enter` ensures that. The holder may have to wait for this thread's CPU, so this thread sleeps, but not
 /// forever. `None` on a timeout.
 fn locked<T>(work: impl FnOnce(&ProcessState) -> T) -> Option<T> {
-    let (state, patience) = (process_state(), Duration::from_nanos(settings().patience_ns).max(LEAST_PATIENCE));
+    let (state, patience) = (process_state(), Duration::from_nanos(settings().patience_ns).max(LEAST_TIMEOUT));
     if state.locked.swap(1, Acquire) != 0 {
         let wait = Wait::begin(patience);
         while state.locked.swap(1, Acquire) != 0 {

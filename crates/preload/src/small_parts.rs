@@ -36,7 +36,7 @@ const MOST_MARKS: usize = 10_000;
 /// Whether parts of mappings may have marks.
 static MARKED: AtomicBool = AtomicBool::new(false);
 /// How long a thread waits for another's walk, of microseconds. In a forked child the other may not exist.
-const PATIENCE: Duration = Duration::from_millis(10);
+const WALK_TIMEOUT: Duration = Duration::from_millis(10);
 
 /// Maps the rules, if there are any. Called once, before other threads exist.
 pub fn open() {
@@ -139,7 +139,7 @@ fn look(address: *mut c_void, bytes: usize, frame: Frame) {
     let _errno = Errno::keep();
     // A signal handler that allocates would wait for the walk that it interrupts.
     let _blocked = Blocked::new();
-    let wait = Wait::begin(PATIENCE);
+    let wait = Wait::begin(WALK_TIMEOUT);
     while LOCKED.swap(1, Acquire) != 0 {
         if wait.is_over() {
             return;

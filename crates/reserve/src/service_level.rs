@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 /// What the rest keeps of its limit after a period in which the target was missed.
 const CUT: f64 = 0.7;
-/// What it has more after [`PATIENCE`] periods in a row with slack.
+/// What it has more after [`PERIODS_UNTIL_RELAXED`] periods in a row with slack.
 const RAISE: f64 = 1.1;
 /// Part of the target up to which there is slack.
 const SLACK: f64 = 0.8;
 /// Periods with slack in a row before the rest gets more.
-const PATIENCE: u32 = 10;
+const PERIODS_UNTIL_RELAXED: u32 = 10;
 /// The least part of its limit that the rest has: programs that get nothing hold locks for ever.
 const LEAST: f64 = 0.01;
 /// Shortest period: what is said sooner counts as the same one.
@@ -166,7 +166,7 @@ impl ServiceLevel {
 
     fn has_slack(&mut self) {
         self.slack += 1;
-        if self.slack >= PATIENCE {
+        if self.slack >= PERIODS_UNTIL_RELAXED {
             self.slack = 0;
             self.part = (self.part * RAISE).min(1.0);
         }
@@ -251,7 +251,7 @@ mod tests {
         assert_eq!(level.next(), Some(now + SILENCE));
         level.wait(now + SILENCE / 2);
         assert_eq!(level, server.level);
-        for second in 0..49 * PATIENCE {
+        for second in 0..49 * PERIODS_UNTIL_RELAXED {
             assert!(level.part() < 1.0);
             level.wait(now + SILENCE + SILENT_PERIOD * second);
         }

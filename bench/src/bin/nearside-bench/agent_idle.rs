@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// Length of the observation.
 const WATCHED: Duration = Duration::from_secs(30);
 /// Limit for the agent to answer, on a host however busy.
-const PATIENCE: Duration = Duration::from_secs(60);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The service; dropping this ends it.
 struct Service(Child);
@@ -44,7 +44,7 @@ pub fn measure() -> Result<Vec<Row>, Error> {
     let service = Service(command.spawn().map_err(Error::system("run nearside agent"))?);
     let started = Instant::now();
     while !asked(&at("run/agent.sock"))? {
-        if started.elapsed() > PATIENCE {
+        if started.elapsed() > ANSWER_TIMEOUT {
             return Err(no_figure("answer"));
         }
         sleep(Duration::from_millis(50));

@@ -8,7 +8,7 @@ use placement::{Action, AddressRange, Outcome, Reason, Rule, Step};
 use std::time::Instant;
 
 /// Ranges are looked at again after this multiple of the time that it took: the kernel is asked for each page.
-const PATIENCE: u32 = 50;
+const PAUSE_FACTOR: u32 = 50;
 
 impl Agent {
     /// Reads which ranges of processes have places of their own, of those that are due.
@@ -38,7 +38,7 @@ impl Agent {
             if self.budget.is_used_up() {
                 process.owners.go_on();
             } else {
-                process.owners.look_again_after(began.elapsed() * PATIENCE);
+                process.owners.look_again_after(began.elapsed() * PAUSE_FACTOR);
             }
         }
         Ok(())

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Longest wait for an answer: a grant moves the pages of the programs that are in its way.
-const PATIENCE: Duration = Duration::from_secs(60);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A connection to the broker.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ impl Connection {
     /// Sends a call with open files, and waits for the answer and the handles of new grants.
     pub fn call(&self, call: &Call, files: &[BorrowedFd<'_>]) -> Result<(Answer, Vec<OwnedFd>), CallError> {
         let wait_s = if let Call::Create { wait_s, .. } = call { wait_s.unwrap_or(0) } else { 0 };
-        self.ask(call, files, PATIENCE.saturating_add(Duration::from_secs(wait_s)))
+        self.ask(call, files, ANSWER_TIMEOUT.saturating_add(Duration::from_secs(wait_s)))
     }
 
     /// Sends calls of the study as one transaction, with the handles of the grants that they name.
@@ -68,7 +68,7 @@ impl Connection {
         calls: &[reserve::Call],
         handles: &[BorrowedFd<'_>],
     ) -> Result<(Answer, Vec<OwnedFd>), CallError> {
-        self.ask(&calls, handles, PATIENCE)
+        self.ask(&calls, handles, ANSWER_TIMEOUT)
     }
 
     fn ask(

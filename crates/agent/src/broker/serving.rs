@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const MOST_WAITS_OF_A_USER: usize = 8;
 const MOST_WAITS: usize = 128;
 /// How long a connection may be silent.
-const PATIENCE: Duration = Duration::from_secs(5);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest time between two tries of what waits: grants that other processes carry out end without a word.
 const RETRY: Duration = Duration::from_secs(1);
 /// Longest wait for a grant, s: ten years.
@@ -158,7 +158,7 @@ impl Serving {
                 Answer::NotAdmitted { is_of_user, .. } if now < client.deadline => is_blocked |= !is_of_user,
                 answer => {
                     client.waiting = None;
-                    if !client.tell(&answer, &handles) {
+                    if !client.send(&answer, &handles) {
                         gone.push(at);
                     }
                 }
@@ -177,7 +177,7 @@ impl Serving {
             if let Some(why) = no_slot(busy.map(|client| client.peer.uid), peer.uid) {
                 let _ = send(&stream, &message(&Answer::Refused(format!("{why}: try again later"))), &[]);
             } else {
-                self.clients.push(Client { stream, peer, deadline: now + PATIENCE, waiting: None });
+                self.clients.push(Client { stream, peer, deadline: now + SILENCE_TIMEOUT, waiting: None });
             }
         }
     }
@@ -228,15 +228,15 @@ impl Client {
         };
         match call {
             Err(answer) => {
-                self.tell(&answer, &[]);
+                self.send(&answer, &[]);
                 false
             }
             Ok(Message::Call(call @ Call::Create { wait_s: Some(wait_s), .. })) => {
                 if let Some(answer) = book.never(&call, &self.peer) {
-                    return self.tell(&answer, &[]);
+                    return self.send(&answer, &[]);
                 }
                 if let Some(why) = queue.is_full(self.peer.uid) {
-                    return self.tell(&Answer::Refused(why), &[]);
+                    return self.send(&Answer::Refused(why), &[]);
                 }
                 queue.number += 1;
                 queue.users.push(self.peer.uid);
@@ -246,15 +246,15 @@ impl Client {
             }
             Ok(message) => {
                 let (answer, handles) = book.answer(&message, &received.files, &self.peer);
-                self.tell(&answer, &handles)
+                self.send(&answer, &handles)
             }
         }
     }
 
     /// Returns whether the client has the answer. One that is gone, or does not read its answers, gets none; its handles are
     /// closed with it, and so its grants end.
-    fn tell(&mut self, answer: &Answer, handles: &[OwnedFd]) -> bool {
-        self.deadline = Instant::now() + PATIENCE;
+    fn send(&mut self, answer: &Answer, handles: &[OwnedFd]) -> bool {
+        self.deadline = Instant::now() + SILENCE_TIMEOUT;
         let files: Vec<_> = handles.iter().map(AsFd::as_fd).collect();
         send(&self.stream, &message(answer), &files).is_ok()
     }

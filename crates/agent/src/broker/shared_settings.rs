@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// Between two looks at the groups whose CPU time is limited: their owner may make them again, as systemd does with slices
 /// that were idle, and then they have no limit.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The settings that were changed.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ impl SharedSettings {
         let mut failed = Ok(());
         let mut wanted = BTreeMap::new();
         let limits = self.limits(ledger);
-        self.next_look = self.is_limiting(ledger).then(|| Instant::now() + LOOK);
+        self.next_look = self.is_limiting(ledger).then(|| Instant::now() + CHECK_INTERVAL);
         for found in [limits, words.transpose().map(Option::unwrap_or_default).map_err(BrokerError::from)] {
             match found {
                 Ok(settings) => wanted.extend(settings),
@@ -106,7 +106,7 @@ impl SharedSettings {
     /// Limits groups that were made again, and corrects limits in percent by what is measured, once a second.
     pub fn correct(&mut self, ledger: &Ledger, now: Instant) -> Result<(), BrokerError> {
         if self.next_look.is_some_and(|next| next <= now) {
-            self.next_look = Some(now + LOOK);
+            self.next_look = Some(now + CHECK_INTERVAL);
             let replaced = self.forget_replaced_groups();
             if !replaced.is_empty() {
                 let limits = self.limits(ledger)?;

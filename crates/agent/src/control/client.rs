@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Timeout of each part of the answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +44,7 @@ pub enum AskError {
         source: io::Error,
     },
     /// The agent does not answer.
-    #[error("the agent at {} does not answer within {} s: it is stopped, or hangs", path.display(), PATIENCE.as_secs())]
+    #[error("the agent at {} does not answer within {} s: it is stopped, or hangs", path.display(), ANSWER_TIMEOUT.as_secs())]
     Silent {
         /// The socket.
         path: PathBuf,
@@ -90,8 +90,8 @@ pub fn ask(path: &Path, request: &Request) -> Result<Answer, AskError> {
 /// Connects within the timeout, even if the server does not accept.
 fn connected(path: &Path) -> Result<UnixStream, Errno> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
-    set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
+    set_socket_timeout(&socket, Timeout::Send, Some(ANSWER_TIMEOUT))?;
+    set_socket_timeout(&socket, Timeout::Recv, Some(ANSWER_TIMEOUT))?;
     connect(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(UnixStream::from(socket))
 }

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 /// Time limit for a request, its answer, and the wait for the next request.
-const PATIENCE: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A connection.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(super) struct Client {
 impl Client {
     /// The stream must be non-blocking.
     pub(super) fn new(stream: UnixStream, uid: u32, now: Instant) -> Self {
-        Self { stream, uid, input: Vec::new(), output: Vec::new(), deadline: now + PATIENCE, ends: false }
+        Self { stream, uid, input: Vec::new(), output: Vec::new(), deadline: now + REQUEST_TIMEOUT, ends: false }
     }
 
     /// Whether to poll for writing rather than reading.
@@ -65,7 +65,7 @@ impl Client {
                 if self.ends {
                     return false;
                 }
-                self.deadline = now + PATIENCE;
+                self.deadline = now + REQUEST_TIMEOUT;
                 has_answered = true;
             }
             if has_answered {

@@ -20,7 +20,7 @@ const MOST_OF_A_USER: usize = 8;
 /// Most connections accepted at once: clients that connect all the time must not keep others from being answered.
 const MOST_ACCEPTED: usize = 64;
 /// How long no client is accepted after `accept` has failed.
-const BREATH: Duration = Duration::from_secs(1);
+const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
 /// Who may use the socket, besides root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -230,7 +230,7 @@ pub(crate) fn accept(listener: &UnixListener, closed_until: &mut Option<Instant>
             Err(error) if error.kind() == ErrorKind::WouldBlock => break,
             Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
             Err(_) => {
-                *closed_until = Some(now + BREATH);
+                *closed_until = Some(now + ACCEPT_PAUSE);
                 break;
             }
         }

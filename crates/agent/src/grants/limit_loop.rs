@@ -12,7 +12,7 @@ const TOO_MUCH: f64 = 1.05;
 const HELD_BACK: f64 = 0.5;
 /// Corrections until a limit that let too much through is tried again. Where two neighbouring steps are too strict and too
 /// loose, the rest is over its limit for one period in this number.
-const PATIENCE: u32 = 60;
+const CORRECTIONS_UNTIL_RETRY: u32 = 60;
 
 /// The loops, by cache.
 #[derive(Debug, Default)]
@@ -61,7 +61,7 @@ impl Corrections {
         let failed = &mut self.loops.entry(cache).or_default().failed;
         *failed = failed.and_then(|(limit, left)| Some((limit, left.checked_sub(1)?)));
         if part > TOO_MUCH {
-            *failed = Some((failed.map_or(percent, |(limit, _)| limit.min(percent)), PATIENCE));
+            *failed = Some((failed.map_or(percent, |(limit, _)| limit.min(percent)), CORRECTIONS_UNTIL_RETRY));
             // At least one step, and as far as it would be if percents were proportional.
             let proportional = (percent as f64 / part) as u64;
             let next = proportional.min(percent.saturating_sub(step));

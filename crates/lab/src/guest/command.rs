@@ -60,7 +60,7 @@ pub(crate) fn run(task: &Task, host: &Host, from_host: File, pmu: &GuestPmu) -> 
     let registers = pmu.pmu()?;
     registers.set_with_names(task.sample_names);
     registers.set_period(task.sample_period);
-    host.tell(&ToHost::Started);
+    host.send(&ToHost::Started);
     pmu.switch(model::pmu::Command::Measure)?;
     let spawned = command.spawn();
     drop(command);
@@ -76,7 +76,7 @@ pub(crate) fn run(task: &Task, host: &Host, from_host: File, pmu: &GuestPmu) -> 
     let status = child.wait().tried("wait for the command")?;
     pmu.switch(model::pmu::Command::Rest)?;
     if let Some(shaking) = shaking {
-        host.tell(&ToHost::Shaken(shaking.end()?));
+        host.send(&ToHost::Shaken(shaking.end()?));
     }
     carried?.end();
     Ok(ToHost::Ended(ended_as(status)))
@@ -158,7 +158,7 @@ fn carry(
     let (parts, from_host_parts) = channel();
     let host = host.clone();
     let ask = move || {
-        host.tell(&ToHost::WantInput);
+        host.send(&ToHost::WantInput);
         // After the request: simulated time stands still from here on.
         if let Some(pmu) = pmu.as_ref().and_then(|words| Pmu::open(words).ok()) {
             pmu.ask_for_input();
@@ -194,7 +194,7 @@ fn forward_output(
         if unheard.load(Relaxed) {
             return;
         }
-        host.tell(&message(buffer[..count].to_vec()));
+        host.send(&message(buffer[..count].to_vec()));
         if deadline.is_some() {
             left = left.saturating_sub(count);
         }

@@ -46,7 +46,7 @@ impl<T, E: Into<io::Error>> Tried<T> for Result<T, E> {
 pub(crate) struct Host(Arc<Mutex<File>>);
 
 impl Host {
-    pub(crate) fn tell(&self, message: &ToHost) {
+    pub(crate) fn send(&self, message: &ToHost) {
         let mut port = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // A host that no longer listens has ended this machine.
         let _ = protocol::send(&mut *port, message);
@@ -79,7 +79,7 @@ fn start() -> Result<(), GuestError> {
         Ok((Host(Arc::new(Mutex::new(port))), copy))
     })?;
     if let Err(why) = serve(&task, &to_host, from_host) {
-        to_host.tell(&ToHost::Failed(chain(&why)));
+        to_host.send(&ToHost::Failed(chain(&why)));
     }
     // The host ends this machine after it has read the last message; powering off at once could overtake that.
     std::thread::sleep(Duration::from_secs(60));
@@ -94,17 +94,17 @@ fn serve(task: &Task, host: &Host, from_host: File) -> Result<(), GuestError> {
     kernel::configure(task)?;
     let pmu = pmu::GuestPmu::find(task)?;
     kernel::start_cpus()?;
-    host.tell(&ToHost::Booted(pmu.offsets()));
+    host.send(&ToHost::Booted(pmu.offsets()));
     let mut last = command::run(task, host, from_host, &pmu)?;
     if let Some(out) = &task.out {
         let written = File::open(out).and_then(|folder| Ok(rustix::fs::syncfs(&folder)?));
         match written.map_err(|why| command::error_number(&why)) {
             Ok(()) => {}
-            Err(KILLED_WRITER) => host.tell(&ToHost::WriterKilled),
+            Err(KILLED_WRITER) => host.send(&ToHost::WriterKilled),
             Err(number) => last = ToHost::NotKept(number),
         }
     }
-    host.tell(&last);
+    host.send(&last);
     Ok(())
 }
 

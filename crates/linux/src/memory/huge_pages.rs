@@ -62,7 +62,7 @@ pub fn huge_pages_by_node(
             batch.clear();
         }
     }
-    Ok(present.tells_huge_pages().then(|| nodes.into_iter().collect()))
+    Ok(present.shows_huge_pages().then(|| nodes.into_iter().collect()))
 }
 
 #[cfg(test)]

@@ -75,20 +75,20 @@ impl GivenRegion {
         let text = CString::new(name).map_err(|_| io::ErrorKind::InvalidInput)?;
         let named = NamedRange { range: range.start as u64..range.end as u64, name: name.to_owned() };
         let page = NamedPage::new(&format!("{NAME}{named}"))?;
-        tell_recorder(range, Some(&text));
+        notify_recorder(range, Some(&text));
         Ok(Self { start: range.start, _page: page })
     }
 }
 
 impl Drop for GivenRegion {
     fn drop(&mut self) {
-        tell_recorder(&(self.start..self.start), None);
+        notify_recorder(&(self.start..self.start), None);
     }
 }
 
 /// Reports the name of a range to the recorder, if its library is in this process; without a name, the end of the one
 /// that begins at the range's start.
-fn tell_recorder(range: &Range<usize>, name: Option<&CStr>) {
+fn notify_recorder(range: &Range<usize>, name: Option<&CStr>) {
     static FUNCTION: OnceLock<Option<NameRegion>> = OnceLock::new();
     let function = FUNCTION.get_or_init(|| {
         // SAFETY: a C string; the handle stands for all libraries of this process.

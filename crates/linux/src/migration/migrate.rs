@@ -27,7 +27,7 @@ const MOST_BYTES: u64 = 256 << 20;
 /// The fraction of a second's budget that one call may move, as its reciprocal.
 const CALLS_PER_S: u64 = 20;
 /// Longest delay of an interruption while the budget is exhausted.
-const PATIENCE: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Why no page of a process can be moved.
 #[derive(Debug, thiserror::Error)]
@@ -152,7 +152,7 @@ impl Migration {
         let due = Duration::from_secs_f64(tally.moved().bytes as f64 / budget.max(1) as f64);
         while !interrupted.load(Relaxed) {
             match due.checked_sub(begin.elapsed()) {
-                Some(rest) if !rest.is_zero() => sleep(rest.min(PATIENCE)),
+                Some(rest) if !rest.is_zero() => sleep(rest.min(POLL_INTERVAL)),
                 _ => break,
             }
         }

@@ -8,7 +8,7 @@ const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current
 
 /// Whether the kernel's clock source is the time stamp counter, which is then synchronized between CPUs and never
 /// stops. Needs no privileges. False in the lab, where the CPUs' [`tsc`] differ by some microseconds.
-pub fn tells_time_by_tsc() -> bool {
+pub fn keeps_time_by_tsc() -> bool {
     let source = fs::read_to_string(CLOCK_SOURCE);
     !is_emulated() && source.is_ok_and(|source| ["tsc", "arch_sys_counter"].contains(&source.trim()))
 }
@@ -80,6 +80,6 @@ mod tests {
     fn both_clocks_go_on() {
         let (first, second) = (tsc_and_monotonic_ns(), tsc_and_monotonic_ns());
         assert!(second.1 >= first.1 && monotonic_ns() >= second.1);
-        assert!(!tells_time_by_tsc() || second.0 > first.0);
+        assert!(!keeps_time_by_tsc() || second.0 > first.0);
     }
 }

@@ -133,7 +133,7 @@ impl ChildSetup for Command {
         unsafe {
             self.pre_exec(move || {
                 if let Some(limit) = &file_limit {
-                    setrlimit(Resource::Nofile, limit.clone())?;
+                    setrlimit(Resource::Nofile, *limit)?;
                 }
                 if ignores_pipe && libc::signal(libc::SIGPIPE, libc::SIG_IGN) == libc::SIG_ERR {
                     return Err(io::Error::last_os_error());

@@ -29,7 +29,7 @@ impl Cpusets {
 
     /// Finds those of a saved system that has `proc/self/mountinfo`.
     pub fn find_in(root: &Path) -> Self {
-        let mountinfo = bounded::text(&root.join("proc/self/mountinfo")).unwrap_or_default();
+        let mountinfo = bounded::text(root.join("proc/self/mountinfo")).unwrap_or_default();
         let has_cpusets = |options: &str| options.split(',').any(|option| option == "cpuset");
         let version_1 = mount(&mountinfo, |kind, options| kind == "cgroup" && has_cpusets(options));
         let version_1 = version_1.map(|(mounted, folder)| Hierarchy {

@@ -13,7 +13,7 @@ pub fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
     // Where it stays, the kernel says at the first file too many what is wrong.
     if limit.current != limit.maximum
-        && setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit.clone() }).is_ok()
+        && setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).is_ok()
     {
         let _ = STARTED_WITH.set(limit);
     }
@@ -21,5 +21,5 @@ pub fn raise_file_limit() {
 
 /// The limit that a program should start with, if this process has raised its own.
 pub(crate) fn to_restore() -> Option<Rlimit> {
-    STARTED_WITH.get().cloned()
+    STARTED_WITH.get().copied()
 }

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Longest time that a timeout of a socket can have, as the kernel counts it in its clock's ticks: about ten years.
-const MOST_PATIENCE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+const MOST_TIMEOUT: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// A connection to a server's socket (`SOCK_SEQPACKET`), closed on `exec`.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ impl MessageClient {
         patience: Duration,
     ) -> io::Result<Message> {
         for direction in [Timeout::Send, Timeout::Recv] {
-            set_socket_timeout(&self.socket, direction, Some(patience.min(MOST_PATIENCE)))?;
+            set_socket_timeout(&self.socket, direction, Some(patience.min(MOST_TIMEOUT)))?;
         }
         // A client that is refused gets the reason before it has asked, and then cannot.
         let asked = send(&self.socket, bytes, files);

@@ -179,7 +179,7 @@ fn pagemap_scan(scratch: &Scratch) -> Result<(), Diagnosis> {
     let mut pages = PresentPages::new(&own()?).map_err(|error| told(&error))?;
     pages.find(&scratch.memory.range(), &mut Vec::new()).map_err(|error| told(&error))?;
     let unknown = Cause::Unknown { what: "PAGEMAP_SCAN", since: "6.7" };
-    if pages.tells_huge_pages() { Ok(()) } else { Err(unknown.into()) }
+    if pages.shows_huge_pages() { Ok(()) } else { Err(unknown.into()) }
 }
 
 /// Without the privilege the kernel shows frame 0.

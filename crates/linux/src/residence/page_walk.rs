@@ -75,8 +75,8 @@ impl PageWalk {
     }
 
     /// Whether transparent huge pages are reported as such, rather than as base pages.
-    pub fn tells_huge_pages(&self) -> bool {
-        self.present.tells_huge_pages()
+    pub fn shows_huge_pages(&self) -> bool {
+        self.present.shows_huge_pages()
     }
 
     /// Visits the pages of a range of one mapping by address, until a visit breaks. A huge page that is partly in the

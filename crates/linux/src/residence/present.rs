@@ -71,7 +71,7 @@ impl PresentPages {
     }
 
     /// Whether huge pages have been reported as such so far: with Linux 6.7 or newer.
-    pub fn tells_huge_pages(&self) -> bool {
+    pub fn shows_huge_pages(&self) -> bool {
         self.regions.is_some()
     }
 

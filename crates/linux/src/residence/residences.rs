@@ -107,11 +107,11 @@ fn residence(used: MappingUse, of_nodes: Option<NumaMapping>, huge_page_bytes: u
     residence.shared_bytes = residence.shared_bytes.min(total);
     let nodes: Vec<NodeId> = residence.pages.iter().map(|pages| pages.node).collect();
     if let (false, [node]) = (residence.huge_pages_told, &nodes[..]) {
-        residence.tell_huge_pages(huge_page_bytes, &[(*node, used.transparent_huge_bytes / huge_page_bytes.max(1))]);
+        residence.set_huge_pages(huge_page_bytes, &[(*node, used.transparent_huge_bytes / huge_page_bytes.max(1))]);
     } else if !residence.huge_pages_told && total == used.transparent_huge_bytes {
         let all = |pages: &NodePages| (pages.node, pages.bytes() / huge_page_bytes.max(1));
         let all: Vec<_> = residence.pages.iter().map(all).collect();
-        residence.tell_huge_pages(huge_page_bytes, &all);
+        residence.set_huge_pages(huge_page_bytes, &all);
     }
     residence
 }
@@ -132,7 +132,7 @@ impl Residence {
 
     /// Counts these transparent huge pages by node as such. No effect unless they are consistent: their number with
     /// smaps, and on each node with the present pages.
-    pub fn tell_huge_pages(&mut self, huge_page_bytes: u64, huge: &[(NodeId, u64)]) {
+    pub fn set_huge_pages(&mut self, huge_page_bytes: u64, huge: &[(NodeId, u64)]) {
         let bytes = |pages: u64| pages.saturating_mul(huge_page_bytes);
         let total = huge.iter().fold(0, |sum: u64, (_, pages)| sum.saturating_add(bytes(*pages)));
         if self.huge_pages_told || total != self.transparent_huge_bytes {
@@ -201,10 +201,10 @@ mod tests {
         // Inconsistent counts are ignored: a sum other than that of smaps, a node with fewer pages, a node without
         // pages.
         for (node, count) in [(1, 2), (7, 1)] {
-            open.tell_huge_pages(HUGE, &[(NodeId(node), count)]);
+            open.set_huge_pages(HUGE, &[(NodeId(node), count)]);
             assert!(!open.huge_pages_told);
         }
-        open.tell_huge_pages(HUGE, &[(NodeId(1), 1)]);
+        open.set_huge_pages(HUGE, &[(NodeId(1), 1)]);
         assert_eq!(pages(&open), [(0, Base, 512), (1, Base, 512), (1, TransparentHuge, 1)]);
     }
 
@@ -242,7 +242,7 @@ d0000000 default anon=1024 dirty=1024 N0=1024 kernelpagesize_kB=4
 
     proptest! {
         #[test]
-        fn telling_huge_pages_never_changes_a_sum(base in vec(0..4000u64, 1..5), huge_kb in 0..9000u64) {
+        fn setting_huge_pages_never_changes_a_sum(base in vec(0..4000u64, 1..5), huge_kb in 0..9000u64) {
             let words: Vec<_> = base.iter().enumerate().map(|(node, pages)| format!("N{node}={pages}")).collect();
             let residence = one(base.iter().sum::<u64>() * 4, huge_kb, &words.join(" "));
             for (node, pages) in base.iter().enumerate() {

@@ -20,7 +20,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// Interval between looks at the boots that run.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// What cells of one boot have in common.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -81,7 +81,7 @@ impl<'a> Boots<'a> {
                 running.push(self.start(boot, cells, results)?);
                 continue;
             }
-            sleep(LOOK);
+            sleep(POLL_INTERVAL);
             if self.interrupted.load(Relaxed) {
                 for Running { child, .. } in &running {
                     end(child);

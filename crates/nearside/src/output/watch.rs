@@ -14,7 +14,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// Longest delay before Ctrl-C takes effect.
-const PATIENCE: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Clears the terminal and moves to its top.
 const CLEAR: &str = "\x1b[H\x1b[2J\x1b[3J";
 
@@ -64,7 +64,7 @@ impl Watch {
             // Readings missed because one took long, or the machine was suspended, are not made up for.
             next = (next + period).max(Instant::now());
             while !stop.load(Relaxed) && Instant::now() < next {
-                sleep(next.saturating_duration_since(Instant::now()).min(PATIENCE));
+                sleep(next.saturating_duration_since(Instant::now()).min(POLL_INTERVAL));
             }
         }
         Ok(())

@@ -20,15 +20,15 @@ pub fn mappings(system: &System, process: &Process) -> Result<Residences, Box<dy
     let mut found = residences(uses, numa, huge_page_bytes);
     // The kernel can only be asked about live processes.
     for mapping in found.mappings.iter_mut().filter(|mapping| system.is_live() && !mapping.huge_pages_told) {
-        tell_huge_pages(process, mapping, huge_page_bytes);
+        set_huge_pages(process, mapping, huge_page_bytes);
     }
     Ok(found)
 }
 
 /// Counts that cannot be read stay unknown, and reports say so.
-fn tell_huge_pages(process: &Process, mapping: &mut Residence, huge_page_bytes: u64) {
+fn set_huge_pages(process: &Process, mapping: &mut Residence, huge_page_bytes: u64) {
     if let Ok(Some(nodes)) = huge_pages_by_node(process, &mapping.mapping.range) {
-        mapping.tell_huge_pages(huge_page_bytes, &nodes);
+        mapping.set_huge_pages(huge_page_bytes, &nodes);
     }
 }
 

@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 /// Exit code: part of the request was not done.
 const PARTIAL: u8 = 3;
 /// Longest delay before Ctrl-C takes effect.
-const PATIENCE: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Set the CPUs that the threads of a running process may use, and let its memory follow
 ///
@@ -239,7 +239,7 @@ impl Watch<'_> {
             // Checks missed while pages were moving are not made up for.
             next = (next + self.arguments.interval).max(Instant::now());
             while !self.interrupted.load(Relaxed) && Instant::now() < next {
-                sleep(PATIENCE.min(next.saturating_duration_since(Instant::now())));
+                sleep(POLL_INTERVAL.min(next.saturating_duration_since(Instant::now())));
             }
             if self.interrupted.load(Relaxed) {
                 show(self.arguments, &BindEvent::Interrupted)?;

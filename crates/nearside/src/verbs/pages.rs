@@ -211,7 +211,7 @@ fn look(
             "{left_out} rows of pages are left out, after the first {MOST_RUNS} of each mapping: --each shows all"
         ));
     }
-    if !walk.tells_huge_pages() && parts.iter().any(|part| part.of.transparent_huge_bytes > 0) {
+    if !walk.shows_huge_pages() && parts.iter().any(|part| part.of.transparent_huge_bytes > 0) {
         notes.push(
             "transparent huge pages are shown as base pages: the kernel tells them apart since Linux 6.7".to_owned(),
         );

@@ -12,7 +12,7 @@ use test_tools::skipped;
 
 const PROGRAMS: [&str; 5] = ["munged", "slurmctld", "slurmd", "sbatch", "scontrol"];
 /// Until a daemon is ready, or a job's state is as expected.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Slurm's daemons, which end with this.
 struct Cluster {
@@ -89,7 +89,7 @@ impl Cluster {
     fn wait(&self, what: &str, is_so: impl Fn(&Self) -> bool) -> Result<(), String> {
         let began = Instant::now();
         while !is_so(self) {
-            if began.elapsed() > PATIENCE {
+            if began.elapsed() > TIMEOUT {
                 let logs = ["munged", "slurmctld", "slurmd"].map(|name| self.path(&format!("{name}.out")));
                 let said: String = logs.iter().filter_map(|log| fs::read_to_string(log).ok()).collect();
                 return Err(format!("no {what}: {said}"));

@@ -113,17 +113,17 @@ impl ProcessRings {
         for (ring, written) in self.rings.iter_mut().zip(self.written.drain(..)) {
             ring.drain(&self.words, written, &mut context);
         }
-        self.tell_untold(owners, &mut context);
+        self.report_losses(owners, &mut context);
     }
 
     /// Reports losses outside rings, and silent forks: these inherit their parent's objects, whose state is unknown
     /// from then on.
-    fn tell_untold(&mut self, owners: &mut Owners, context: &mut Context<'_>) {
+    fn report_losses(&mut self, owners: &mut Owners, context: &mut Context<'_>) {
         if self.most == 0 {
             return;
         }
         if let Some(losses) = Losses::at(&self.words, process::LOST, process::LOST_SEEN) {
-            losses.tell(context);
+            losses.report(context);
         }
         let word = |number: usize| self.words.get(number).map_or(0, |word| word.load(Acquire));
         let there = usize::try_from(word(process::SILENT)).unwrap_or(usize::MAX);
@@ -192,7 +192,7 @@ impl ProcessRings {
         for ring in &self.rings {
             ring.finish(&self.words, &mut context);
         }
-        self.tell_untold(owners, &mut context);
+        self.report_losses(owners, &mut context);
     }
 }
 

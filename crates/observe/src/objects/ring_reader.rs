@@ -89,11 +89,11 @@ impl RingReader {
         for (slot, &stack) in self.slots.iter().enumerate() {
             let count = |word| self.header(file, ring::SMALL + 2 * slot + word).map_or(0, |word| word.load(Relaxed));
             if count(0) != 0 {
-                context.tell_small(self.told, count(0), count(1), stack);
+                context.push_small(self.told, count(0), count(1), stack);
             }
         }
         if let Some(losses) = self.losses(file) {
-            losses.tell(context);
+            losses.report(context);
         }
     }
 
@@ -117,7 +117,7 @@ impl RingReader {
             read.store(self.read, Release);
         }
         if let Some(losses) = self.losses(file) {
-            losses.tell(context);
+            losses.report(context);
         }
     }
 
@@ -131,40 +131,40 @@ impl RingReader {
                 let chain = records.words(frames)?;
                 *self.slots.get_mut(usize::from(head.slot))? = context.stacks.id(&chain);
             }
-            Kind::Small => context.tell_small(time, address, bytes, chain?),
+            Kind::Small => context.push_small(time, address, bytes, chain?),
             Kind::Thread => {
                 self.tid = Some(Tid(u32::try_from(bytes).ok()?));
                 let is_first = address == 0 && self.tid? != Tid(context.pid.0);
                 if is_first {
-                    context.tell(self.tid?, &head, What::ThreadStarted);
+                    context.push(self.tid?, &head, What::ThreadStarted);
                 }
             }
-            Kind::ThreadEnded => context.tell(self.tid?, &head, What::ThreadEnded),
-            Kind::Allocated => context.tell(self.tid?, &head, What::Allocated { address, bytes, stack: chain? }),
-            Kind::Resized => context.tell(self.tid?, &head, What::Resized { address, bytes }),
-            Kind::Freed => context.tell(self.tid?, &head, What::Freed { address }),
+            Kind::ThreadEnded => context.push(self.tid?, &head, What::ThreadEnded),
+            Kind::Allocated => context.push(self.tid?, &head, What::Allocated { address, bytes, stack: chain? }),
+            Kind::Resized => context.push(self.tid?, &head, What::Resized { address, bytes }),
+            Kind::Freed => context.push(self.tid?, &head, What::Freed { address }),
             Kind::Announced => {
-                context.tell(self.tid?, &head, What::Announced { address, bytes, stack: chain?, name: None });
+                context.push(self.tid?, &head, What::Announced { address, bytes, stack: chain?, name: None });
             }
-            Kind::Withdrawn => context.tell(self.tid?, &head, What::Withdrawn { address }),
+            Kind::Withdrawn => context.push(self.tid?, &head, What::Withdrawn { address }),
             Kind::Region => {
                 let [words, ..] = records.next()?;
                 let words = usize::try_from(words).ok().filter(|&words| words <= MOST_NAME.div_ceil(8))?;
                 let name = Some(text(records.words(words)?));
-                context.tell(self.tid?, &head, What::Announced { address, bytes, stack: chain?, name });
+                context.push(self.tid?, &head, What::Announced { address, bytes, stack: chain?, name });
             }
-            Kind::Unmapped => context.tell(self.tid?, &head, What::Unmapped { start: address, bytes }),
+            Kind::Unmapped => context.push(self.tid?, &head, What::Unmapped { start: address, bytes }),
             Kind::Remapped => {
                 let [old, old_bytes, before, _] = records.next()?;
                 let moves = Head { time: before.min(time), ..head };
-                context.tell(self.tid?, &moves, What::Remapped { old, old_bytes, start: address, bytes });
+                context.push(self.tid?, &moves, What::Remapped { old, old_bytes, start: address, bytes });
                 // What shrinks in place may be a part of a larger object, which is cut there.
                 if old == address && old_bytes != 0 {
                     if bytes > old_bytes {
-                        context.tell(self.tid?, &head, What::Resized { address, bytes });
+                        context.push(self.tid?, &head, What::Resized { address, bytes });
                     }
                 } else {
-                    context.tell(self.tid?, &head, What::Allocated { address, bytes, stack: chain? });
+                    context.push(self.tid?, &head, What::Allocated { address, bytes, stack: chain? });
                 }
             }
             Kind::Mapped => {
@@ -174,9 +174,9 @@ impl RingReader {
                 let has = |flag| flags & flag != 0;
                 let file = has(mapped_flags::BINARY).then_some(FileIdentity { build_id: None, inode: 0 });
                 let executable = has(mapped_flags::EXECUTABLE);
-                context.tell(self.tid?, &head, What::Mapped { start: address, bytes, offset, name, file, executable });
+                context.push(self.tid?, &head, What::Mapped { start: address, bytes, offset, name, file, executable });
                 if has(mapped_flags::OBJECT) {
-                    context.tell(self.tid?, &head, What::Allocated { address, bytes, stack: chain? });
+                    context.push(self.tid?, &head, What::Allocated { address, bytes, stack: chain? });
                 }
             }
         }
@@ -207,7 +207,7 @@ impl<'a> Losses<'a> {
 
     /// Marks the objects that lost events may have concerned as unknown: both at the time of the first loss and at
     /// that of the last.
-    pub fn tell(&self, context: &mut Context<'_>) {
+    pub fn report(&self, context: &mut Context<'_>) {
         let count = self.count();
         if self.seen.load(Relaxed) == count {
             return;
@@ -235,13 +235,13 @@ pub struct Context<'a> {
 
 impl Context<'_> {
     #[inline]
-    fn tell(&mut self, tid: Tid, head: &Head, what: What) {
+    fn push(&mut self, tid: Tid, head: &Head, what: What) {
         let cpu = (head.cpu != NO_CPU).then_some(CpuId(head.cpu));
         self.events.push(Event { time_ns: self.clock.ns(head.time), pid: self.pid, tid, cpu, what });
     }
 
     /// Reports small objects, counted by any of the threads that used the ring.
-    fn tell_small(&mut self, ticks: u64, objects: u64, bytes: u64, stack: StackId) {
+    fn push_small(&mut self, ticks: u64, objects: u64, bytes: u64, stack: StackId) {
         let (time_ns, tid) = (self.clock.ns(ticks), Tid(self.pid.0));
         let what = What::Counted { objects, bytes, stack };
         self.events.push(Event { time_ns, pid: self.pid, tid, cpu: None, what });

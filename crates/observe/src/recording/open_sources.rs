@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// A program that fills its ring waits rather than lose events: on a busy machine the recorder itself may have to wait
 /// for a CPU.
-const PATIENCE: Duration = Duration::from_secs(1);
+const FULL_RING_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The requested sources.
 #[derive(Clone, Debug)]
@@ -112,5 +112,5 @@ impl SourceOptions<'_> {
 }
 
 fn rings(small_bytes: usize, clock: &TickClock) -> Result<ObjectRings, ObjectsError> {
-    ObjectRings::create(&ObjectOptions { small_bytes, patience: PATIENCE, ..ObjectOptions::default() }, clock)
+    ObjectRings::create(&ObjectOptions { small_bytes, patience: FULL_RING_TIMEOUT, ..ObjectOptions::default() }, clock)
 }

@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// Longest delay before Ctrl-C takes effect.
-const PATIENCE: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Waits up to this long, less if the file can be read or the flag is set.
 pub fn wait_until_set(flag: &AtomicBool, news: Option<BorrowedFd<'_>>, patience: Duration) {
     let end = Instant::now() + patience;
     let mut polled: Vec<PollFd<'_>> = news.iter().map(|news| PollFd::new(news, PollFlags::IN)).collect();
     while !flag.load(Relaxed) && Instant::now() < end {
-        let slice = end.saturating_duration_since(Instant::now()).min(PATIENCE);
+        let slice = end.saturating_duration_since(Instant::now()).min(POLL_INTERVAL);
         let slice = Timespec::try_from(slice).unwrap_or_default();
         if poll(&mut polled, Some(&slice)).is_ok_and(|ready| ready > 0) {
             break;

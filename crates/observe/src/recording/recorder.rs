@@ -21,9 +21,9 @@ const MUCH: usize = 4096;
 const SOME: usize = 256;
 /// This many samples count as one event.
 const SAMPLES_PER_EVENT: usize = 16;
-const SOON: Duration = Duration::from_millis(1);
+const BUSY_INTERVAL: Duration = Duration::from_millis(1);
 /// A drain takes the machine some ten microseconds.
-const LATER: Duration = Duration::from_millis(10);
+const IDLE_INTERVAL: Duration = Duration::from_millis(10);
 /// Reading all counters of a host takes some microseconds each.
 const COUNTED: Duration = Duration::from_millis(100);
 
@@ -205,8 +205,8 @@ impl Recorder {
         self.writer.tick()?;
         Ok(match told {
             MUCH.. => Duration::ZERO,
-            SOME.. => SOON,
-            _ => LATER,
+            SOME.. => BUSY_INTERVAL,
+            _ => IDLE_INTERVAL,
         })
     }
 

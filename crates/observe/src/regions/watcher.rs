@@ -10,7 +10,7 @@ use trace::{Event, StackId, What};
 
 /// Mappings are read again after this time, and after this multiple of the time that reading them took.
 const INTERVAL: Duration = Duration::from_millis(20);
-const PATIENCE: u32 = 50;
+const PAUSE_FACTOR: u32 = 50;
 /// A process that has ended is not looked at again, unless another one begins with its number.
 const ENDED: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -82,7 +82,7 @@ impl RegionWatcher {
             events.extend(ended.map(|old| event(What::Withdrawn { address: old.range.start })));
             let new = seen.named.difference(&before);
             events.extend(new.map(|new| event(announced(new, no_stack))));
-            seen.next = Instant::now() + INTERVAL.max(began.elapsed() * PATIENCE);
+            seen.next = Instant::now() + INTERVAL.max(began.elapsed() * PAUSE_FACTOR);
         }
     }
 }

@@ -18,7 +18,7 @@ use trace::{Count, Counter};
 
 const WHAT: &str = "count where each CPU's accesses are served (perf)";
 /// The lab publishes its counters many times per second of its host's time.
-const NEWS: Duration = Duration::from_secs(1);
+const COUNTERS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The counters of [`Counter::SERVED`] of each CPU, since any time. A CPU is missing if one of its counters was not read.
 pub type CpuTotals = BTreeMap<CpuId, BTreeMap<Counter, u64>>;
@@ -86,7 +86,7 @@ impl CpuCounters {
 /// The counters of the lab's virtual PMU as of now. `None` if it published none.
 fn news(counters: &mut LabCounters) -> Option<Vec<MeasuredCpu>> {
     let (now, since) = (monotonic_ns(), Instant::now());
-    while since.elapsed() < NEWS {
+    while since.elapsed() < COUNTERS_TIMEOUT {
         match counters.news() {
             Some(count) if count.time_ns >= now => return Some(count.measured()?.per_cpu),
             Some(_) => {}

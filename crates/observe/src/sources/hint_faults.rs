@@ -153,7 +153,7 @@ impl HintFaults {
     /// Returns the remaining samples and events, after the program has ended.
     pub fn finish(&mut self, stacks: &mut Stacks, samples: &mut Vec<Sample>, events: &mut Vec<Event>) {
         self.drain(stacks, samples, events);
-        Loss::add(&mut self.lost, DROPPED, self.rings.untold_losses());
+        Loss::add(&mut self.lost, DROPPED, self.rings.take_losses());
         // For example, another recording that had switched it on has switched it off.
         let is_off = Switch::numa_balancing().value().is_ok_and(|value| !is_on(&value));
         Loss::add(&mut self.lost, SWITCHED_OFF, is_off.into());

@@ -63,7 +63,7 @@ impl PageAllocations {
     /// Adds the rest, after the program has ended.
     pub fn finish(&mut self, events: &mut Vec<Event>) {
         self.drain(events);
-        Loss::add(&mut self.lost, DROPPED, self.rings.untold_losses());
+        Loss::add(&mut self.lost, DROPPED, self.rings.take_losses());
     }
 
     /// Losses so far.

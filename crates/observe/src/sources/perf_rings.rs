@@ -83,7 +83,7 @@ pub(super) struct Rings {
     pub ids: Vec<Vec<u64>>,
     bytes: usize,
     /// Dropped records that `LOST` records have reported.
-    told_losses: u64,
+    losses_taken: u64,
 }
 
 /// The ring of a CPU.
@@ -118,7 +118,7 @@ impl Rings {
             others: Vec::new(),
             ids: vec![Vec::new(); wanted.len()],
             bytes,
-            told_losses: 0,
+            losses_taken: 0,
         };
         for cpu in online_cpus().map_err(refused)?.iter() {
             let mut ring: Option<CpuRing> = None;
@@ -198,7 +198,7 @@ impl Rings {
                 left = left.saturating_sub(record.len() + HEADER_BYTES);
                 let body = record.to_contiguous();
                 if record.ty() == LOST {
-                    self.told_losses = self.told_losses.saturating_add(lost_count(Bytes(&body), 8).unwrap_or(0));
+                    self.losses_taken = self.losses_taken.saturating_add(lost_count(Bytes(&body), 8).unwrap_or(0));
                 }
                 if let Some(aux) = aux.as_mut().filter(|_| record.ty() == AUX) {
                     aux.note(&body);
@@ -214,9 +214,9 @@ impl Rings {
     }
 
     /// Dropped records that no `LOST` record has reported, because no later record was written to the same ring.
-    pub fn untold_losses(&mut self) -> u64 {
+    pub fn take_losses(&mut self) -> u64 {
         let counted: u64 = self.events().filter_map(|event| event.read_full().ok()?.lost()).sum();
-        counted.saturating_sub(self.told_losses)
+        counted.saturating_sub(self.losses_taken)
     }
 
     /// Passes the AUX data whose records were drained to `take`, CPU by CPU, piece by piece, each with its offset.

@@ -212,7 +212,7 @@ impl PerfSource {
             self.decoder.lose("failures to stop sampling", 1);
         }
         self.drain(stacks, samples, events);
-        let lost = self.rings.untold_losses();
+        let lost = self.rings.take_losses();
         self.decoder.lose(LOST_BY_KERNEL, lost);
     }
 

@@ -77,13 +77,13 @@ impl SideBand {
         let watch = if with_mappings { None } else { rings.watch().ok() };
         let mut side_band = Self { rings, decoder, starts, young, hidden: 0, with_mappings, watch };
         if with_mappings {
-            side_band.tell_what_runs(target, began);
+            side_band.add_what_runs(target, began);
         }
         Ok(side_band)
     }
 
     /// Events that arrive during this call are later than what it finds.
-    fn tell_what_runs(&mut self, target: &Target, began: u64) {
+    fn add_what_runs(&mut self, target: &Target, began: u64) {
         let pids = match target {
             Target::Program => Vec::new(),
             Target::Pids(pids) => pids.clone(),
@@ -141,7 +141,7 @@ impl SideBand {
     /// Returns the remaining events, at the end of the recording.
     pub fn finish(&mut self, stacks: &mut Stacks, events: &mut Vec<Event>) {
         self.drain(stacks, events);
-        let lost = self.rings.untold_losses();
+        let lost = self.rings.take_losses();
         self.decoder.lose(LOST_BY_KERNEL, lost);
     }
 

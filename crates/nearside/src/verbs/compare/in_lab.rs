@@ -22,7 +22,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Between two looks at the file.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Name of the file that the guest hands over.
 const FILE: &str = "comparison.json";
 
@@ -58,7 +58,7 @@ pub fn compare(
     let is_over = AtomicBool::new(false);
     let status = thread::scope(|scope| {
         if !arguments.quiet {
-            scope.spawn(|| tell_progress(&file, &is_over));
+            scope.spawn(|| print_progress(&file, &is_over));
         }
         let status = run_in_lab(&lab);
         is_over.store(true, Relaxed);
@@ -83,12 +83,12 @@ pub fn compare(
 }
 
 /// Says how long the rest takes as each run ends, in the time of this host, which the guest does not know.
-fn tell_progress(file: &Path, is_over: &AtomicBool) {
+fn print_progress(file: &Path, is_over: &AtomicBool) {
     let mut first: Option<(usize, Instant)> = None;
     let mut told = Instant::now();
     let mut last = 0;
     while !is_over.load(Relaxed) {
-        thread::sleep(LOOK);
+        thread::sleep(POLL_INTERVAL);
         let read = fs::read_to_string(file).ok().and_then(|text| serde_json::from_str::<Comparison>(&text).ok());
         let progress = read.map(|comparison| Progress::of(&comparison.policies, comparison.repeat));
         let Some(progress) = progress.filter(|progress| progress.ended > last) else { continue };

@@ -143,7 +143,7 @@ pub fn run(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dy
         },
         None => here(arguments)?,
     };
-    tell(arguments, &CompareReport::new(comparison), &machine, terminal)
+    print_report(arguments, &CompareReport::new(comparison), &machine, terminal)
 }
 
 impl Arguments {
@@ -197,7 +197,7 @@ fn here(arguments: &Arguments) -> Result<(Comparison, Machine), Box<dyn Error>> 
     Ok((comparison, host.machine))
 }
 
-fn tell(
+fn print_report(
     arguments: &Arguments,
     report: &CompareReport,
     machine: &Machine,

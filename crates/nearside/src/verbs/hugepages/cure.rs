@@ -31,7 +31,7 @@ const FAILED: u8 = 125;
 /// How long a program is recorded by default.
 const RECORDED: Duration = Duration::from_secs(5);
 /// Interval between two checks of a program that is no longer recorded.
-const PATIENCE: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Split falsely shared huge pages of a program, and move their parts to the nodes that use them
 ///
@@ -228,7 +228,7 @@ impl Arguments {
             crate::print_error(error.as_ref());
         }
         while !program.is_over() {
-            program.wait(PATIENCE);
+            program.wait(POLL_INTERVAL);
         }
         program.status()?;
         Ok(if done.is_ok() { program.exit_code() } else { FAILED })
@@ -264,7 +264,7 @@ impl Arguments {
 
     /// Writes the result, also of the rounds before one that failed.
     fn finish(&self, rounds: Result<(), Box<dyn Error>>, all: &CureReport) -> Result<(), Box<dyn Error>> {
-        let told = if rounds.is_err() && all.rounds == 0 { Ok(()) } else { self.tell(all) };
+        let told = if rounds.is_err() && all.rounds == 0 { Ok(()) } else { self.write(all) };
         rounds.and(told)
     }
 
@@ -282,7 +282,7 @@ impl Arguments {
     }
 
     /// The result of all rounds.
-    fn tell(&self, all: &CureReport) -> Result<(), Box<dyn Error>> {
+    fn write(&self, all: &CureReport) -> Result<(), Box<dyn Error>> {
         if let Some(json) = &self.json {
             output::write_to(&json::document(all)?, json)?;
         }
@@ -335,7 +335,7 @@ impl Arguments {
         let found = HugePagesReport::new(&view, recorded.facts, 0);
         let seconds = recorded.profile.span_ns().map_or(0.0, |(first, last)| (last - first).max(1) as f64 / 1e9);
         let mut judged = judged_blocks(&recorded.profile, &found.blocks, seconds);
-        tell_joined(&mut judged, &earlier.history);
+        mark_joined(&mut judged, &earlier.history);
         let seen: Vec<_> = judged.iter().map(|block| block.seen).collect();
         let mut again = self.join_steps(&seen, &mut earlier.history);
         let history = &earlier.history;
@@ -417,7 +417,7 @@ fn remove(trace: &Path) {
 }
 
 /// Of blocks that earlier rounds split, those that are huge pages again: small pages may still lie as if they were one.
-fn tell_joined(judged: &mut [JudgedBlock], history: &BlockHistory) {
+fn mark_joined(judged: &mut [JudgedBlock], history: &BlockHistory) {
     let mut split: BTreeMap<Pid, Vec<&mut JudgedBlock>> = BTreeMap::new();
     for block in judged.iter_mut().filter(|block| history.is_split(block.seen.pid, block.seen.address)) {
         split.entry(block.seen.pid).or_default().push(block);

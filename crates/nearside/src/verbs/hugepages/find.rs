@@ -101,7 +101,7 @@ fn find(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dyn E
     arguments.json.as_deref().map_or(Ok(()), output::check)?;
     if let Some(trace) = &arguments.trace {
         let machine = arguments.machine.as_ref().map(|options| options.machine().to_owned());
-        return arguments.tell(&arguments.report(trace, machine)?, terminal);
+        return arguments.print(&arguments.report(trace, machine)?, terminal);
     }
     // Removed at the end, unless the trace is kept.
     let scratch = tempfile::tempdir()?;
@@ -112,12 +112,12 @@ fn find(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dyn E
         (Some(_), Some(_)) => {
             Err(UsageError::boxed("--machine runs a program in the lab, where no process of this host is"))
         }
-        (Some(pid), None) => arguments.tell(&arguments.watch(pid, &options, scratch.path())?, terminal),
+        (Some(pid), None) => arguments.print(&arguments.watch(pid, &options, scratch.path())?, terminal),
         (None, Some(lab)) => {
             let recording = LabRecordArguments::new(lab.clone(), options, arguments.command.clone());
             let status = record_in_lab(&recording);
             if status == ExitCode::SUCCESS {
-                arguments.tell(&arguments.report(&folder, None)?, terminal)
+                arguments.print(&arguments.report(&folder, None)?, terminal)
             } else {
                 Ok(status)
             }
@@ -125,7 +125,7 @@ fn find(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dyn E
         (None, None) => {
             let recording = record::Arguments::new(options, arguments.command.clone());
             match record::record_program(&recording)? {
-                0 => arguments.tell(&arguments.report(&folder, None)?, terminal),
+                0 => arguments.print(&arguments.report(&folder, None)?, terminal),
                 status => {
                     note(&format!("the command ended with exit code {status}, so nothing is shown"));
                     Ok(ExitCode::from(status))
@@ -170,7 +170,7 @@ impl Arguments {
         Ok(HugePagesReport::new(&view, recorded.facts, self.top as usize))
     }
 
-    fn tell(&self, report: &HugePagesReport, terminal: Terminal) -> Result<ExitCode, Box<dyn Error>> {
+    fn print(&self, report: &HugePagesReport, terminal: Terminal) -> Result<ExitCode, Box<dyn Error>> {
         if let Some(json) = &self.json {
             output::write_to(&json::document(report)?, json)?;
         }

@@ -19,7 +19,7 @@ use std::time::Duration;
 use trace::FileIdentities;
 
 /// Interval between two checks of the program; its end is noticed at once.
-const PATIENCE: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What is asked for.
 pub struct Prevention<'a> {
@@ -54,7 +54,7 @@ impl Prevention<'_> {
             command.envs(variables);
         })?;
         while !program.is_over() {
-            program.wait(PATIENCE);
+            program.wait(POLL_INTERVAL);
         }
         program.status()?;
         if let Some(rules) = &rules {

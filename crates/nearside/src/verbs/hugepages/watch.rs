@@ -20,7 +20,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// Longest delay before Ctrl-C takes effect.
-const PATIENCE: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Show what becomes of the huge pages of a running process: placed, split, joined, moved
 ///
@@ -70,7 +70,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let process = system.process(Pid(arguments.pid))?;
     let unseen = |error| system.unseen(process.pid(), &error);
     let mut walk = PageWalk::new(&process, None).map_err(unseen)?;
-    if !walk.tells_huge_pages() {
+    if !walk.shows_huge_pages() {
         return Err("this kernel does not tell huge pages from small ones: that needs Linux 6.7".into());
     }
     let only = arguments.address.as_ref().map(|page| page.start / HUGE_PAGE * HUGE_PAGE);
@@ -99,7 +99,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         // Of a large process a reading takes longer than the interval, and half of the time is left to others.
         let next = started + arguments.interval.max(2 * started.elapsed());
         while !stop.load(Relaxed) && Instant::now() < next {
-            sleep(next.saturating_duration_since(Instant::now()).min(PATIENCE));
+            sleep(next.saturating_duration_since(Instant::now()).min(POLL_INTERVAL));
         }
     }
     Ok(ExitCode::SUCCESS)

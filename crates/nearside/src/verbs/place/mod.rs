@@ -35,7 +35,7 @@ use std::time::Duration;
 /// Exit code of failures that are not the program's own; programs seldom use it.
 const FAILED: u8 = 125;
 /// Interval between two checks of a program that is no longer managed.
-const PATIENCE: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 pub fn run(arguments: &Arguments) -> ExitCode {
     let status = place(arguments).unwrap_or_else(|error| {
@@ -158,7 +158,7 @@ impl Placing<'_> {
         }
         // A failure of placing must not end the program.
         while !program.is_over() {
-            program.wait(PATIENCE);
+            program.wait(POLL_INTERVAL);
         }
         let exit_status = program.0.status()?;
         let Ok((report, put_back)) = placed else { return Ok((FAILED, None)) };
@@ -168,7 +168,7 @@ impl Placing<'_> {
         if let Some(lessons) = lessons.filter(|_| !self.arguments.dry_run && is_taught) {
             note_failure("what this run taught is not kept", lessons.write(report.lesson));
         }
-        self.tell(&report, &put_back);
+        self.print(&report, &put_back);
         Ok((program.0.exit_code(), Some(report)))
     }
 
@@ -185,7 +185,7 @@ impl Placing<'_> {
             let agent = self.open((Target::Pids(processes.pids()), Scope::default()), None, stop, None)?;
             self.follow(agent, &mut processes)?
         };
-        self.tell(&report, &put_back);
+        self.print(&report, &put_back);
         Ok((0, Some(report)))
     }
 
@@ -263,7 +263,7 @@ impl Placing<'_> {
         }
     }
 
-    fn tell(&self, report: &PlaceReport, put_back: &PutBack) {
+    fn print(&self, report: &PlaceReport, put_back: &PutBack) {
         for why in &put_back.failed {
             note(why);
         }

@@ -31,7 +31,7 @@ const FAILED: u8 = 125;
 /// The command line is wrong; clap's exit code.
 const WRONG: u8 = 2;
 /// Interval between two checks of a program that is no longer recorded.
-const PATIENCE: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The heading of the options of a recording, where others beside them are not for a command.
 pub const RECORDING: &str = "Recording";
@@ -120,12 +120,12 @@ pub fn record_program(arguments: &Arguments) -> Result<u8, Box<dyn Error>> {
     }
     // A failure of the recording must not end the program.
     while !program.is_over() {
-        program.wait(PATIENCE);
+        program.wait(POLL_INTERVAL);
     }
     let Ok(trace) = trace else { return Ok(FAILED) };
     let status = program.status()?;
     // The trace is complete, and callers wait for the program's status.
-    if let Err(error) = summary::tell(options, arguments.json.as_deref(), &trace, status) {
+    if let Err(error) = summary::print(options, arguments.json.as_deref(), &trace, status) {
         crate::print_error(error.as_ref());
     }
     Ok(program.exit_code())
@@ -143,7 +143,7 @@ pub fn record_running(arguments: &Arguments, interrupted: Arc<AtomicBool>) -> Re
     let (mut recorder, _) = begin(arguments, &Target::Pids(processes.pids()))?;
     processes.pids().into_iter().for_each(|pid: Pid| recorder.add_process(pid));
     let trace = recorder.follow(&mut processes, arguments.options.duration)?;
-    summary::tell(&arguments.options, arguments.json.as_deref(), &trace, None)?;
+    summary::print(&arguments.options, arguments.json.as_deref(), &trace, None)?;
     Ok(trace)
 }
 

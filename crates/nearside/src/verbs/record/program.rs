@@ -25,7 +25,7 @@ use std::time::Duration;
 
 /// Signals that are forwarded to the program: those that others send and programs handle, without those of faults, files,
 /// children and job control, and without real-time ones.
-const TOLD: [i32; 12] =
+const FORWARDED: [i32; 12] =
     [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGURG];
 /// Signals that request the end. The second one ends a recording without waiting for the program.
 const ENDING: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
@@ -78,7 +78,7 @@ impl Program {
         let program = PathBuf::from(command.get_program());
         let failed = |why| NotStarted { program: program.clone(), why };
         // Installed before the start, so that no signal ends this process instead of the program.
-        let told = TOLD.into_iter().filter(|&signal| !linux::is_ignored(signal));
+        let told = FORWARDED.into_iter().filter(|&signal| !linux::is_ignored(signal));
         let signals = Signals::new(told).map_err(failed)?;
         let is_over = Arc::new(AtomicBool::new(false));
         for signal in ENDING.into_iter().filter(|&signal| !linux::is_ignored(signal)) {
@@ -150,7 +150,7 @@ impl Program {
         self.status.or(left).map_or(0, |status| (status & 0xff) as u8)
     }
 
-    fn tell_signals(&mut self) {
+    fn forward_signals(&mut self) {
         for number in self.signals.pending() {
             if ENDING.contains(&number) && std::mem::replace(&mut self.asked_to_end, true) {
                 self.left_by = Some(number);
@@ -196,7 +196,7 @@ impl Followed for Program {
         let mut polled: Vec<PollFd<'_>> = files.map(|file| PollFd::from_borrowed_fd(file, PollFlags::IN)).collect();
         // A signal ends the wait early; without the descriptor the program's end is noticed a little later.
         let _ = poll(&mut polled, Some(&patience));
-        self.tell_signals();
+        self.forward_signals();
     }
 }
 

@@ -10,7 +10,7 @@ use std::io::Write;
 use std::path::Path;
 
 /// Prints the summary.
-pub fn tell(
+pub fn print(
     options: &RecordOptions,
     json: Option<&Path>,
     recorded: &Recorded,

@@ -29,7 +29,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Between two looks at the program and the grant's record.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Start a program with a grant
 ///
@@ -331,6 +331,6 @@ pub fn wait(
         if is_released(journal.as_mut()) {
             restore(journal.take());
         }
-        program.wait(LOOK);
+        program.wait(POLL_INTERVAL);
     }
 }

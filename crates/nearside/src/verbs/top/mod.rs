@@ -32,7 +32,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// Interval at which rings are drained and keys are read.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Watch which processes, threads and objects access which node's memory, live
 ///
@@ -175,7 +175,7 @@ impl Watched {
             let end = Instant::now() + self.interval;
             let mut over = false;
             while !over && Instant::now() < end {
-                sleep(LOOK.min(end.saturating_duration_since(Instant::now())));
+                sleep(POLL_INTERVAL.min(end.saturating_duration_since(Instant::now())));
                 self.observer.look();
                 over = self.is_over();
             }
@@ -201,7 +201,7 @@ impl Watched {
         let mut end = Instant::now() + self.interval.min(Duration::from_millis(500));
         loop {
             terminal.draw(|frame| screen.draw(frame, &report))?;
-            while !event::poll(LOOK)? {
+            while !event::poll(POLL_INTERVAL)? {
                 self.observer.look();
                 if self.is_over() {
                     return Ok(());
