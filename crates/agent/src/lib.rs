@@ -48,6 +48,7 @@ mod huge;
 mod huge_page_service;
 mod huge_pages;
 pub mod journal;
+mod json_line;
 mod judged_blocks;
 mod ledger;
 mod lifecycle;

@@ -1,6 +1,7 @@
 //! The client: sends requests to a running agent.
 
-use crate::control::protocol::{Answer, MOST_ANSWER_BYTES, Request, line};
+use crate::control::protocol::{Answer, MOST_ANSWER_BYTES, Request};
+use crate::json_line::line;
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};

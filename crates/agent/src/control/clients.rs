@@ -1,6 +1,7 @@
 //! A client of the control socket, as the server sees it. The server never blocks on a client.
 
-use crate::control::protocol::{Answer, MOST_REQUEST_BYTES, Request, line, request};
+use crate::control::protocol::{Answer, MOST_REQUEST_BYTES, Request, request};
+use crate::json_line::line;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};

@@ -126,13 +126,6 @@ fn locked(status: &Mutex<Status>) -> MutexGuard<'_, Status> {
     status.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A value as a line of JSON with its newline.
-pub(super) fn line(of: &impl Serialize) -> Vec<u8> {
-    let mut line = serde_json::to_vec(of).unwrap_or_default();
-    line.push(b'\n');
-    line
-}
-
 /// Parses a line; a malformed one gives the refusal.
 pub(super) fn request(line: &[u8]) -> Result<Request, Answer> {
     serde_json::from_slice(line).map_err(|error| {

@@ -24,9 +24,9 @@ pub use record::{Bound, FORMAT, Header, JournalRecord, Parsed, Replaced, Verdict
 pub(crate) use requested::all_cpus;
 
 use crate::grants::Setting;
+use crate::json_line::line;
 use linux::{CgroupGroup, Pid, PrivateFolder, PrivateFolderError, Process, SwitchError, Tid, affinity};
 use machine::{CpuSet, bounded};
-use serde::Serialize;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -309,12 +309,4 @@ fn write_over(folder: &PrivateFolder, name: &str, lines: &[u8]) -> Result<File, 
     (&file).write_all(lines).map_err(JournalError::system("write to", &path))?;
     folder.rename(&new, name).map_err(JournalError::system("rename", &path))?;
     Ok(file)
-}
-
-/// A value as a line of JSON with its newline.
-fn line(of: &impl Serialize) -> Vec<u8> {
-    // Only map keys and paths that are not UTF-8 could fail; lines have neither.
-    let mut line = serde_json::to_vec(of).unwrap_or_default();
-    line.push(b'\n');
-    line
 }

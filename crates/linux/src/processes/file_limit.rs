@@ -12,8 +12,7 @@ static STARTED_WITH: OnceLock<Rlimit> = OnceLock::new();
 pub fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
     // Where it stays, the kernel says at the first file too many what is wrong.
-    if limit.current != limit.maximum
-        && setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).is_ok()
+    if limit.current != limit.maximum && setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).is_ok()
     {
         let _ = STARTED_WITH.set(limit);
     }

@@ -17,7 +17,7 @@ const LOCKED: Duration = Duration::from_secs(1);
 /// The folder of a group's monitoring groups.
 pub(super) const MONITORING: &str = "mon_groups";
 /// Directories that are not groups.
-const NO_GROUPS: [&str; 3] = ["info", "mon_data", MONITORING];
+pub(super) const NO_GROUPS: [&str; 3] = ["info", "mon_data", MONITORING];
 
 /// Access to the files of resctrl, by their paths in it. The topmost group has no name.
 pub trait ResctrlFiles: Debug + Send + Sync {

@@ -1,13 +1,11 @@
 //! Traffic between each last-level cache and memory: the bandwidth monitors of resctrl.
 
+use crate::resctrl::folder::NO_GROUPS;
 use crate::{Cause, CpuSet, Diagnosis};
 use machine::{CpuId, bounded};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-
-/// Directories of a group that are not groups themselves.
-const NO_GROUPS: [&str; 3] = ["info", "mon_data", "mon_groups"];
 
 /// The command that makes resctrl's files appear.
 pub const MOUNT_RESCTRL: &str = "sudo mount -t resctrl resctrl /sys/fs/resctrl";

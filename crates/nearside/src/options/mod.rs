@@ -9,6 +9,7 @@ pub mod places;
 pub mod policy;
 pub mod process_name;
 pub mod regions;
+pub mod seconds;
 pub mod shared_memory_policy;
 pub mod system;
 pub mod thresholds;

@@ -1,6 +1,7 @@
 //! Prints something once or repeatedly.
 
 use crate::interrupt::interrupted;
+use crate::options::seconds::seconds;
 use crate::output;
 use crate::output::json;
 use crate::output::terminal::Terminal;
@@ -28,16 +29,9 @@ pub struct Watch {
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = "2",
-        value_parser = parse_seconds
+        value_parser = seconds(0.01..=86_400.0)
     )]
     watch: Option<Duration>,
-}
-
-fn parse_seconds(text: &str) -> Result<Duration, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if (0.01..=86_400.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err("seconds, from 0.01 to 86400".to_owned()),
-    }
 }
 
 impl Watch {

@@ -4,6 +4,7 @@ use crate::interrupt::interrupted;
 use crate::options::places::{Cpus, Nodes, Places};
 use crate::options::policy::note;
 use crate::options::process_name::process;
+use crate::options::seconds::seconds;
 use crate::output;
 use crate::output::json;
 use crate::process::target::{Target, unseen};
@@ -107,19 +108,12 @@ pub struct Arguments {
     budget: u64,
 
     /// Interval between two checks of the threads, in seconds
-    #[arg(long, value_name = "SECONDS", default_value = "1", requires = "follow", value_parser = parse_seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "1", requires = "follow", value_parser = seconds(0.01..=3600.0))]
     interval: Duration,
 
     /// Print the report as JSON; with --follow, one line per event
     #[arg(long)]
     json: bool,
-}
-
-fn parse_seconds(text: &str) -> Result<Duration, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if (0.01..=3600.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err("seconds, from 0.01 to 3600".to_owned()),
-    }
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {

@@ -2,6 +2,7 @@
 
 use crate::interrupt::interrupted;
 use crate::options::process_name::process;
+use crate::options::seconds::seconds;
 use crate::options::system::System;
 use crate::output;
 use crate::output::json;
@@ -47,19 +48,12 @@ pub struct Arguments {
     address: Option<Range<u64>>,
 
     /// Time between two readings, in seconds; at least as long as a reading takes
-    #[arg(long, value_name = "SECONDS", default_value = "0.1", value_parser = parse_seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "0.1", value_parser = seconds(0.001..=3600.0))]
     interval: Duration,
 
     /// One line of JSON for each change (see docs/huge-pages.md)
     #[arg(long)]
     json: bool,
-}
-
-fn parse_seconds(text: &str) -> Result<Duration, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if (0.001..=3600.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err("seconds, from 0.001 to 3600".to_owned()),
-    }
 }
 
 /// Blocks by first address.

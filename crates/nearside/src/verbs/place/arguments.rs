@@ -3,6 +3,7 @@
 use crate::options::candidates;
 use crate::options::process_name::process;
 use crate::options::regions::RegionPlaces;
+use crate::options::seconds::seconds;
 use crate::options::thresholds::ThresholdOptions;
 use crate::verbs::record::Source;
 use clap::{Args, ValueEnum};
@@ -76,7 +77,7 @@ pub struct Arguments {
     pub thresholds: ThresholdOptions,
 
     /// Length of a round, in seconds [default: 1; at most 0.1 for `predict` without --system]
-    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds(0.01..=3600.0))]
     pub round: Option<Duration>,
 
     /// Divide the length of rounds by this [default: in the lab its --time-scale, else 1]
@@ -182,13 +183,6 @@ Without a program: 0 it was interrupted, or the processes ended; 125 it failed.
 
 Environment: NEARSIDE_TIME_SCALE (the default of --time-scale)."
     )
-}
-
-fn parse_seconds(text: &str) -> Result<Duration, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if (0.01..=3600.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err("seconds, from 0.01 to 3600".to_owned()),
-    }
 }
 
 fn parse_percent(text: &str) -> Result<f64, String> {

@@ -1,6 +1,7 @@
 //! What to record and where to write it: options of `nearside record`, here and in the lab.
 
 use crate::options::regions::RegionsFile;
+use crate::options::seconds::seconds;
 use crate::options::usage_error::UsageError;
 use crate::output;
 use clap::{Args, ValueEnum};
@@ -85,7 +86,7 @@ pub struct RecordOptions {
     pub rate: Option<u64>,
 
     /// End the recording after this many seconds; the program continues
-    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds(0.001..=31_536_000.0))]
     pub duration: Option<Duration>,
 
     /// Do not record the program's objects
@@ -189,13 +190,6 @@ impl RecordOptions {
         ];
         all.extend(switches.iter().filter(|(_, on)| *on).map(|(name, _)| OsString::from(name)));
         all
-    }
-}
-
-fn parse_seconds(text: &str) -> Result<Duration, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if (0.001..=31_536_000.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err("seconds, from 0.001 to one year".to_owned()),
     }
 }
 

@@ -8,6 +8,7 @@ use crate::interrupt::interrupted;
 use crate::options::machine_source;
 use crate::options::process_name::process;
 use crate::options::regions::RegionsFile;
+use crate::options::seconds::seconds;
 use crate::output;
 use crate::output::json;
 use crate::output::terminal::Terminal;
@@ -67,7 +68,7 @@ pub struct Arguments {
     source: Source,
 
     /// Length of an interval, in seconds
-    #[arg(long, short, value_name = "SECONDS", default_value = "2", value_parser = parse_seconds)]
+    #[arg(long, short, value_name = "SECONDS", default_value = "2", value_parser = seconds(0.1..=3600.0))]
     interval: Duration,
 
     /// Sampling rate per CPU, in samples per second, if the processor samples accesses [default: 1000]
@@ -88,13 +89,6 @@ pub struct Arguments {
     /// A program to start and watch, with its arguments; top ends when it ends. Its output is not shown
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
-}
-
-fn parse_seconds(text: &str) -> Result<Duration, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if (0.1..=3600.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err("seconds, from 0.1 to 3600".to_owned()),
-    }
 }
 
 pub fn run(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dyn Error>> {
