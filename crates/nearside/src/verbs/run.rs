@@ -35,7 +35,7 @@ const ADVISING_MALLOC: &str = "glibc.malloc.hugetlb=1";
 /// program replaces nearside: same process, same exit status. Needs no privileges.
 #[derive(Debug, Args)]
 #[allow(clippy::struct_excessive_bools, reason = "switches of their own, each")]
-#[command(infer_long_args = true, version)]
+#[command(infer_long_args = true, version, disable_version_flag = true)]
 #[command(after_help = "\
 Options may be abbreviated to a unique prefix (--inter, --cpunode, --mem).
 

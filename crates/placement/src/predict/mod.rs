@@ -189,7 +189,9 @@ impl Predict {
     pub fn needs_samples(&self) -> bool {
         let next = self.round.saturating_add(1);
         let is_judged = |trial: &Trial| next >= trial.round.saturating_add(SETTLING_ROUNDS);
-        self.trial.as_ref().map_or_else(|| self.may_choose(next, 0), is_judged)
+        let may_choose =
+            || next >= self.rests_until && (self.waiting.is_for_samples() || self.waiting.is_over(next, 0));
+        self.trial.as_ref().map_or_else(may_choose, is_judged)
     }
 
     /// Rounds after the last one in which nothing will be decided, unless the traffic changes.

@@ -58,8 +58,13 @@ impl Waiting {
     /// Whether a placement may be chosen after this round, which has this number of samples. A wait for samples is over when there are
     /// enough: hint faults come in bursts.
     pub fn is_over(&self, round: u64, samples: u64) -> bool {
-        let waits_for_samples = self.last.as_ref().is_some_and(|(reason, _)| reason.rule == Rule::FewSamples);
-        round >= self.until || waits_for_samples && samples >= FEWEST_SAMPLES
+        round >= self.until || self.is_for_samples() && samples >= FEWEST_SAMPLES
+    }
+
+    /// Whether there were too few samples. Then each round needs as many as may be taken: they are few, and cost little,
+    /// where there are few accesses, as of one thread that follows pointers.
+    pub fn is_for_samples(&self) -> bool {
+        self.last.as_ref().is_some_and(|(reason, _)| reason.rule == Rule::FewSamples)
     }
 
     /// The round of the next choice, unless the traffic changes.

@@ -141,6 +141,20 @@ fn choices_that_find_nothing_are_made_later_and_later_until_the_traffic_changes(
 }
 
 #[test]
+fn rounds_with_too_few_samples_are_followed_by_rounds_with_as_many_as_may_be_taken() {
+    let mut policy = policy();
+    for round in 1..40 {
+        assert_eq!(policy.sampling().divisor, 1, "round {round}");
+        let few =
+            Observation { pages: observation(round, 7.0, all).pages[..100].to_vec(), ..observation(round, 7.0, all) };
+        assert_eq!(rule(&policy.decide(&few)), Rule::FewSamples);
+    }
+    // Enough end the wait, whenever they come.
+    let enough = Observation { latency_mean_ns: Some(130.0), ..observation(41, 7.0, all) };
+    assert_eq!(rule(&policy.decide(&enough)), Rule::NothingFaster);
+}
+
+#[test]
 fn choices_that_find_nothing_take_half_a_percent_of_the_time_and_rounds_between_them_may_be_joined() {
     let mut policy = policy();
     let mut sampled = Vec::new();
