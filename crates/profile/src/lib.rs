@@ -113,6 +113,7 @@ mod ranges;
 mod resolve;
 mod rules;
 mod samples;
+mod shared_memory;
 mod site;
 mod space;
 mod statistics;

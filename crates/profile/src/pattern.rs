@@ -4,6 +4,7 @@ use crate::flow::Flow;
 use crate::groups::Cells;
 use crate::ids::{ObjectId, ProcessId, ThreadId};
 use crate::profile::{Access, Profile};
+use crate::shared_memory::SharedMemory;
 use crate::view::View;
 use machine::NodeId;
 use queueing::Distances;
@@ -41,7 +42,10 @@ pub(crate) struct Pattern {
     pub from: BTreeMap<NodeId, u64>,
     pub homes: BTreeMap<NodeId, Home>,
     pub processes: BTreeMap<ProcessId, ProcessUse>,
+    /// What several processes map is one object.
     pub objects: u64,
+    /// Whether there is such an object.
+    pub is_of_several_processes: bool,
     /// Bytes of the largest object.
     pub bytes: u64,
 }
@@ -100,9 +104,12 @@ impl Pattern {
         let mut pattern = Self::default();
         let mut cells = Cells::new(profile);
         let mut objects: FxHashMap<ObjectId, ObjectUse> = FxHashMap::default();
+        let shared = SharedMemory::new(flow);
+        pattern.is_of_several_processes = !shared.is_empty();
         for (at, access) in flow.numbered() {
             cells.add(&access);
-            let used = objects.entry(access.object).or_insert_with(|| ObjectUse::new(profile, access.object));
+            let object = shared.first_of(access.object);
+            let used = objects.entry(object).or_insert_with(|| ObjectUse::new(profile, object));
             pattern.add(used, at, &access);
         }
         for used in objects.into_values() {

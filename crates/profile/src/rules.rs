@@ -108,6 +108,17 @@ pub(crate) fn decide(pattern: &Pattern, situation: &Situation) -> Decision {
     if !case.test("remote", pattern.remote, FEW_REMOTE, "accesses that reach memory are remote") && !contended {
         return case.decide(Action::LeaveAlone);
     }
+    let sharers = pattern.processes.len();
+    let map_it = |text: String| Evidence {
+        what: "processes",
+        value: sharers as f64,
+        threshold: 2.0,
+        samples: pattern.samples,
+        text,
+    };
+    if pattern.is_of_several_processes {
+        case.note(map_it(format!("{sharers} processes map the same memory")), Confidence::High);
+    }
     if situation.kind == ObjectKind::Stacks {
         // Objects are private to their threads: they are remote where the thread was moved.
         return case.decide(Action::PinThreads);
@@ -145,18 +156,26 @@ pub(crate) fn decide(pattern: &Pattern, situation: &Situation) -> Decision {
     }
     let (part, of) = pattern.same_node;
     case.rule_out(Action::Migrate, Share { part, of, threshold: MOSTLY }.evidence("same_node", succession));
-    if processes_fit_nodes(&mut case, pattern, situation) {
+    // Wherever the processes run, they have the same memory.
+    if !pattern.is_of_several_processes && processes_fit_nodes(&mut case, pattern, situation) {
         return case.decide(Action::PinThreads);
     }
     let writes = Share { part: pattern.writes_after.0, of: pattern.writes_after.1, threshold: MOST_WRITES };
     let words = "accesses after initialisation write";
     let is_read_only = writes.of > 0 && !writes.is_reached();
     // Copies of what is written after all cost more than they save: where that is not sure, memory is spread if it can be.
-    if is_read_only && (writes.confidence() > Confidence::Low || slow_home.is_none()) {
+    // So it is where each process would need its own copy.
+    let is_sure = writes.confidence() > Confidence::Low && !pattern.is_of_several_processes;
+    if is_read_only && (is_sure || slow_home.is_none()) {
         case.test("writes_after_initialisation", pattern.writes_after, MOST_WRITES, words);
         return case.decide(Action::Replicate);
     }
-    case.rule_out(Action::Replicate, writes.evidence("writes_after_initialisation", words));
+    let why_no_copies = if is_read_only && pattern.is_of_several_processes {
+        map_it(format!("each of the {sharers} processes would need a copy of its own"))
+    } else {
+        writes.evidence("writes_after_initialisation", words)
+    };
+    case.rule_out(Action::Replicate, why_no_copies);
     interleave(case, slow_home, pattern, situation)
 }
 

@@ -91,7 +91,12 @@ impl fmt::Display for CureReport {
                     "  would split {split}, with {misplaced} misplaced small pages, and move {whole} as a whole"
                 )?;
             }
-            (_, _, true) => writeln!(f, "  the program had ended before it could be cured")?,
+            (_, _, true) => {
+                writeln!(
+                    f,
+                    "  nothing was cured, as the program had ended before: record it for less time (--duration)"
+                )?;
+            }
             _ => {
                 let (moved, stayed) = (count(self.pages_moved), count(self.pages_stayed));
                 let Self { split, kept_small, moved_whole, .. } = self;
@@ -145,6 +150,8 @@ mod tests {
             "{report}"
         );
         let failed = BTreeMap::from([("the kernel did not split it".to_owned(), 1)]);
+        let late = CureReport { dry_run: false, ended: true, ..report.clone() }.to_string();
+        assert!(late.contains("\n  nothing was cured, as the program had ended before"), "{late}");
         report =
             CureReport { dry_run: false, split: 2, kept_small: 2, moved_whole: 1, pages_moved: 512, failed, ..report };
         let done = "  split 2 and kept 2 small; moved 512 small pages, and 1 huge ones as a whole\n  1: the kernel did not split it\n";

@@ -420,3 +420,21 @@ fn a_trace_that_cannot_be_begun_leaves_nothing_in_the_way_of_the_next() {
     assert!(!output.status.success() && !place.path("trace").exists(), "{}", text(&output.stderr));
     assert!(place.record(&["-o", "trace", "--", "true"]).status.success());
 }
+
+/// `timeout` signals its child and then the whole group.
+#[test]
+fn a_signal_that_comes_twice_at_once_does_not_leave_the_program_behind() {
+    let place = Place::new();
+    let script = "trap 'echo caught' TERM; echo ready; sleep 0.3; sleep 0.3; exit 9";
+    let mut child = place.nearside(&["-o", "trace", "--", "sh", "-c", script]).spawn().unwrap();
+    let mut output = std::io::BufReader::new(child.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut output, &mut String::new()).unwrap();
+    let pid = Pid::from_raw(child.id().cast_signed()).unwrap();
+    for _ in 0..3 {
+        kill_process(pid, Signal::TERM).unwrap();
+        sleep(Duration::from_millis(20));
+    }
+    let mut rest = String::new();
+    std::io::Read::read_to_string(&mut output, &mut rest).unwrap();
+    assert_eq!((rest.as_str(), child.wait().unwrap().code()), ("caught\n", Some(9)));
+}

@@ -445,7 +445,8 @@ fn what_advice_says_to_type_can_be_typed() {
         Action::PinThreads,
         Action::SplitHugePages,
     ];
-    for steps in all.map(|action| report::NextSteps::new(action).unwrap()) {
+    let steps = |action| [false, true].map(|of_processes| report::NextSteps::new(action, of_processes).unwrap());
+    for steps in all.into_iter().flat_map(steps) {
         for line in [steps.try_with, steps.apply] {
             let line = line.trim_end_matches(", for each process").replace("COMMAND", "true").replace("NODE", "0");
             let line = line.replace("compare ", "compare --repeat 1 ");
@@ -464,7 +465,7 @@ fn what_advice_says_to_type_can_be_typed() {
             assert!(!String::from_utf8_lossy(&ran.stderr).contains("Usage:"), "{line}");
         }
     }
-    assert!(report::NextSteps::new(Action::LeaveAlone).is_none());
+    assert!(report::NextSteps::new(Action::LeaveAlone, false).is_none());
 }
 
 /// Who shares and who writes an object is not seen where its accesses are left out.

@@ -149,6 +149,34 @@ fn c12_own_objects_on_another_node_are_allocated_locally() {
     assert!(gain.local_access_ratio_after > 0.99 && gain.speedup > 1.1 && gain.speedup < 1.41, "{gain:?}");
 }
 
+/// Each process maps the same memory, as forked servers and programs with shared files do, and is alone on its node.
+#[test]
+fn what_several_processes_map_is_one_object() {
+    let pids = [1, 2, 3, 4];
+    let of_processes = |is_same_memory: bool| {
+        let (start, bytes) = (0x7f00_0000_0000, 4 << 20);
+        let mut trace = Trace::new(&pids);
+        for pid in pids {
+            trace.allocate((pid, pid, 2 * (pid - 1)), start, bytes, "makeMatrix");
+        }
+        for number in 0..4000 {
+            let pid = pids[number % 4];
+            let offset = trace.random(bytes);
+            let sample = trace.access((pid, pid, 2 * (pid - 1)), start + offset, 0, AccessKind::Load);
+            let memory = if is_same_memory { 0 } else { u64::from(pid) * bytes };
+            (sample.physical, sample.weight, sample.latency_ns) = (Some(memory + offset), 90.0, Some(400.0));
+        }
+        top(&trace.profile())
+    };
+    let shared = of_processes(true);
+    assert_eq!((shared.action, shared.objects, shared.processes.len()), (Action::Interleave, 1, 0), "{shared:?}");
+    assert!(shared.evidence.iter().any(|evidence| evidence.text == "4 processes map the same memory"), "{shared:?}");
+    let copies = shared.ruled_out.iter().find(|ruled_out| ruled_out.action == Action::Replicate).unwrap();
+    assert_eq!(copies.because.text, "each of the 4 processes would need a copy of its own");
+    let private = of_processes(false);
+    assert_eq!((private.action, private.objects), (Action::AllocateLocally, 4), "{private:?}");
+}
+
 #[test]
 fn c13_what_processes_share_among_their_threads_pins_them() {
     let profile = web_server().profile();

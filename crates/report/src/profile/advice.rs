@@ -24,7 +24,8 @@ pub struct AdviceRow {
 impl AdviceRow {
     /// Adds the line of source and the next steps.
     pub fn new(profile: &Profile, advice: Advice) -> Self {
-        Self { source: source_of(profile, advice.site), next_steps: NextSteps::new(advice.action), advice }
+        let next_steps = NextSteps::new(advice.action, !advice.processes.is_empty());
+        Self { source: source_of(profile, advice.site), next_steps, advice }
     }
 }
 
@@ -126,6 +127,7 @@ impl AdviceRow {
         let objects = match (advice.objects, advice.object) {
             (1, Some(object)) => format!("object {object}"),
             (count, Some(object)) => format!("object {object} of {count}"),
+            (1, None) => "an object".to_owned(),
             (count, None) => format!("{count} objects"),
         };
         let of_all = share(Some(advice.counts.share));

@@ -27,8 +27,9 @@ impl NextSteps {
         [self.try_with, self.apply].map(|text| text.replace("COMMAND", line))
     }
 
-    /// For an action; none for [`Action::LeaveAlone`].
-    pub fn new(action: Action) -> Option<Self> {
+    /// For an action; none for [`Action::LeaveAlone`]. `of_processes` is whether whole processes are to be pinned, and not
+    /// the threads of one, which may need more CPUs than a node has.
+    pub fn new(action: Action, of_processes: bool) -> Option<Self> {
         let (try_with, apply, in_code) = match action {
             Action::AllocateLocally => (
                 "nearside compare --policies first-touch,predict -- COMMAND",
@@ -49,6 +50,11 @@ impl NextSteps {
                 "nearside compare --policies first-touch,predict -- COMMAND",
                 "nearside place -- COMMAND",
                 "let the thread that uses it write it first, or move_pages() to that thread's node",
+            ),
+            Action::PinThreads if !of_processes => (
+                "nearside compare --policies first-touch,rr-threads -- COMMAND",
+                "nearside place --policy rr-threads -- COMMAND",
+                "sched_setaffinity() of each thread to the CPUs of one node, before it touches its memory; OMP_PROC_BIND=spread for OpenMP",
             ),
             Action::PinThreads => (
                 "nearside compare --policies first-touch,bind,oracle -- COMMAND",
@@ -77,7 +83,7 @@ mod tests {
 
     #[test]
     fn the_recorded_command_is_repeated_where_it_can_be() {
-        let steps = NextSteps::new(Action::Migrate).unwrap();
+        let steps = NextSteps::new(Action::Migrate, false).unwrap();
         let apply = |words: &[&str]| {
             let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
             let [_, apply] = steps.commands(&words);

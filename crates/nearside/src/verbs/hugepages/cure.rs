@@ -345,7 +345,8 @@ impl Arguments {
             !history.is_barred(pid, address) && (self.rearm == Switch::On || !history.is_split(pid, address))
         };
         let pages = judged.iter().filter(is_free).filter_map(|block| block.cure.clone()).collect();
-        let (pages, mut done) = curable(pages);
+        // Of a program that has ended, what would have been cured is reported.
+        let (pages, mut done) = if is_over { (pages, Cured::default()) } else { curable(pages) };
         // Without marks, no mapping is added.
         let has_marks = self.keep_small == Switch::On && advisers.is_some();
         let runs = if has_marks { CureLimits::RUNS } else { u64::MAX };

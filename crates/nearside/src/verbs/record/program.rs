@@ -21,14 +21,17 @@ use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Signals that are forwarded to the program: those that others send and programs handle, without those of faults, files,
 /// children and job control, and without real-time ones.
 const FORWARDED: [i32; 12] =
     [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGURG];
-/// Signals that request the end. The second one ends a recording without waiting for the program.
+/// Signals that request the end. The second request ends a recording without waiting for the program.
 const ENDING: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
+/// Signals within this time are one request, unless they are of keys: `timeout` and batch systems send them to a process
+/// and then to its whole group.
+const ONE_REQUEST: Duration = Duration::from_secs(1);
 
 /// The program, running.
 pub struct Program {
@@ -36,7 +39,8 @@ pub struct Program {
     /// Becomes readable when the program ends. Linux 5.3.
     ended: Option<OwnedFd>,
     signals: Signals,
-    asked_to_end: bool,
+    /// When a signal requested the end first.
+    asked_to_end: Option<Instant>,
     /// The second signal that requested the end.
     left_by: Option<i32>,
     status: Option<i32>,
@@ -88,7 +92,7 @@ impl Program {
         let began_ns = monotonic_ns();
         let ended = Pid::from_raw(child.id().cast_signed());
         let ended = ended.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-        let (asked_to_end, left_by, timekeeper) = (false, None, None);
+        let (asked_to_end, left_by, timekeeper) = (None, None, None);
         let (status, first_thread_share) = (None, None);
         Ok(Self {
             child,
@@ -152,11 +156,15 @@ impl Program {
 
     fn forward_signals(&mut self) {
         for number in self.signals.pending() {
-            if ENDING.contains(&number) && std::mem::replace(&mut self.asked_to_end, true) {
-                self.left_by = Some(number);
-            }
             // For keys of a terminal, the terminal has signalled the program already.
             let by_keys = [SIGINT, SIGQUIT, SIGWINCH].contains(&number) && in_foreground();
+            if ENDING.contains(&number) {
+                match self.asked_to_end {
+                    None => self.asked_to_end = Some(Instant::now()),
+                    Some(first) if !by_keys && first.elapsed() < ONE_REQUEST => continue,
+                    Some(_) => self.left_by = Some(number),
+                }
+            }
             let signal = Signal::from_named_raw(number).filter(|_| !by_keys && self.status.is_none());
             if let (Some(signal), Some(pid)) = (signal, Pid::from_raw(self.child.id().cast_signed())) {
                 // The program may just have ended; until `status` reaps it, its pid is not reused.
