@@ -162,7 +162,7 @@ thresholds! {
     page_cap: u64 = 30_000, "Thesis, table 7.3: 20,000 and more are alike, 10,000 cost 5 %";
     /// The same at the low rate.
     page_cap_low: u64 = 10_000, "Code";
-    /// Core cycles between samples at the full rate.
+    /// Core cycles between samples at the full rate; `predict` has a rate of its own.
     sampling_interval_cycles: u64 = 65_528, "Thesis, 7.5 (65K), and code (0xFFF8)";
     /// Factor by which the low rate has fewer samples, in decisions. The agent takes 1/32, because counters show when
     /// more are needed.

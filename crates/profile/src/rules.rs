@@ -108,16 +108,8 @@ pub(crate) fn decide(pattern: &Pattern, situation: &Situation) -> Decision {
     if !case.test("remote", pattern.remote, FEW_REMOTE, "accesses that reach memory are remote") && !contended {
         return case.decide(Action::LeaveAlone);
     }
-    let sharers = pattern.processes.len();
-    let map_it = |text: String| Evidence {
-        what: "processes",
-        value: sharers as f64,
-        threshold: 2.0,
-        samples: pattern.samples,
-        text,
-    };
     if pattern.is_of_several_processes {
-        case.note(map_it(format!("{sharers} processes map the same memory")), Confidence::High);
+        case.note(sharers(pattern, |count| format!("{count} processes map the same memory")), Confidence::High);
     }
     if situation.kind == ObjectKind::Stacks {
         // Objects are private to their threads: they are remote where the thread was moved.
@@ -171,12 +163,18 @@ pub(crate) fn decide(pattern: &Pattern, situation: &Situation) -> Decision {
         return case.decide(Action::Replicate);
     }
     let why_no_copies = if is_read_only && pattern.is_of_several_processes {
-        map_it(format!("each of the {sharers} processes would need a copy of its own"))
+        sharers(pattern, |count| format!("each of the {count} processes would need a copy of its own"))
     } else {
         writes.evidence("writes_after_initialisation", words)
     };
     case.rule_out(Action::Replicate, why_no_copies);
     interleave(case, slow_home, pattern, situation)
+}
+
+/// The processes that map the same memory, as evidence.
+fn sharers(pattern: &Pattern, text: impl FnOnce(usize) -> String) -> Evidence {
+    let count = pattern.processes.len();
+    Evidence { what: "processes", value: count as f64, threshold: 2.0, samples: pattern.samples, text: text(count) }
 }
 
 /// The most used node's memory, if it is saturated.

@@ -294,7 +294,11 @@ impl Agent {
 
     fn report(&self, first_thread_share: Option<f64>) -> PlaceReport {
         let reported = self.ledger.report(self.policy.costs(), self.observer.lost());
-        let decides_once = !self.policy.is_dynamic() || self.policy.has_nothing_to_place();
+        let why_idle = if self.policy.has_nothing_to_place() {
+            Some(ONE_NODE)
+        } else {
+            (!self.policy.is_dynamic()).then_some(DECIDES_ONCE)
+        };
         PlaceReport {
             policy: self.policy.name().to_string(),
             dry_run: self.options.dry_run,
@@ -305,7 +309,7 @@ impl Agent {
             spreads_start: self.spreads_start,
             began_with: self.options.lesson,
             lesson: self.lesson(first_thread_share),
-            idle_reason: reported.idle_reason.or_else(|| decides_once.then(|| DECIDES_ONCE.to_owned())),
+            idle_reason: reported.idle_reason.or_else(|| why_idle.map(str::to_owned)),
             ..reported
         }
     }

@@ -2,6 +2,7 @@
 
 pub mod json;
 pub mod pictures;
+pub mod scratch;
 pub mod terminal;
 pub mod watch;
 

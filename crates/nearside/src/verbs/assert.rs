@@ -6,6 +6,7 @@ use crate::options::policy::note;
 use crate::options::usage_error::UsageError;
 use crate::output;
 use crate::output::json;
+use crate::output::scratch::scratch_folder;
 use crate::output::terminal::Terminal;
 use clap::Args;
 use profile::Filter;
@@ -141,7 +142,10 @@ fn record_and_compare(arguments: &Arguments, command: &[OsString], terminal: Ter
     for file in [&arguments.markdown, &arguments.junit].into_iter().flatten() {
         output::check(file)?;
     }
-    let unnamed = tempfile::tempdir()?;
+    let unnamed = match scratch_folder() {
+        Ok(folder) => folder,
+        Err(error) => return Ok(record::failed(error.as_ref(), record::FAILED)),
+    };
     let trace = arguments.record.output.clone().unwrap_or_else(|| unnamed.path().join("trace"));
     let scratch = arguments.record.output.is_none();
     let options = RecordOptions { output: Some(trace.clone()), scratch, ..arguments.record.clone() };

@@ -5,7 +5,7 @@ use super::change::Change;
 use super::diff::{DiffReport, NodeChange, Side};
 use super::metrics::verdict_line;
 use super::rankings_text::remote_cost;
-use super::text::{latency, number, share, time};
+use super::text::{LONGEST_NAME, latency, number, share, short, time};
 use crate::Table;
 use crate::layout::{Layout, Tone};
 use profile::Counts;
@@ -34,6 +34,15 @@ impl fmt::Display for DiffReport {
         write!(f, "\n{}", layout.text(&whole(a, b, *change)))?;
         if (a.trace.machine.as_str(), a.trace.nodes) != (b.trace.machine.as_str(), b.trace.nodes) {
             let differ = format!("the machines differ: {} and {}", a.trace.machine, b.trace.machine);
+            f.write_str(&layout.wrapped("  ", &differ))?;
+        }
+        let [of_a, of_b] = [a, b].map(|side| side.trace.command.join(" "));
+        if of_a != of_b && !of_a.is_empty() && !of_b.is_empty() {
+            let differ = format!(
+                "the programs differ, and so may their work: {} and {}",
+                short(&of_a, LONGEST_NAME),
+                short(&of_b, LONGEST_NAME)
+            );
             f.write_str(&layout.wrapped("  ", &differ))?;
         }
         let mut table = changes("  sites");

@@ -7,6 +7,7 @@ use crate::options::process_name::process;
 use crate::options::usage_error::UsageError;
 use crate::output;
 use crate::output::json;
+use crate::output::scratch::scratch_folder;
 use crate::verbs::record::{self, RecordOptions, observable, program::Program};
 use agent::{Advisers, CureSteps, Cured, JudgedBlock, curable, cure, huge_blocks, join, judged_blocks};
 use clap::{Args, ValueEnum};
@@ -177,7 +178,7 @@ impl Arguments {
 
     /// Starts a program, records and cures it, and waits for its end.
     fn cure_program(&self) -> Result<u8, Box<dyn Error>> {
-        let scratch = tempfile::tempdir()?;
+        let scratch = scratch_folder()?;
         let mut advisers = Advisers::listen(scratch.path())?;
         let options = self.options(scratch.path());
         let recording = record::Arguments::new(options.clone(), self.command.clone());
@@ -235,7 +236,7 @@ impl Arguments {
     }
 
     fn cure_process(&self, pid: u32) -> Result<u8, Box<dyn Error>> {
-        let scratch = tempfile::tempdir()?;
+        let scratch = scratch_folder()?;
         let (mut all, began, mut earlier) = (CureReport::default(), Instant::now(), self.earlier());
         let interrupted = interrupted()?;
         let rounds = (|| {

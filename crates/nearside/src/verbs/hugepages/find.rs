@@ -7,6 +7,7 @@ use crate::options::process_name::process;
 use crate::options::usage_error::UsageError;
 use crate::output;
 use crate::output::json;
+use crate::output::scratch::scratch_folder;
 use crate::output::terminal::Terminal;
 use crate::verbs::lab::{LabRecordArguments, MachineOptions, record_in_lab};
 use crate::verbs::record::{self, RECORDING, RecordOptions, observable};
@@ -104,7 +105,7 @@ fn find(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dyn E
         return arguments.print(&arguments.report(trace, machine)?, terminal);
     }
     // Removed at the end, unless the trace is kept.
-    let scratch = tempfile::tempdir()?;
+    let scratch = scratch_folder()?;
     let folder = arguments.recording.output.clone().unwrap_or_else(|| scratch.path().join("trace"));
     let is_scratch = arguments.recording.output.is_none();
     let options = RecordOptions { output: Some(folder.clone()), scratch: is_scratch, ..arguments.recording.clone() };

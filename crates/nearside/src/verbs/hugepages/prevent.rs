@@ -4,6 +4,7 @@ use crate::open_trace::{OpenTrace, Reading};
 use crate::options::loaded_first;
 use crate::output;
 use crate::output::json;
+use crate::output::scratch::scratch_folder;
 use crate::verbs::record::program::Program;
 use agent::{CountedFrom, KnownBy, SmallPartCounts, SmallParts};
 use linux::program_file;
@@ -42,7 +43,7 @@ impl Prevention<'_> {
         report.why_not = why_not(&recorded.profile, self.command.first(), &parts);
         report.applied = !self.dry_run && report.why_not.is_none() && !parts.is_empty();
         drop(recorded);
-        let scratch = tempfile::tempdir()?;
+        let scratch = scratch_folder()?;
         let rules = if report.applied { Some(parts.write(scratch.path())?) } else { None };
         let mut variables: Vec<(&str, OsString)> = Vec::new();
         if let Some(rules) = &rules {

@@ -27,7 +27,7 @@ use std::time::{Duration, SystemTime};
 use trace::About;
 
 /// Exit code of failures that are not the program's own; programs seldom use it.
-const FAILED: u8 = 125;
+pub const FAILED: u8 = 125;
 /// The command line is wrong; clap's exit code.
 const WRONG: u8 = 2;
 /// Interval between two checks of a program that is no longer recorded.
