@@ -126,7 +126,8 @@ unsafe extern "C" fn on_look(cpu: c_uint, _: *mut c_void) {
     if let Some((lab, vcpu)) = LAB.get().and_then(|lab| Some((lab, lab.vcpus.get(cpu as usize)?))) {
         lab.show_owed(cpu as usize);
         lab.per_cpu[cpu as usize].find();
-        lab.report(cpu as usize, vcpu, if vcpu.spins() { Lead::SPINNING } else { Lead::WORKING });
+        let lead = if vcpu.spins() { Lead::spinning(vcpu.spin(vcpu.time_ps())) } else { Lead::WORKING };
+        lab.report(cpu as usize, vcpu, lead);
         vcpu.looked();
     }
 }
@@ -137,7 +138,7 @@ unsafe extern "C" fn on_pause(cpu: c_uint, _: *mut c_void) {
             pmu.note_pause(guest_clock_ns(), guest_clock_ns());
         }
         vcpu.run_ps(PAUSE_PS);
-        lab.report(cpu as usize, vcpu, Lead::SPINNING);
+        lab.report(cpu as usize, vcpu, Lead::spinning(vcpu.spin(vcpu.time_ps())));
     }
 }
 

@@ -21,14 +21,20 @@ impl Lead {
     /// For a CPU that has lately woken another one or been woken: their next steps depend on each other, as in the
     /// scheduler's locks.
     const WAKING: Self = Self { ahead_ps: 5_000_000, near_ps: 1_000_000 };
-    /// For a CPU that spins on memory that another one writes. What it sees must not be older than this.
-    pub(crate) const SPINNING: Self = Self { ahead_ps: 1_000_000, near_ps: 0 };
     /// For a CPU that has read the clock: no other may read an earlier time afterwards.
     pub(crate) const READING_CLOCK: Self = Self { ahead_ps: 0, near_ps: 0 };
 }
 
 /// How far the clock may be from where a CPU may go on, ps, for its thread to wait awake.
 const SOON_PS: u64 = 1_000_000;
+
+impl Lead {
+    /// For a CPU that has spun for this time, ps, on memory that another one writes: what it sees may be that much older.
+    /// A part of the wait, so that short ones, such as for a lock, are right, and long ones seldom stop the host's thread.
+    pub(crate) fn spinning(spun_ps: u64) -> Self {
+        Self { ahead_ps: (spun_ps / 16).clamp(100_000, 1_000_000), near_ps: 0 }
+    }
+}
 
 /// Reporting interval of a CPU, ps of its own time; and for a CPU that has woken another one, or has been woken, for
 /// how long it reports at which interval.

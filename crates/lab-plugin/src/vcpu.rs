@@ -3,7 +3,7 @@
 
 use machine::Random;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering::Relaxed};
 
 /// Classes of lines by their low address bits. No L1 cache has fewer sets, and these bits are the same in virtual and
 /// physical addresses, so the line last used in a class is the most recently used of its L1 set.
@@ -41,9 +41,13 @@ pub(crate) struct Vcpu {
     random: AtomicU64,
     /// QEMU's condition variable that it waits for while it is halted; null until the first halt.
     pub(crate) halted_at: AtomicPtr<c_void>,
-    /// Whether it has stored since its last check, and how many accesses the model has seen since.
-    stored: AtomicBool,
+    /// Whether it has stored, for each reader: [`STORED_SINCE_LOOK`] and [`STORED_SINCE_SPINNING`].
+    stored: AtomicU8,
+    /// How many accesses the model has seen since its last check.
     modelled: AtomicU64,
+    /// Since when it spins, and when it did so last, ps.
+    spins_since_ps: AtomicU64,
+    spun_at_ps: AtomicU64,
     /// Repeated loads as of its last check.
     loads_at_look: AtomicU64,
     /// Its program has read the clock, and does not know the time yet.
@@ -51,6 +55,11 @@ pub(crate) struct Vcpu {
 }
 
 const NOTHING: u64 = u64::MAX;
+/// Bits of [`Vcpu::stored`].
+const STORED_SINCE_LOOK: u8 = 1;
+const STORED_SINCE_SPINNING: u8 = 2;
+/// Longest time between two turns of a loop that waits, ps.
+const MOST_BETWEEN_SPINS_PS: u64 = 2_000_000;
 /// The number of misses between two samples differs from the period by at most this part of it: samples at equal distances
 /// would follow the rhythm of loops, and see a load and a store in turns as loads only.
 const SPREAD: u64 = 8;
@@ -87,8 +96,10 @@ impl Vcpu {
             until_sample: AtomicU64::new(0),
             random: AtomicU64::new(index as u64),
             halted_at: AtomicPtr::default(),
-            stored: AtomicBool::new(false),
+            stored: AtomicU8::new(0),
             modelled: AtomicU64::new(0),
+            spins_since_ps: AtomicU64::new(0),
+            spun_at_ps: AtomicU64::new(0),
             loads_at_look: AtomicU64::new(0),
             clock_read: AtomicBool::new(false),
         }
@@ -106,6 +117,8 @@ impl Vcpu {
             &self.recent_loads,
             &self.recent_stores,
             &self.until_sample,
+            &self.spins_since_ps,
+            &self.spun_at_ps,
         ]
         .into_iter()
         .chain(&self.published)
@@ -181,9 +194,27 @@ impl Vcpu {
             add(if store { &self.recent_stores } else { &self.recent_loads }, 1);
         }
         if store {
-            self.stored.store(true, Relaxed);
+            self.stored.store(STORED_SINCE_LOOK | STORED_SINCE_SPINNING, Relaxed);
         }
         hit
+    }
+
+    /// Whether it has stored since this reader's last call.
+    fn take_stored(&self, reader: u8) -> bool {
+        let stored = self.stored.load(Relaxed);
+        self.stored.store(stored & !reader, Relaxed);
+        stored & reader != 0
+    }
+
+    /// It spins at this time. Returns for how long it has done nothing else, ps: a store ends a wait, and so does other
+    /// work.
+    pub(crate) fn spin(&self, time_ps: u64) -> u64 {
+        let is_new = time_ps.saturating_sub(self.spun_at_ps.load(Relaxed)) > MOST_BETWEEN_SPINS_PS;
+        self.spun_at_ps.store(time_ps, Relaxed);
+        if self.take_stored(STORED_SINCE_SPINNING) || is_new {
+            self.spins_since_ps.store(time_ps, Relaxed);
+        }
+        time_ps.saturating_sub(self.spins_since_ps.load(Relaxed))
     }
 
     /// Whether it has done nothing since its last check but load a few lines repeatedly, without changes to them: it
@@ -192,7 +223,7 @@ impl Vcpu {
         let loads = self.recent_loads.load(Relaxed);
         let loaded = self.loads_at_look.swap(loads, Relaxed) != loads;
         let few = self.modelled.swap(0, Relaxed) <= SPINNING_LINES;
-        loaded & few & !self.stored.swap(false, Relaxed)
+        loaded & few & !self.take_stored(STORED_SINCE_LOOK)
     }
 
     /// Its program reads the clock, at the CPU's own time. The program's next access must not be skipped.
@@ -328,6 +359,16 @@ mod tests {
             let first = samples.iter().filter(|miss| **miss % rhythm == 0).count() as u64 * rhythm;
             assert!(first.abs_diff(10_000) < 1_000, "{first} of 10,000 with {rhythm}");
         }
+    }
+
+    #[test]
+    fn a_store_or_other_work_ends_a_wait() {
+        let vcpu = Vcpu::new(0);
+        assert_eq!([10, 11, 30].map(|us| vcpu.spin(us * 1_000_000)), [0, 1_000_000, 0], "19 us are other work");
+        vcpu.hits_recent(5, true);
+        vcpu.hits_recent(5, false);
+        assert_eq!([31, 32].map(|us| vcpu.spin(us * 1_000_000)), [0, 1_000_000]);
+        assert!(vcpu.take_stored(STORED_SINCE_LOOK) && !vcpu.take_stored(STORED_SINCE_LOOK));
     }
 
     #[test]

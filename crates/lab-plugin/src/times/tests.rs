@@ -55,7 +55,7 @@ fn each_waits_for_the_slowest_as_near_as_it_must() {
     let mut times = started(2, None);
     times.report(0, 30 * US);
     assert!(times.may_go_on(0, Lead::WORKING, false));
-    assert!(!times.may_go_on(0, Lead::SPINNING, false));
+    assert!(!times.may_go_on(0, Lead::spinning(u64::MAX), false));
     assert!(!times.may_go_on(0, Lead::READING_CLOCK, false));
     times.report(0, 70 * US);
     assert!(!times.may_go_on(0, Lead::WORKING, false));
@@ -63,7 +63,7 @@ fn each_waits_for_the_slowest_as_near_as_it_must() {
     assert_eq!(advanced(&mut times), (59 * US, vec![]), "not near enough");
     times.report(1, 60 * US);
     assert_eq!(advanced(&mut times), (60 * US, vec![Wakes::Cpu(0)]));
-    assert!(times.may_go_on(0, Lead::WORKING, true) && !times.may_go_on(0, Lead::SPINNING, true));
+    assert!(times.may_go_on(0, Lead::WORKING, true) && !times.may_go_on(0, Lead::spinning(0), true));
     assert!(times.may_go_on(1, Lead::READING_CLOCK, false), "the slowest never waits");
 }
 
@@ -81,6 +81,18 @@ fn who_waits_for_a_short_time_needs_no_wake_up() {
     times.report(1, 31 * US);
     assert_eq!(advanced(&mut times), (30 * US, vec![]), "it is awake");
     assert!(times.may_go_on(0, Lead::READING_CLOCK, true));
+}
+
+#[test]
+fn who_spins_is_ahead_by_a_part_of_its_wait() {
+    let is_ahead = |spun_us: u64, by_ps: u64| {
+        let mut times = started(2, None);
+        times.report(0, by_ps);
+        times.may_go_on(0, Lead::spinning(spun_us * US), false)
+    };
+    for (spun_us, most_ps) in [(0, 100_000), (1, 100_000), (8, 500_000), (16, 1_000_000), (1000, 1_000_000)] {
+        assert!(is_ahead(spun_us, most_ps) && !is_ahead(spun_us, most_ps + 1), "{spun_us} us");
+    }
 }
 
 #[test]
