@@ -44,7 +44,7 @@ pub(crate) struct Pattern {
     pub processes: BTreeMap<ProcessId, ProcessUse>,
     /// What several processes map is one object.
     pub objects: u64,
-    /// Whether there is such an object.
+    /// Whether at least half of the accesses are to such objects.
     pub is_of_several_processes: bool,
     /// Bytes of the largest object.
     pub bytes: u64,
@@ -105,13 +105,16 @@ impl Pattern {
         let mut cells = Cells::new(profile);
         let mut objects: FxHashMap<ObjectId, ObjectUse> = FxHashMap::default();
         let shared = SharedMemory::new(flow);
-        pattern.is_of_several_processes = !shared.is_empty();
+        let (mut to_shared, mut to_all) = (0_u64, 0_u64);
         for (at, access) in flow.numbered() {
+            to_shared += u64::from(shared.has(access.object));
+            to_all += 1;
             cells.add(&access);
             let object = shared.first_of(access.object);
             let used = objects.entry(object).or_insert_with(|| ObjectUse::new(profile, object));
             pattern.add(used, at, &access);
         }
+        pattern.is_of_several_processes = to_shared > 0 && 2 * to_shared >= to_all;
         for used in objects.into_values() {
             pattern.add_object(profile, used);
         }

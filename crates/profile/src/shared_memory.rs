@@ -11,7 +11,12 @@ const FEWEST_PAGES: usize = 2;
 
 /// Objects of different processes that are the same memory, each with the first of them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct SharedMemory(FxHashMap<ObjectId, ObjectId>);
+pub(crate) struct SharedMemory {
+    /// All of them.
+    members: FxHashSet<ObjectId>,
+    /// An earlier one, of each but the first.
+    earlier: FxHashMap<ObjectId, ObjectId>,
+}
 
 /// A page as a process has it.
 #[derive(Clone, Copy)]
@@ -54,23 +59,24 @@ impl SharedMemory {
         pairs.sort_unstable();
         let mut shared = Self::default();
         for [first, second] in pairs {
+            shared.members.extend([first, second]);
             let [first, second] = [shared.first_of(first), shared.first_of(second)];
             if first != second {
-                shared.0.insert(first.max(second), first.min(second));
+                shared.earlier.insert(first.max(second), first.min(second));
             }
         }
         shared
     }
 
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    /// Whether this object is the same memory as others.
+    pub fn has(&self, object: ObjectId) -> bool {
+        self.members.contains(&object)
     }
 
     /// The first of the objects that are the same memory as this one: itself, if it is not shared.
     pub fn first_of(&self, object: ObjectId) -> ObjectId {
         let mut first = object;
-        while let Some(earlier) = self.0.get(&first) {
+        while let Some(earlier) = self.earlier.get(&first) {
             first = *earlier;
         }
         first

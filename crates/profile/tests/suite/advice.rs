@@ -175,6 +175,8 @@ fn what_several_processes_map_is_one_object() {
     assert_eq!(copies.because.text, "each of the 4 processes would need a copy of its own");
     let private = of_processes(false);
     assert_eq!((private.action, private.objects), (Action::AllocateLocally, 4), "{private:?}");
+    let is_shared = |advice: &Advice| advice.evidence.iter().any(|evidence| evidence.what == "processes");
+    assert!(is_shared(&shared) && !is_shared(&private), "{private:?}");
 }
 
 #[test]
