@@ -303,10 +303,11 @@ fn lines(boot: &str, record: &JournalRecord) -> Vec<u8> {
 /// the new one agree with it.
 fn write_over(folder: &PrivateFolder, name: &str, lines: &[u8]) -> Result<File, JournalError> {
     let new = format!("{name}-new");
-    let path = folder.path().join(&new);
     let file = folder::take(folder, &new)?;
-    file.set_len(0).map_err(JournalError::system("empty", &path))?;
-    (&file).write_all(lines).map_err(JournalError::system("write to", &path))?;
-    folder.rename(&new, name).map_err(JournalError::system("rename", &path))?;
+    let written = file.set_len(0).and_then(|()| (&file).write_all(lines)).and_then(|()| folder.rename(&new, name));
+    if written.is_err() {
+        let _ = folder.remove(&new);
+    }
+    written.map_err(JournalError::system("write to", &folder.path().join(name)))?;
     Ok(file)
 }

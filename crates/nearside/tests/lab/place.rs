@@ -129,10 +129,10 @@ fn threads_are_kept_near_their_memory_and_free_afterwards() {
     assert!(number("kept", "free") < 4 && number("kept", "late_is_free") == 1, "{kept}\n{report:#}");
     let (report, freed) = (ran.json("report of freed"), ran.json("freed"));
     assert!(report["threads_moved"].as_u64() > Some(4) && number("freed", "free") == 8, "{freed}\n{report:#}");
-    // All of its 8,192 pages, unless they were moved as huge ones.
+    // Of its 32 MiB, three quarters are on other nodes.
     let report = ran.json("report of chase");
     let bytes = report["bytes_moved"].as_u64();
-    assert!(bytes >= Some(30 << 20), "what one thread waits for is moved, too: {report:#}");
+    assert!(bytes >= Some(16 << 20), "what one thread waits for is moved, too: {report:#}");
 }
 
 /// A thousand forks, 2,000 processes that sleep, another program at a known path, and a full disk for lessons: programs end
