@@ -161,7 +161,7 @@ impl Program {
             if ENDING.contains(&number) {
                 match self.asked_to_end {
                     None => self.asked_to_end = Some(Instant::now()),
-                    Some(first) if !by_keys && first.elapsed() < ONE_REQUEST => continue,
+                    Some(first) if !by_keys && first.elapsed() < ONE_REQUEST => {}
                     Some(_) => self.left_by = Some(number),
                 }
             }
