@@ -8,7 +8,7 @@
 
 use crate::cache::Cache;
 use crate::cpu::{CpuCaches, NO_CACHE};
-use crate::lines_in_turns::{Moment, Turns};
+use crate::lines_in_turns::{Moment, Turn, Turns};
 use crate::resources::added_ns;
 use crate::{AccessKind, LINE_BYTES, ModelError};
 use machine::{Machine, Routes};
@@ -18,7 +18,7 @@ use zerocopy::FromZeros;
 /// Bits that identify holding cores; cores with equal bits are checked together.
 const HOLDER_BITS: u32 = 15;
 const HOLDERS: u32 = (1 << HOLDER_BITS) - 1;
-/// Set if cores write the line in turns: see [`crate::turns`].
+/// Set if cores write the line in turns: see [`crate::lines_in_turns`].
 const IN_TURNS: u32 = 1 << HOLDER_BITS;
 const OWNER_SHIFT: u32 = HOLDER_BITS + 1;
 /// Set if several cores have had the line since it was written.
@@ -64,7 +64,7 @@ pub(crate) enum Supplier {
 /// A line from another cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Peer {
-    /// Its latency while nothing is busy, ps.
+    /// Its latency while nothing but the line is busy, ps.
     pub latency_ps: u32,
     /// The node that it comes from.
     pub node: u16,
@@ -74,6 +74,31 @@ pub(crate) struct Peer {
     pub in_turns: bool,
     /// Whether it was modified there.
     pub modified: bool,
+}
+
+/// A line's entry, as an access found it.
+struct Seen<'a> {
+    entry: &'a AtomicU32,
+    stored: u32,
+    /// What it stands for.
+    state: u32,
+}
+
+/// Another core has changed the entry since it was seen.
+struct Changed;
+
+impl Seen<'_> {
+    fn check(&self) -> Result<(), Changed> {
+        if self.entry.load(Relaxed) == self.stored { Ok(()) } else { Err(Changed) }
+    }
+
+    /// Changes the entry.
+    fn set(&self, state: u32) -> Result<(), Changed> {
+        if state == self.stored {
+            return Ok(());
+        }
+        self.entry.compare_exchange(self.stored, state, Relaxed, Relaxed).map(|_| ()).map_err(|_| Changed)
+    }
 }
 
 /// The holders of each line.
@@ -138,8 +163,7 @@ impl Coherence {
     /// A core reads or writes a line that its own private caches do not have, or writes one that they have. Returns the
     /// supplier of the line or, for a write, the cache that takes longest to give it up, if there is one.
     pub(crate) fn access(&self, caches: &[Cache], access: &Asked) -> Option<Supplier> {
-        let &Asked { me, line, kind, moment, .. } = access;
-        let time_ps = moment.time_ps;
+        let &Asked { me, line, kind, .. } = access;
         let page = self.pages.get((line / PAGE_LINES) as usize)?;
         let (first, alone) = (page.load(Relaxed), me as u32 + 1);
         if first == alone {
@@ -153,70 +177,118 @@ impl Coherence {
             page.store(first | SEVERAL, Relaxed);
         }
         let entry = self.lines.get(line as usize)?;
-        let state = match entry.load(Relaxed) {
-            0 => self.left_by(caches, (first & !SEVERAL) as usize - 1, line),
-            state => state,
-        };
-        let (mine, owner, store) = (bit(me), owner(state), kind == AccessKind::Store);
-        let own = owned_by(me) | mine;
-        let taken = owner.filter(|&owner| owner != me && store);
-        let turn = if state & IN_TURNS == 0 { None } else { self.turns.find(line, time_ps) };
-        if let Some(turn) = turn {
-            let other = owner.filter(|&owner| owner != me).or(Some(turn.from()).filter(|&from| from != me))?;
-            let is_mine = owner == Some(me);
-            let has = if store { is_mine && state & HOLDERS == mine } else { is_mine || state & mine != 0 };
-            if has && !turn.changed_meanwhile(is_mine, moment) {
-                turn.used(is_mine, time_ps);
-                return Some(Supplier::Itself);
+        loop {
+            let stored = entry.load(Relaxed);
+            let state = if stored == 0 { self.left_by(caches, (first & !SEVERAL) as usize - 1, line) } else { stored };
+            let seen = Seen { entry, stored, state };
+            let has_other_owner = owner(state).is_some_and(|owner| owner != me);
+            let store = kind == AccessKind::Store;
+            let supplier = if state & IN_TURNS != 0 || store && has_other_owner {
+                self.hand_over(caches, access, &seen)
+            } else if store {
+                self.store(caches, access, &seen, false)
+            } else {
+                self.load(caches, access, &seen)
+            };
+            // Otherwise another core has changed the entry meanwhile.
+            if let Ok(supplier) = supplier {
+                return supplier;
             }
-            // The caches of all others have given it up already, but for the last-level cache of its owner.
-            entry.store(if store { own | WRITTEN | IN_TURNS } else { state | mine }, Relaxed);
-            if let Some(from) = taken {
-                self.take(caches, access, state);
-                self.turns.change(line, time_ps, from);
-            }
-            turn.charge(time_ps);
-            turn.used(store || is_mine, time_ps);
-            let (me, other) = (self.cores.get(me)?, self.cores.get(other)?);
-            let peer = Peer { in_turns: true, modified: true, ..self.peer(me, other, access.home)? };
-            return Some(Supplier::Peer(peer));
         }
-        if store {
-            let in_turns = taken.is_some_and(|from| self.turns.change(line, time_ps, from));
-            let next = own | WRITTEN | if in_turns { IN_TURNS } else { 0 };
-            if state != next {
-                entry.store(next, Relaxed);
-            }
-            let alone = state & !(WRITTEN | IN_TURNS) == own || state == 0;
-            let peer = if alone { None } else { self.take(caches, access, state) };
-            return peer.map(|peer| Supplier::Peer(Peer { in_turns, modified: state & WRITTEN != 0, ..peer }));
-        }
+    }
+
+    /// A core writes a line.
+    fn store(
+        &self,
+        caches: &[Cache],
+        access: &Asked,
+        seen: &Seen<'_>,
+        in_turns: bool,
+    ) -> Result<Option<Supplier>, Changed> {
+        let own = owned_by(access.me) | bit(access.me);
+        seen.set(own | WRITTEN | if in_turns { IN_TURNS } else { 0 })?;
+        let alone = seen.state & !(WRITTEN | IN_TURNS) == own || seen.state == 0;
+        let peer = if alone { None } else { self.take(caches, access, seen.state) };
+        Ok(peer.map(|peer| Supplier::Peer(Peer { in_turns, modified: seen.state & WRITTEN != 0, ..peer })))
+    }
+
+    /// A core reads a line.
+    fn load(&self, caches: &[Cache], access: &Asked, seen: &Seen<'_>) -> Result<Option<Supplier>, Changed> {
+        let &Seen { state, .. } = seen;
+        let (mine, own) = (bit(access.me), owned_by(access.me) | bit(access.me));
         if state == 0 {
-            entry.store(own, Relaxed);
-            return None;
+            return seen.set(own).map(|()| None);
         }
-        if owner == Some(me) {
-            return None;
+        let owner = owner(state);
+        if owner == Some(access.me) {
+            return Ok(None);
         }
         if state & SHARED != 0 {
-            if state & mine == 0 {
-                entry.store(state | mine, Relaxed);
-            }
-            return None;
+            return seen.set(state | mine).map(|()| None);
         }
-        let (own_core, other) = (self.cores.get(me)?, self.cores.get(owner?)?);
-        let same = own_core.caches.last == other.caches.last;
+        let Some((me, other)) = self.cores.get(access.me).zip(self.cores.get(owner.unwrap_or(usize::MAX))) else {
+            return Ok(None);
+        };
+        let same = me.caches.last == other.caches.last;
         if !same && state & WRITTEN == 0 {
             // Memory now has it too, whether or not the owner still does.
-            entry.store(state | SHARED | mine, Relaxed);
-            return None;
+            return seen.set(state | SHARED | mine).map(|()| None);
         }
-        let (private, last) = leave_unwritten(caches, other, line);
+        let (private, last) = leave_unwritten(caches, other, access.line);
         // Without a copy at the owner, the line has no holder.
         let held = private || last && !same;
-        entry.store(if held { state & !WRITTEN | SHARED | mine } else { own }, Relaxed);
-        let peer = held.then(|| self.peer(own_core, other, access.home)).flatten();
-        peer.map(|peer| Supplier::Peer(Peer { modified: state & WRITTEN != 0, ..peer }))
+        seen.set(if held { state & !WRITTEN | SHARED | mine } else { own })?;
+        let peer = held.then(|| self.peer(me, other, access.home)).flatten();
+        Ok(peer.map(|peer| Supplier::Peer(Peer { modified: state & WRITTEN != 0, ..peer })))
+    }
+
+    /// A core accesses a line that cores write in turns, or writes one that another core owns.
+    fn hand_over(&self, caches: &[Cache], access: &Asked, seen: &Seen<'_>) -> Result<Option<Supplier>, Changed> {
+        let &Asked { me, line, home, kind, moment } = access;
+        let (mine, owner, store) = (bit(me), owner(seen.state), kind == AccessKind::Store);
+        let other = owner.filter(|&owner| owner != me);
+        let mut turn = self.turns.of(line);
+        seen.check()?;
+        let is_recent = turn.is_recent(line, moment.time_ps);
+        if !is_recent || seen.state & IN_TURNS == 0 {
+            if !store {
+                return self.load(caches, access, seen);
+            }
+            let supplier = self.store(caches, access, seen, other.is_some() && is_recent)?;
+            if let Some(other) = other {
+                turn.change(line, moment.time_ps, other, me);
+            }
+            return Ok(match supplier {
+                Some(Supplier::Peer(peer)) => Some(Supplier::Peer(queued(&mut turn, moment, true, peer))),
+                supplier => supplier,
+            });
+        }
+        let supplier = other.or(Some(turn.from()).filter(|&from| from != me)).and_then(|core| self.cores.get(core));
+        let Some((own, supplier)) = self.cores.get(me).zip(supplier) else { return Ok(None) };
+        let Some(peer) = self.peer(own, supplier, home) else { return Ok(None) };
+        let peer = Peer { in_turns: true, modified: true, ..peer };
+        let is_mine = owner == Some(me);
+        let has = if store { is_mine && seen.state & HOLDERS == mine } else { is_mine || seen.state & mine != 0 };
+        if has && !turn.changed_meanwhile(me, is_mine, moment) {
+            turn.used(is_mine, moment.time_ps);
+            // What is stored waits in the core's buffer, but the value of a load has to come first.
+            let under_way_ps = if is_mine && !store { turn.under_way_ps(moment.time_ps) } else { 0 };
+            return Ok(Some(match u32::try_from(under_way_ps).unwrap_or(u32::MAX) {
+                0 => Supplier::Itself,
+                latency_ps => Supplier::Peer(Peer { latency_ps, ..peer }),
+            }));
+        }
+        // The caches of all others have given it up already, but for the last-level cache of its owner.
+        seen.set(if store { owned_by(me) | mine | WRITTEN | IN_TURNS } else { seen.state | mine })?;
+        if let Some(other) = other.filter(|_| store) {
+            self.take(caches, access, seen.state);
+            turn.change(line, moment.time_ps, other, me);
+        }
+        let takes = store || is_mine;
+        turn.used(takes, moment.time_ps);
+        let peer = queued(&mut turn, moment, takes, peer);
+        turn.charge(me, takes, moment.time_ps, peer.latency_ps.into());
+        Ok(Some(Supplier::Peer(peer)))
     }
 
     /// The state of a line of a page that only one core has used so far.
@@ -272,6 +344,17 @@ impl Coherence {
         let latency_ps = way(from, home) + directory_ps + way(home, to) + self.line_ps + way(to, from);
         Some(Peer { latency_ps, node: other.node, other_cache: true, in_turns: false, modified: false })
     }
+}
+
+/// Adds the wait for other transfers of the line.
+fn queued(turn: &mut Turn, moment: Moment, takes: bool, peer: Peer) -> Peer {
+    let wait_ps = if takes {
+        turn.queue.take(moment.time_ps, peer.latency_ps.into(), moment.slowest_ps)
+    } else {
+        turn.queue.read(moment.time_ps)
+    };
+    let latency_ps = u32::try_from(wait_ps).map_or(u32::MAX, |wait_ps| peer.latency_ps.saturating_add(wait_ps));
+    Peer { latency_ps, ..peer }
 }
 
 /// Makes a core's copies of a line shared. Returns whether its private caches have one, and whether its last-level

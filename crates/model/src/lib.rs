@@ -12,6 +12,7 @@ mod core;
 mod counters;
 mod cpu;
 mod error;
+mod line_queue;
 mod lines_in_turns;
 mod mechanism;
 mod memory_map;

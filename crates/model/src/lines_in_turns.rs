@@ -5,8 +5,9 @@
 //! checked: a hand-over is charged if another core has had the line since, or has probably had it by the time of the
 //! access, as it used it that often when it last had it.
 
+use crate::line_queue::LineQueue;
 use crate::own_counts::WINDOW_PS;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Maximum number of lines written in turns at a time.
 const SLOTS: usize = 1024;
@@ -26,100 +27,135 @@ pub(crate) struct Moment {
 
 /// The lines that are, or may be, written in turns.
 pub(crate) struct Turns {
-    slots: Box<[Turn]>,
+    slots: Box<[Mutex<Turn>]>,
 }
 
-/// One line. Times are those of the cores that use it, ps. Host threads may race: the result is one hand-over too many
-/// or too few.
+/// One line. Times are those of the cores that use it, ps.
 #[derive(Default)]
 pub(crate) struct Turn {
-    line: AtomicU64,
+    line: u64,
     /// The core from which it was last taken.
-    from: AtomicU64,
-    /// When its owner took it, when the previous owner had taken it, and when that one last used it.
-    taken_ps: AtomicU64,
-    taken_before_ps: AtomicU64,
-    left_ps: AtomicU64,
-    /// Mean time between two uses of the previous owner, from the turn before that on.
-    left_gap_ps: AtomicU64,
+    from: usize,
+    /// When its owner took it, and when that core had last used it in an earlier turn.
+    taken_ps: u64,
+    used_before_ps: u64,
+    /// When each core, except its owner, last had it or will have it: CPUs' times differ, so those of others say nothing.
+    users: Vec<(usize, u64)>,
+    /// How the previous owner used it, from its turn before that on.
+    left: Use,
     /// The owner's last use, and the number of its uses.
-    used_ps: AtomicU64,
-    uses: AtomicU64,
-    /// When a hand-over was last charged.
-    charged_ps: AtomicU64,
+    used_ps: u64,
+    uses: u64,
+    /// How long it has waited for the line since it took it, and how long a core that only read it has: the next to take
+    /// it, perhaps.
+    waited_ps: u64,
+    reader_waited_ps: u64,
+    /// When a hand-over was last charged, and when the line has arrived.
+    charged_ps: u64,
+    arrived_ps: u64,
+    pub queue: LineQueue,
+}
+
+/// How a core uses a line.
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(clippy::struct_field_names, reason = "units are in names")]
+struct Use {
+    /// When it last had it, ps.
+    last_ps: u64,
+    /// Mean time between two uses, ps.
+    gap_ps: u64,
+    /// The part of it in which the core does not wait for the line, ps: so soon it wants it back.
+    pause_ps: u64,
 }
 
 impl Default for Turns {
     fn default() -> Self {
-        Self { slots: (0..SLOTS).map(|_| Turn::default()).collect() }
+        Self { slots: (0..SLOTS).map(|_| Mutex::default()).collect() }
     }
 }
 
 impl Turns {
-    fn slot(&self, line: u64) -> Option<&Turn> {
-        self.slots.get((line ^ line >> 10) as usize % SLOTS)
-    }
-
-    /// A line that changed hands shortly before this time, ps.
-    pub(crate) fn find(&self, line: u64, time_ps: u64) -> Option<&Turn> {
-        let recent = |turn: &&Turn| time_ps <= turn.taken_ps.load(Relaxed) + TURN_PS;
-        self.slot(line).filter(|turn| turn.line.load(Relaxed) == line).filter(recent)
-    }
-
-    /// Records that the line is taken from a core. Returns whether it also changed hands shortly before.
-    pub(crate) fn change(&self, line: u64, time_ps: u64, from: usize) -> bool {
-        let before = self.find(line, time_ps).is_some();
-        if let Some(turn) = self.slot(line) {
-            let (used_ps, gap_ps) = if before { (turn.used_ps.load(Relaxed), turn.gap_ps()) } else { (time_ps, 0) };
-            turn.taken_before_ps.store(if before { turn.taken_ps.load(Relaxed) } else { time_ps }, Relaxed);
-            turn.left_ps.store(used_ps, Relaxed);
-            turn.left_gap_ps.store(gap_ps, Relaxed);
-            for time in [&turn.taken_ps, &turn.used_ps, &turn.charged_ps] {
-                time.store(time_ps, Relaxed);
-            }
-            turn.uses.store(0, Relaxed);
-            turn.from.store(from as u64, Relaxed);
-            turn.line.store(line, Relaxed);
-        }
-        before
+    /// The record of a line, or of another one whose place it takes.
+    pub(crate) fn of(&self, line: u64) -> MutexGuard<'_, Turn> {
+        self.slots[(line ^ line >> 10) as usize % SLOTS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Turn {
-    pub(crate) fn from(&self) -> usize {
-        self.from.load(Relaxed) as usize
+    /// Whether the line changed hands shortly before this time, ps.
+    pub(crate) fn is_recent(&self, line: u64, time_ps: u64) -> bool {
+        let last_ps = self.users.iter().fold(self.taken_ps, |last_ps, user| last_ps.max(user.1));
+        self.line == line && time_ps <= last_ps.saturating_add(TURN_PS)
     }
 
-    /// Mean time between two uses of the owner, ps. It counts from when the previous owner took the line, as the owner
-    /// had it before.
-    fn gap_ps(&self) -> u64 {
-        let since_ps = self.used_ps.load(Relaxed).saturating_sub(self.taken_before_ps.load(Relaxed));
-        since_ps / self.uses.load(Relaxed).max(1)
+    /// Records that a core takes the line from another one.
+    pub(crate) fn change(&mut self, line: u64, time_ps: u64, from: usize, to: usize) {
+        if !self.is_recent(line, time_ps) {
+            *self = Self { line, used_before_ps: time_ps, used_ps: time_ps, ..Self::default() };
+        }
+        self.left = self.owners();
+        self.note_user(from, self.left.last_ps);
+        let used_before = self.users.iter().find(|&&(core, last_ps)| core == to && last_ps <= time_ps);
+        self.used_before_ps = used_before.map_or(time_ps, |&(_, last_ps)| last_ps);
+        (self.from, self.uses) = (from, 0);
+        (self.taken_ps, self.used_ps, self.charged_ps, self.arrived_ps) = (time_ps, time_ps, time_ps, time_ps);
+        self.waited_ps = std::mem::take(&mut self.reader_waited_ps);
+    }
+
+    pub(crate) fn from(&self) -> usize {
+        self.from
+    }
+
+    /// How the owner uses it, from its last use before its turn on.
+    fn owners(&self) -> Use {
+        let (used_for_ps, uses) = (self.used_ps.saturating_sub(self.used_before_ps), self.uses.max(1));
+        Use {
+            last_ps: self.used_ps.max(self.arrived_ps),
+            gap_ps: used_for_ps.max(self.waited_ps) / uses,
+            pause_ps: used_for_ps.saturating_sub(self.waited_ps) / uses,
+        }
+    }
+
+    /// How long the owner has to wait until the line arrives, ps.
+    pub(crate) fn under_way_ps(&self, time_ps: u64) -> u64 {
+        self.arrived_ps.saturating_sub(time_ps)
+    }
+
+    fn note_user(&mut self, core: usize, last_ps: u64) {
+        self.users.retain(|&(user, _)| user != core);
+        self.users.push((core, last_ps));
     }
 
     /// Whether the line has probably changed hands since a core that still has it last paid for it. Cores that lag
     /// behind have not reached the access yet.
-    pub(crate) fn changed_meanwhile(&self, is_owner: bool, moment: Moment) -> bool {
-        let (gap_ps, used_ps) = if is_owner {
-            (self.left_gap_ps.load(Relaxed), self.left_ps.load(Relaxed))
-        } else {
-            (self.gap_ps(), self.used_ps.load(Relaxed))
-        };
+    pub(crate) fn changed_meanwhile(&self, me: usize, is_owner: bool, moment: Moment) -> bool {
+        let Use { last_ps, gap_ps, pause_ps } = if is_owner { self.left } else { self.owners() };
+        let others = self.users.iter().filter(|&&(core, _)| core != me).map(|&(_, last_ps)| last_ps);
+        let last_ps = others.fold(last_ps, u64::max);
         // The others, even the slowest, have gone on without it.
-        let ended = moment.slowest_ps.min(moment.time_ps) > used_ps.saturating_add(GAPS * gap_ps);
-        !ended && moment.time_ps.saturating_sub(self.charged_ps.load(Relaxed)) >= gap_ps
+        let ended = moment.slowest_ps.min(moment.time_ps) > last_ps.saturating_add(GAPS * gap_ps);
+        // The store of an atomic operation follows its load at once.
+        let in_between = moment.time_ps != self.arrived_ps;
+        !ended && in_between && moment.time_ps.saturating_sub(self.charged_ps) >= pause_ps
     }
 
-    /// Records a hand-over that is charged.
-    pub(crate) fn charge(&self, time_ps: u64) {
-        self.charged_ps.store(time_ps, Relaxed);
+    /// Records a hand-over that is charged, and how long the core waits for it, ps.
+    pub(crate) fn charge(&mut self, me: usize, is_owner: bool, time_ps: u64, wait_ps: u64) {
+        self.charged_ps = time_ps;
+        if is_owner {
+            self.arrived_ps = time_ps.saturating_add(wait_ps);
+            self.waited_ps += wait_ps;
+        } else {
+            self.reader_waited_ps = wait_ps;
+            self.note_user(me, time_ps.saturating_add(wait_ps));
+        }
     }
 
     /// Records an access.
-    pub(crate) fn used(&self, is_owner: bool, time_ps: u64) {
+    pub(crate) fn used(&mut self, is_owner: bool, time_ps: u64) {
         if is_owner {
-            self.used_ps.store(time_ps, Relaxed);
-            self.uses.store(self.uses.load(Relaxed) + 1, Relaxed);
+            self.used_ps = time_ps;
+            self.uses += 1;
         }
     }
 }

@@ -4,5 +4,6 @@ mod controls;
 mod machines;
 mod mechanisms;
 mod queues;
+mod shared_words;
 #[path = "../support/mod.rs"]
 mod support;

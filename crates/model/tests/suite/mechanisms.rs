@@ -160,11 +160,18 @@ fn a_line_that_is_used_in_bursts_changes_hands_once_a_burst() {
 
 /// A CPU increments a word a hundred times, this far apart, ps. Returns how often the line came from another core.
 fn increments(model: &Model, cpu: usize, begin_ps: u64, every_ps: u64, address: u64) -> usize {
-    let came = |index: u64| {
-        let access = |kind| model.access(cpu, begin_ps + index * every_ps, Request::to(address, kind), || None).level;
-        [AccessKind::Load, AccessKind::Store].map(access).contains(&Level::Peer)
+    let mut time_ps = begin_ps;
+    let came = |_: &usize| {
+        let mut access = |kind| {
+            let access = model.access(cpu, time_ps, Request::to(address, kind), || None);
+            time_ps += access.stall_ps;
+            access.level
+        };
+        let came = [AccessKind::Load, AccessKind::Store].map(&mut access).contains(&Level::Peer);
+        time_ps += every_ps;
+        came
     };
-    (0..100).filter(|&index| came(index)).count()
+    (0..100).filter(came).count()
 }
 
 #[test]
