@@ -116,10 +116,11 @@ impl RunSummary {
         *last = reason.to_string();
     }
 
-    /// Why nothing was done in most of the rounds without action.
+    /// Why nothing was done in most of the rounds without action, or in those of them with a choice.
     pub fn idle_reason(&self) -> Option<String> {
-        let most = self.idle.values().max_by_key(|(rounds, _)| *rounds);
-        most.map(|(_, reason)| reason.clone())
+        // What a choice said counts more than that there was none yet.
+        let most = self.idle.iter().max_by_key(|(rule, (rounds, _))| (**rule != Rule::FewSamples, *rounds));
+        most.map(|(_, (_, reason))| reason.clone())
     }
 
     pub fn by_rule(&self) -> Vec<PlaceRule> {

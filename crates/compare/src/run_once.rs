@@ -4,7 +4,7 @@ use crate::guard::Guard;
 use crate::numad::Numad;
 use crate::program_times::ProgramTimes;
 use explore::Seconds;
-use linux::{ChildSetup, Pid, Switch, monotonic_ns, system_events};
+use linux::{BeginTime, ChildSetup, Pid, Switch, monotonic_ns, system_events};
 use model::Measured;
 use observe::{LabCount, LabCounters};
 use report::MemoryCounts;
@@ -159,7 +159,9 @@ impl Runner {
             };
         }
         // Ctrl-C is for nearside, which ends the program.
+        let begin = BeginTime::new().map_err(system("make a file in memory"))?;
         start.process_group(0).die_with_parent().with_own_inheritance();
+        start.note_begin(&begin).map_err(system("make a file in memory"))?;
         let mut counts = Vec::new();
         self.take_counts_after(monotonic_ns(), &mut counts);
         if self.guard.is_none() {
@@ -168,8 +170,7 @@ impl Runner {
         let moved_before = pages_moved();
         let failed = system(format!("start `{}`", start.get_program().display()));
         let mut child = start.spawn().map_err(failed)?;
-        // It has been executed.
-        let began_ns = monotonic_ns();
+        let began_ns = begin.ns().unwrap_or_else(|_| monotonic_ns());
         // Of a killed nearside, the kernel ends the program, and the guard its children.
         let guard = |runner: &mut Self, group| runner.guard.iter_mut().for_each(|guard| guard.guard(group));
         guard(self, Some(child.id()));

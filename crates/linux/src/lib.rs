@@ -116,7 +116,7 @@ pub use processes::cgroup::{
     parse_memory_numa_stat,
 };
 pub use processes::cgroup_group::{CgroupGroup, CgroupGroupError, Partition};
-pub use processes::child::{ChildSetup, Credentials, wait_with_peak};
+pub use processes::child::{BeginTime, ChildSetup, Credentials, wait_with_peak};
 pub use processes::cpu_time::{ThreadTimes, first_thread_share, process_cpu_time, thread_times};
 pub use processes::cpusets::Cpusets;
 pub use processes::current_node::CurrentNode;

@@ -176,7 +176,8 @@ fn verdict(counts: &SharingCounts, perhaps_huge: u64, found: bool, gain: Option<
         (0, _) if all == 1 => "the only huge page is not falsely shared".to_owned(),
         (0, _) => format!("none of {all} huge pages is falsely shared"),
         (_, Some(gain)) if found => format!(
-            "{falsely} {are} falsely shared: with small pages there, the program should be {gain:.2} times as fast"
+            "{falsely} {are} falsely shared: with small pages there, on their users' nodes, the program should be \
+             {gain:.2} times as fast"
         ),
         (_, None) if found => format!("{falsely} {are} falsely shared; the gain of small pages is not known"),
         _ => format!("{falsely} {are} falsely shared, but small pages would hardly help"),
@@ -279,8 +280,14 @@ mod tests {
         assert_eq!(said(1, 0, 0, None), "the only huge page is not falsely shared");
         assert_eq!(said(8, 0, 1, None), "none of 8 huge pages is falsely shared");
         assert_eq!(said(1, 1, 0, None), "the only huge page is falsely shared; the gain of small pages is not known");
-        assert!(said(9, 1, 0, Some(1.5)).starts_with("1 of 9 huge pages is falsely shared: with small pages there"));
-        assert!(said(9, 4, 0, Some(1.5)).starts_with("4 of 9 huge pages are falsely shared: with small pages there"));
+        assert!(
+            said(9, 1, 0, Some(1.5))
+                .starts_with("1 of 9 huge pages is falsely shared: with small pages there, on their")
+        );
+        assert!(
+            said(9, 4, 0, Some(1.5))
+                .starts_with("4 of 9 huge pages are falsely shared: with small pages there, on their")
+        );
         assert!(
             stay_unknown(1, 0.25).starts_with("1 huge page stays unknown, with 25.0 % of the samples: fewer than 16.")
         );

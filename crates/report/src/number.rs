@@ -20,6 +20,11 @@ pub fn count(value: u64) -> String {
     format!("{scaled:.decimals$} {}", PREFIXES[prefix])
 }
 
+/// A count with its noun: `1 node`, `4 nodes`.
+pub(crate) fn count_of(value: u64, noun: &str) -> String {
+    format!("{} {noun}{}", count(value), if value == 1 { "" } else { "s" })
+}
+
 /// A bandwidth in the largest decimal unit that it reaches, such as `2.85 GB/s`: vendors specify links and controllers in
 /// powers of ten, and STREAM reports them. Sizes have powers of two: [`machine::size::rounded`].
 pub(crate) fn bandwidth(bytes_per_s: f64) -> String {

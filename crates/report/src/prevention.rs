@@ -1,6 +1,7 @@
 //! The result of `nearside hugepages cure --from`.
 
 use crate::count;
+use crate::number::count_of;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -36,19 +37,21 @@ pub struct PreventionReport {
 impl fmt::Display for PreventionReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "nearside: of the recording: {}", self.verdict)?;
-        let [objects, pages, kept, met] = [self.objects, self.huge_pages, self.kept_small, self.met].map(count);
+        let [objects, met] = [self.objects, self.met].map(|objects| count_of(objects, "object"));
+        let [pages, kept] = [self.huge_pages, self.kept_small].map(|pages| count_of(pages, "huge page"));
         if let Some(why) = &self.why_not {
             writeln!(f, "  nothing is kept small: {why}")?;
         } else if self.dry_run {
-            writeln!(f, "  would keep {pages} huge pages of {objects} objects small from their allocation on")?;
+            writeln!(f, "  would keep {pages} of {objects} small from their allocation on")?;
         } else if self.applied {
-            writeln!(f, "  kept {kept} huge pages of {met} objects small from their allocation on")?;
+            writeln!(f, "  kept {kept} of {met} small from their allocation on")?;
         }
         if self.applied && self.unmet > 0 {
             writeln!(
                 f,
-                "  {} objects of the recording were not allocated: the program got other arguments, or is another",
-                count(self.unmet)
+                "  {} of the recording {} not allocated: the program got other arguments, or is another",
+                count_of(self.unmet, "object"),
+                if self.unmet == 1 { "was" } else { "were" }
             )?;
         }
         self.left.iter().try_for_each(|(why, number)| writeln!(f, "  left {}: {why}", count(*number)))?;
@@ -76,8 +79,8 @@ mod tests {
         assert_eq!(
             report.to_string(),
             "nearside: of the recording: 3 of 7 huge pages are falsely shared\n\
-             \x20 kept 3 huge pages of 1 objects small from their allocation on\n\
-             \x20 1 objects of the recording were not allocated: the program got other arguments, or is another\n\
+             \x20 kept 3 huge pages of 1 object small from their allocation on\n\
+             \x20 1 object of the recording was not allocated: the program got other arguments, or is another\n\
              \x20 left 1: it is a variable\n"
         );
         let dry = PreventionReport { applied: false, dry_run: true, left: BTreeMap::new(), ..report.clone() };

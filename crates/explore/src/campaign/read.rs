@@ -300,7 +300,11 @@ impl File {
         rule(self.lab.time_scale == 0, "lab.time_scale", "must be at least 1".to_owned());
         let timeout = self.timeout_s;
         let is_time = |time: f64| time > 0.0 && time <= LONGEST_S;
-        rule(timeout.is_some_and(|time| !is_time(time)), "timeout_s", format!("must be from 0 to {LONGEST_S}"));
+        rule(
+            timeout.is_some_and(|time| !is_time(time)),
+            "timeout_s",
+            format!("must be above 0, and at most {LONGEST_S}"),
+        );
         for (name, value) in &self.environment {
             let is_name = !name.is_empty() && !name.contains(['=', '\0']);
             let field = format!("environment.{}", name.escape_debug());

@@ -9,13 +9,13 @@ use model::pmu::Pmu;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
+use rustix::process::{WaitOptions, wait};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -73,24 +73,34 @@ pub(crate) fn run(task: &Task, host: &Host, from_host: File, pmu: &GuestPmu) -> 
     };
     let shaking = task.shake.map(Shaking::start).transpose()?;
     let carried = carry(&mut child, terminal, host, from_host, pmu.words()).tried("start a thread");
-    let status = child.wait().tried("wait for the command")?;
+    let ended = wait_for(&child).tried("wait for the command")?;
     pmu.switch(model::pmu::Command::Rest)?;
     if let Some(shaking) = shaking {
         host.send(&ToHost::Shaken(shaking.end()?));
     }
     carried?.end();
-    Ok(ToHost::Ended(ended_as(status)))
+    Ok(ToHost::Ended(ended))
 }
 
 pub(crate) fn error_number(why: &io::Error) -> i32 {
     why.raw_os_error().unwrap_or(Errno::IO.raw_os_error())
 }
 
-fn ended_as(status: ExitStatus) -> Ended {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => Ended::Exit(code),
-        (None, Some(signal)) => Ended::Signal(signal),
-        (None, None) => Ended::Exit(1),
+/// Waits for the end of the command. This is the guest's first process, and so the parent of all processes whose own one
+/// has ended: they would stay zombies.
+fn wait_for(command: &Child) -> io::Result<Ended> {
+    loop {
+        match wait(WaitOptions::empty()) {
+            Ok(Some((pid, status))) if pid.as_raw_nonzero().get().cast_unsigned() == command.id() => {
+                return Ok(match (status.exit_status(), status.terminating_signal()) {
+                    (Some(code), _) => Ended::Exit(code),
+                    (None, Some(signal)) => Ended::Signal(signal),
+                    (None, None) => Ended::Exit(1),
+                });
+            }
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(why) => return Err(why.into()),
+        }
     }
 }
 

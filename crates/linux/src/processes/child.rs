@@ -2,14 +2,17 @@
 
 use crate::memory::mask::mask;
 use crate::memory::memory_policy::{mode_with_flags, set_memory_policy_words};
+use crate::monotonic_ns;
 use crate::processes::affinity::set_affinity_words;
 use crate::processes::file_limit;
 use crate::processes::signals::pipe_was_ignored;
 use machine::{CpuSet, MemoryPolicy};
+use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Resource, setrlimit};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus};
 
@@ -43,9 +46,30 @@ pub trait ChildSetup {
     /// The child runs as another user. Needs `CAP_SETUID` and `CAP_SETGID`.
     fn run_as(&mut self, who: Credentials) -> &mut Self;
 
+    /// Notes when the child begins its program. Comes last: what else is asked for takes no time of the program then.
+    fn note_begin(&mut self, begin: &BeginTime) -> io::Result<&mut Self>;
+
     /// The child inherits what this process was started with: whether SIGPIPE is ignored, which Rust's standard library
     /// would reset, and the limit of open files, if this process [raised](crate::raise_file_limit) its own.
     fn with_own_inheritance(&mut self) -> &mut Self;
+}
+
+/// When a child begins its program, as it says itself: how long its parent waits for a CPU meanwhile does not show.
+#[derive(Debug)]
+pub struct BeginTime(File);
+
+impl BeginTime {
+    /// Makes the file in memory that the child writes to.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self(memfd_create("begin", MemfdFlags::CLOEXEC)?.into()))
+    }
+
+    /// The time by `CLOCK_MONOTONIC`, ns. Fails unless a child with this has been started.
+    pub fn ns(&self) -> io::Result<u64> {
+        let mut bytes = [0; 8];
+        self.0.read_exact_at(&mut bytes, 0)?;
+        Ok(u64::from_ne_bytes(bytes))
+    }
 }
 
 /// Waits for a child. Returns its exit status and the peak of its resident memory in bytes, or of a child of its own if
@@ -127,6 +151,12 @@ impl ChildSetup for Command {
         }
     }
 
+    fn note_begin(&mut self, begin: &BeginTime) -> io::Result<&mut Self> {
+        let begin = begin.0.try_clone()?;
+        // SAFETY: clock_gettime and pwrite are async-signal-safe, and the file stays open in the closure.
+        Ok(unsafe { self.pre_exec(move || begin.write_all_at(&monotonic_ns().to_ne_bytes(), 0)) })
+    }
+
     fn with_own_inheritance(&mut self) -> &mut Self {
         let (ignores_pipe, file_limit) = (pipe_was_ignored(), file_limit::to_restore());
         // SAFETY: signal and setrlimit are async-signal-safe; the limit was read before the fork.
@@ -141,5 +171,19 @@ impl ChildSetup for Command {
                 Ok(())
             })
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_notes_when_it_begins() {
+        let begin = BeginTime::new().unwrap();
+        assert!(begin.ns().is_err(), "no child has been started");
+        let before = monotonic_ns();
+        Command::new("true").note_begin(&begin).unwrap().status().unwrap();
+        assert!((before..=monotonic_ns()).contains(&begin.ns().unwrap()));
     }
 }

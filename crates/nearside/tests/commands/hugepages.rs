@@ -45,7 +45,12 @@ fn falsely_shared_huge_pages_are_shown_with_their_owners() {
     let (code, text, error) = find(&[&trace]);
     assert_eq!((code, error.as_str()), (3, ""), "{text}");
     let first = text.lines().next().unwrap();
-    assert!(first.starts_with("8 of 8 huge pages are falsely shared: with small pages there, the program"), "{text}");
+    assert!(
+        first.starts_with(
+            "8 of 8 huge pages are falsely shared: with small pages there, on their users' nodes, the program"
+        ),
+        "{text}"
+    );
     assert!(text.contains("app+0x") && text.contains("0x60000000  0-127 node 1, 128-511 node 0 ("), "{text}");
     let json = folder.path().join("found.json").display().to_string();
     assert_eq!(find(&[&trace, "--json", &json, "--top", "2"]).0, 3);

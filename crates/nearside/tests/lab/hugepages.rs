@@ -179,7 +179,7 @@ fn what_a_recording_found_is_kept_small_from_its_allocation_on() {
         // Of seven: the three with borders, although the mapping begins at another place in a huge page.
         let kept = told["kept_small"].as_u64().unwrap();
         assert!((3..=4).contains(&kept) && told["failed"] == serde_json::json!({}), "{told:#}");
-        assert!(said.contains(" huge pages of 1 objects small from their allocation on"), "{said}");
+        assert!(said.contains(" huge pages of 1 object small from their allocation on"), "{said}");
     });
     checks.part("started", || {
         let said = ran.section("started");

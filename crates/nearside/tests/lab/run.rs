@@ -79,6 +79,7 @@ fn a_program_sees_what_numactl_would_have_given_it() {
         let wrong = ran.section("wrong");
         assert!(wrong.lines().count() == 14 && wrong.lines().all(|line| line.starts_with("2 ")), "{wrong}");
     });
+    checks.part("orphan", || assert_eq!(ran.section("orphan"), "gone\n"));
     checks.part("balanced", || assert_eq!(ran.section("balanced"), "moved\nstayed\n"));
     if is_root_to("change switches, control groups and hugetlb pools") {
         checks.part("switches and groups", || switches_and_groups_are_roots(&ran));

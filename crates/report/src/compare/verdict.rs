@@ -28,7 +28,7 @@ impl Verdict {
         let mut ran: Vec<Ran> = policies.iter().zip(summaries).filter(has_run).collect();
         ran.sort_by(|(_, a), (_, b)| mean(a).total_cmp(&mean(b)));
         let Some((best, others)) = ran.split_first() else {
-            return undecided("No policy ran: there is nothing to compare.".to_owned());
+            return undecided("No policy completed a run: there is nothing to compare.".to_owned());
         };
         if others.is_empty() {
             return undecided(format!("Only {} ran: there is nothing to compare it with.", best.0.policy));

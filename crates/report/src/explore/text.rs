@@ -4,6 +4,7 @@ use super::{CampaignReport, CellReport};
 use crate::Table;
 use crate::compare::text::duration;
 use crate::escape::{escape_name, escape_sentence};
+use crate::number::count_of;
 use crate::percent;
 use explore::{Correlated, Estimate};
 use std::fmt;
@@ -100,8 +101,13 @@ impl CampaignReport {
         let runs: usize = self.cells.iter().map(|cell| cell.runs.len()).sum();
         let failed = self.cells.iter().filter(|cell| cell.failed.is_some()).count();
         let failed = if failed > 0 { format!(", {failed} failed") } else { String::new() };
-        let left = if self.left > 0 { format!("; at least {} runs are left", self.left) } else { String::new() };
-        format!("{} cells, {runs} runs{failed}{left}", self.cells.len())
+        let left = match self.left {
+            0 => String::new(),
+            1 => "; at least 1 run is left".to_owned(),
+            left => format!("; at least {left} runs are left"),
+        };
+        let [cells, runs] = [(self.cells.len(), "cell"), (runs, "run")].map(|(all, noun)| count_of(all as u64, noun));
+        format!("{cells}, {runs}{failed}{left}")
     }
 
     /// All claims, in the order of the columns.

@@ -126,7 +126,7 @@ fn a_winner_is_named_only_where_chance_allows() {
         assert!(left.starts_with("carrefour is the fastest: 2.00 times (") && !left.contains("interleave"), "{left}");
     }
     assert!(text(vec![slow()]).starts_with("Only first-touch ran"));
-    assert!(text(vec![]).starts_with("No policy ran"));
+    assert!(text(vec![]).starts_with("No policy completed a run"));
     // Without first touch, the first policy is the baseline.
     let report = CompareReport::new(comparison(vec![runs("a", &[2.0, 2.0], None), runs("b", &[1.0, 1.0], None)]));
     assert_eq!((report.baseline.as_deref(), report.verdict.winner.as_deref()), (Some("a"), Some("b")));

@@ -1,7 +1,7 @@
 //! The recorded program: finds and starts it, forwards signals, and waits for it.
 
 use compare::ProgramTimes;
-use linux::{ChildSetup, Process, first_thread_share, monotonic_ns, why_not_started};
+use linux::{BeginTime, ChildSetup, Process, first_thread_share, monotonic_ns, why_not_started};
 use observe::Followed;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -88,8 +88,10 @@ impl Program {
         for signal in ENDING.into_iter().filter(|&signal| !linux::is_ignored(signal)) {
             signal_hook::flag::register_conditional_default(signal, is_over.clone()).map_err(failed)?;
         }
-        let child = command.with_own_inheritance().spawn().map_err(failed)?;
-        let began_ns = monotonic_ns();
+        let begin = BeginTime::new().map_err(failed)?;
+        command.with_own_inheritance().note_begin(&begin).map_err(failed)?;
+        let child = command.spawn().map_err(failed)?;
+        let began_ns = begin.ns().unwrap_or_else(|_| monotonic_ns());
         let ended = Pid::from_raw(child.id().cast_signed());
         let ended = ended.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         let (asked_to_end, left_by, timekeeper) = (None, None, None);
@@ -199,6 +201,8 @@ impl Followed for Program {
 
     /// Forwards signals as well.
     fn wait_for(&mut self, news: Option<BorrowedFd<'_>>, patience: Duration) {
+        // Those that came before do not end the wait.
+        self.forward_signals();
         let patience = Timespec::try_from(patience).unwrap_or_default();
         let files = self.ended.iter().map(AsFd::as_fd).chain(news);
         let mut polled: Vec<PollFd<'_>> = files.map(|file| PollFd::from_borrowed_fd(file, PollFlags::IN)).collect();

@@ -41,4 +41,5 @@ $near run --preferred 0 --file /dev/shm/part --length 16K --touch; $near run --i
 $near run --file /dev/shm/part --dump; numactl --length=32k --file=/dev/shm/part --dump --dump-nodes; rm /dev/shm/part
 $near run --membind 2 --shm /tmp/key --shmid 5 --length 32K --shmmode 640 --touch --dump-nodes
 numactl --shmid=5 --shm=/tmp/key --dump; ipcs -m | awk '$5 == 32768 { print $4, $5 }'; stat -c %a /tmp/key
+echo '[orphan]'; sh -c 'sleep 0.01 & echo $! > /tmp/orphan'; sleep 0.1; [ -e /proc/$(cat /tmp/orphan) ] || echo gone
 echo '[end]'
