@@ -9,8 +9,11 @@ const FEWEST: f64 = 2048.0;
 /// The fraction taken while the CPU limit is exceeded or the policy wants fewer (Carrefour: a quarter). Counters show
 /// when more samples are needed.
 const FEWER: f64 = 1.0 / 32.0;
-/// Fewest samples that estimate the access rate.
+/// Fewest samples that estimate the access rate. Of fewer it is assumed that as many standard errors more were due.
 const TELLING: u64 = 64;
+const ERRORS: f64 = 3.0;
+/// The smallest part that is left of a period.
+const LEAST_FACTOR: f64 = 1.0 / 16.0;
 /// Rounds of unused allowance that may be saved, so that a new or changed program is observed quickly.
 const SAVED_ROUNDS: f64 = 32.0;
 const SHORTEST: u64 = 100;
@@ -61,13 +64,13 @@ impl Rate {
     }
 
     /// The period of the next round, given that the last period produced `taken` samples in this time. Programs change,
-    /// so it grows at most 32-fold and shrinks at most 16-fold, or 4-fold where the estimate rests on few samples.
+    /// so it grows at most 32-fold and shrinks at most 16-fold, or less where few samples leave it open how many there are.
     /// While there are few accesses it does not go below what contended memory would need: otherwise a burst of
     /// accesses would flood the agent.
     pub fn next_period(&self, period: u64, taken: u64, length_s: f64) -> u64 {
         let wanted = self.in_a_round() * (length_s / self.round_s).max(1.0);
-        let least = if taken < TELLING { 0.25 } else { 0.0625 };
-        let factor = (taken as f64 / wanted).clamp(least, 1.0 / FEWER);
+        let open = if taken < TELLING { ERRORS * ((taken + 1) as f64).sqrt() } else { 0.0 };
+        let factor = ((taken as f64 + open) / wanted).clamp(LEAST_FACTOR, 1.0 / FEWER);
         let shortest = ((self.contended / self.in_a_round()).round() as u64).clamp(SHORTEST, LONGEST);
         ((period as f64 * factor).round() as u64).clamp(shortest, LONGEST)
     }
@@ -92,7 +95,7 @@ mod tests {
         let second = Duration::from_secs(1);
         let mut rate = Rate::new(second, 30_000, 0.02, 0.0);
         let next = [30_000, 60_000, 3_000, 64, 0].map(|taken| rate.next_period(10_000, taken, 1.0));
-        assert_eq!(next, [10_000, 20_000, 1000, 625, 2500]);
+        assert_eq!(next, [10_000, 20_000, 1000, 625, 625]);
         assert_eq!(rate.next_period(120, 0, 1.0), SHORTEST);
         assert_eq!(rate.next_period(1000, 60_000, 2.0), 1000, "moving pages made the round longer");
         rate.set_divisor(4);

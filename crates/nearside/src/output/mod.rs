@@ -51,8 +51,11 @@ pub fn is_output(file: &Path) -> bool {
 pub fn check_names<'a>(files: impl IntoIterator<Item = &'a Path>) -> Result<(), Box<dyn Error>> {
     let mut seen = BTreeSet::new();
     // Devices take any number of outputs.
-    let is_file = |file: &Path| !is_output(file) && file.metadata().map_or(true, |there| there.is_file());
+    let is_file = |file: &Path| is_output(file) || file.metadata().map_or(true, |there| there.is_file());
     match files.into_iter().find(|file| is_file(file) && !seen.insert(*file)) {
+        Some(twice) if is_output(twice) => {
+            Err(UsageError::boxed("two outputs are standard output: give a file for one"))
+        }
         Some(twice) => Err(UsageError::boxed(format!("two outputs are {}: name another file", twice.display()))),
         None => Ok(()),
     }

@@ -53,7 +53,7 @@ Examples:
   nearside compare -m small-4x2 --time-scale 20 --seconds /seconds -- nearside-workloads streamcluster --json
   nearside compare --seconds '{{}}s total' -- gm benchmark convert photo.bmp -negate null:
 
-Exit codes: 0 all runs went well; 1 one did not, or the system refused; 125 the lab failed; 127 there is no such program; 2 the \
+Exit codes: 0 all runs went well; 1 one did not, or the system refused; 124 after --timeout; 125 the lab failed; 127 there is no such program; 2 the \
 command line is wrong. Ctrl-C ends the program, restores everything, and reports the runs so far.
 
 Environment: with --machine, as of `nearside lab run`.", Candidate::list()))]

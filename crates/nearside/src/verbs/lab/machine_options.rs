@@ -20,57 +20,57 @@ pub struct MachineOptions {
     machine: String,
 
     /// Memory of each node that has any, such as 512M or 2G. The host provides memory only as the guest uses it
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "1G")]
+    #[arg(long, requires = "machine", value_name = "SIZE", value_parser = size::parse, default_value = "1G")]
     memory_per_node: u64,
 
     /// Use only the first N CPUs of each node
-    #[arg(long, value_name = "N")]
+    #[arg(long, requires = "machine", value_name = "N")]
     cpus_per_node: Option<u32>,
 
     /// How Linux numbers CPUs: those of a package one after the other, of a node, and of a core (nested), or in the order
     /// of the preset's numbers, as the firmware of its machine does (preset)
-    #[arg(long, value_enum, default_value = "nested")]
+    #[arg(long, requires = "machine", value_enum, default_value = "nested")]
     cpu_numbers: CpuNumbers,
 
     /// How much of the memory model to use
-    #[arg(long, value_enum, default_value = "full")]
+    #[arg(long, requires = "machine", value_enum, default_value = "full")]
     fidelity: Fidelity,
 
     /// Switch off parts of the model, separated by commas: translation (TLBs and page walks), overlap (of independent
     /// load misses), coherence (lines in other caches, and probes to them), write-backs, load-curves (latency rises
     /// before bandwidth is exhausted), siblings (share a core's path to memory), streams (prefetchers), store-buffer
-    #[arg(long, value_name = "PART", value_delimiter = ',')]
+    #[arg(long, requires = "machine", value_name = "PART", value_delimiter = ',')]
     without: Vec<Mechanism>,
 
     /// The disk that holds all files: latency and bandwidth [default: the machine file's, or else 50us,500MB/s]
-    #[arg(long, value_name = "LATENCY,BANDWIDTH")]
+    #[arg(long, requires = "machine", value_name = "LATENCY,BANDWIDTH")]
     disk: Option<Disk>,
 
     /// The guest's kernel, fetched before by `nearside lab setup --kernel VERSION`: a series such as 6.18, a release
     /// such as 6.18.15, or newest [default: the one of `nearside lab setup`, of series 6.12]
-    #[arg(long, value_name = "VERSION")]
+    #[arg(long, requires = "machine", value_name = "VERSION")]
     pub kernel: Option<KernelVersion>,
 
     /// Switch the kernel's own NUMA balancing on or off [default: as the kernel has it, on]
-    #[arg(long, value_enum)]
+    #[arg(long, requires = "machine", value_enum)]
     pub numa_balancing: Option<Switch>,
 
     /// Transparent huge pages [default: as the kernel has it, always]
-    #[arg(long, value_enum)]
+    #[arg(long, requires = "machine", value_enum)]
     pub thp: Option<HugePages>,
 
     /// Divide the periods of kernel services that work in seconds (NUMA balancing, khugepaged) by this, so that an
     /// experiment with them fits in a short run; reports state it
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, requires = "machine", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub time_scale: u32,
 
     /// Load this kernel module before the command starts, with parameters as for insmod. It has to be built for the
     /// guest's kernel, with the headers of `nearside lab setup --headers`. May be given several times
-    #[arg(long, value_name = "FILE[,NAME=VALUE...]")]
+    #[arg(long, requires = "machine", value_name = "FILE[,NAME=VALUE...]")]
     pub kernel_module: Vec<ModuleToLoad>,
 
     /// End the run after this much host time, including boot
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, requires = "machine", value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub timeout: Option<u64>,
 }
 
