@@ -270,9 +270,9 @@ impl Coherence {
         let is_mine = owner == Some(me);
         let has = if store { is_mine && seen.state & HOLDERS == mine } else { is_mine || seen.state & mine != 0 };
         if has && !turn.changed_meanwhile(me, is_mine, moment) {
-            turn.used(is_mine, moment.time_ps);
             // What is stored waits in the core's buffer, but the value of a load has to come first.
             let under_way_ps = if is_mine && !store { turn.under_way_ps(moment.time_ps) } else { 0 };
+            turn.used(is_mine, moment.time_ps);
             return Ok(Some(match u32::try_from(under_way_ps).unwrap_or(u32::MAX) {
                 0 => Supplier::Itself,
                 latency_ps => Supplier::Peer(Peer { latency_ps, ..peer }),

@@ -118,7 +118,8 @@ impl Turn {
 
     /// How long the owner has to wait until the line arrives, ps.
     pub(crate) fn under_way_ps(&self, time_ps: u64) -> u64 {
-        self.arrived_ps.saturating_sub(time_ps)
+        // The owner's time goes back only when a measurement begins.
+        if time_ps < self.used_ps { 0 } else { self.arrived_ps.saturating_sub(time_ps) }
     }
 
     fn note_user(&mut self, core: usize, last_ps: u64) {

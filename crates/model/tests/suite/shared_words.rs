@@ -91,3 +91,21 @@ fn threads_of_the_host_do_not_change_that() {
         assert!((0.9..2.1).contains(&measured), "{cores} cores: {measured}");
     }
 }
+
+/// A measurement begins at time 0: no core waits for a line that was on its way before.
+#[test]
+fn lines_that_were_under_way_are_not_waited_for_when_time_begins_anew() {
+    let model = model("opteron-6164x2");
+    let access = |cpu, time_ps, kind| model.access(cpu, time_ps, Request::to(64, kind), || None).stall_ps;
+    for turn in 0..100 {
+        model.advance(BEGIN_PS + turn * 1000);
+        for kind in [AccessKind::Load, AccessKind::Store] {
+            access(turn as usize % 2, BEGIN_PS + turn * 1000, kind);
+        }
+    }
+    for time_ps in [0, 1000, 2000] {
+        for cpu in 0..2 {
+            assert!(access(cpu, time_ps, AccessKind::Load) <= 500_000, "CPU {cpu} at {time_ps} ps");
+        }
+    }
+}
