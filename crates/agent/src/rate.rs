@@ -9,7 +9,7 @@ const FEWEST: f64 = 2048.0;
 /// The fraction taken while the CPU limit is exceeded or the policy wants fewer (Carrefour: a quarter). Counters show
 /// when more samples are needed.
 const FEWER: f64 = 1.0 / 32.0;
-/// Fewest samples that estimate the access rate. Of fewer it is assumed that as many standard errors more were due.
+/// Fewest samples that estimate the access rate. With fewer, the true number may be higher by this many standard errors.
 const TELLING: u64 = 64;
 const ERRORS: f64 = 3.0;
 /// The smallest part that is left of a period.
@@ -69,8 +69,13 @@ impl Rate {
     /// accesses would flood the agent.
     pub fn next_period(&self, period: u64, taken: u64, length_s: f64) -> u64 {
         let wanted = self.in_a_round() * (length_s / self.round_s).max(1.0);
-        let open = if taken < TELLING { ERRORS * ((taken + 1) as f64).sqrt() } else { 0.0 };
-        let factor = ((taken as f64 + open) / wanted).clamp(LEAST_FACTOR, 1.0 / FEWER);
+        let taken_f = taken as f64;
+        let due = if taken < TELLING && taken_f < wanted {
+            (taken_f + ERRORS * (taken_f + 1.0).sqrt()).min(wanted)
+        } else {
+            taken_f
+        };
+        let factor = (due / wanted).clamp(LEAST_FACTOR, 1.0 / FEWER);
         let shortest = ((self.contended / self.in_a_round()).round() as u64).clamp(SHORTEST, LONGEST);
         ((period as f64 * factor).round() as u64).clamp(shortest, LONGEST)
     }

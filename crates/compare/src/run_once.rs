@@ -159,9 +159,9 @@ impl Runner {
             };
         }
         // Ctrl-C is for nearside, which ends the program.
-        let begin = BeginTime::new().map_err(system("make a file in memory"))?;
+        let begin = BeginTime::new().map_err(system("make a pipe"))?;
         start.process_group(0).die_with_parent().with_own_inheritance();
-        start.note_begin(&begin).map_err(system("make a file in memory"))?;
+        start.note_begin(&begin).map_err(system("make a pipe"))?;
         let mut counts = Vec::new();
         self.take_counts_after(monotonic_ns(), &mut counts);
         if self.guard.is_none() {

@@ -56,15 +56,15 @@ pub(crate) struct Asked {
 pub(crate) enum Supplier {
     /// Another cache supplies the line or, for a write, gives it up.
     Peer(Peer),
-    /// The core still has the line, which cores write in turns: its caches must not keep it, as the next access has to
-    /// be checked again.
-    Itself,
+    /// The core still has the line, which cores write in turns, or has it after this time, ps. Its caches must not keep
+    /// it, as the next access has to be checked again.
+    Itself { wait_ps: u32 },
 }
 
 /// A line from another cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Peer {
-    /// Its latency while nothing but the line is busy, ps.
+    /// Its latency, with the wait for other transfers of the line, but not for links, ps.
     pub latency_ps: u32,
     /// The node that it comes from.
     pub node: u16,
@@ -80,7 +80,7 @@ pub(crate) struct Peer {
 struct Seen<'a> {
     entry: &'a AtomicU32,
     stored: u32,
-    /// What it stands for.
+    /// The line's state: that of `stored`, or where that is 0, what the page's first core has left.
     state: u32,
 }
 
@@ -111,6 +111,8 @@ pub(crate) struct Coherence {
     turns: Turns,
     line_ps: u32,
     sibling_ps: Option<u32>,
+    /// No transfer takes less than this, ps.
+    shortest_ps: u64,
     directory_ps: u32,
     /// By pair of nodes: the one-way latency, ps.
     way_ps: Box<[u32]>,
@@ -154,6 +156,7 @@ impl Coherence {
             turns: Turns::default(),
             line_ps: picoseconds(coherence.line_ns),
             sibling_ps: coherence.sibling_ns.map(picoseconds),
+            shortest_ps: picoseconds(coherence.sibling_ns.unwrap_or(coherence.line_ns).min(coherence.line_ns)).into(),
             directory_ps: picoseconds(coherence.directory_ns.unwrap_or(0.0)),
             way_ps: way_ps.into(),
             nodes,
@@ -255,28 +258,19 @@ impl Coherence {
                 return self.load(caches, access, seen);
             }
             let supplier = self.store(caches, access, seen, other.is_some() && is_recent)?;
-            if let Some(other) = other {
-                turn.change(line, moment.time_ps, other, me);
-            }
-            return Ok(match supplier {
-                Some(Supplier::Peer(peer)) => Some(Supplier::Peer(queued(&mut turn, moment, true, peer))),
-                supplier => supplier,
-            });
+            let (Some(other), Some(Supplier::Peer(peer))) = (other, supplier) else { return Ok(supplier) };
+            turn.change(line, moment.time_ps, other, me);
+            return Ok(Some(Supplier::Peer(self.charged(&mut turn, access, true, peer))));
         }
         let supplier = other.or(Some(turn.from()).filter(|&from| from != me)).and_then(|core| self.cores.get(core));
-        let Some((own, supplier)) = self.cores.get(me).zip(supplier) else { return Ok(None) };
-        let Some(peer) = self.peer(own, supplier, home) else { return Ok(None) };
-        let peer = Peer { in_turns: true, modified: true, ..peer };
+        let peer = self.cores.get(me).zip(supplier).and_then(|(own, supplier)| self.peer(own, supplier, home));
         let is_mine = owner == Some(me);
         let has = if store { is_mine && seen.state & HOLDERS == mine } else { is_mine || seen.state & mine != 0 };
         if has && !turn.changed_meanwhile(me, is_mine, moment) {
             // What is stored waits in the core's buffer, but the value of a load has to come first.
-            let under_way_ps = if is_mine && !store { turn.under_way_ps(moment.time_ps) } else { 0 };
-            turn.used(is_mine, moment.time_ps);
-            return Ok(Some(match u32::try_from(under_way_ps).unwrap_or(u32::MAX) {
-                0 => Supplier::Itself,
-                latency_ps => Supplier::Peer(Peer { latency_ps, ..peer }),
-            }));
+            let wait_ps = if is_mine && !store { turn.under_way_ps(moment.time_ps) } else { 0 };
+            turn.note_use(is_mine, moment.time_ps);
+            return Ok(Some(Supplier::Itself { wait_ps: u32::try_from(wait_ps).unwrap_or(u32::MAX) }));
         }
         // The caches of all others have given it up already, but for the last-level cache of its owner.
         seen.set(if store { owned_by(me) | mine | WRITTEN | IN_TURNS } else { seen.state | mine })?;
@@ -284,11 +278,29 @@ impl Coherence {
             self.take(caches, access, seen.state);
             turn.change(line, moment.time_ps, other, me);
         }
-        let takes = store || is_mine;
-        turn.used(takes, moment.time_ps);
-        let peer = queued(&mut turn, moment, takes, peer);
-        turn.charge(me, takes, moment.time_ps, peer.latency_ps.into());
-        Ok(Some(Supplier::Peer(peer)))
+        let Some(peer) = peer else { return Ok(None) };
+        let peer = Peer { in_turns: true, modified: true, ..peer };
+        Ok(Some(Supplier::Peer(self.charged(&mut turn, access, store || is_mine, peer))))
+    }
+
+    /// A transfer with its wait for others of the line, which the core takes for itself or only reads.
+    fn charged(&self, turn: &mut Turn, access: &Asked, takes: bool, peer: Peer) -> Peer {
+        let &Asked { me, moment: Moment { time_ps, slowest_ps }, .. } = access;
+        let transfer_ps = u64::from(peer.latency_ps);
+        let wait_ps = if takes {
+            turn.queue.take(time_ps, transfer_ps, self.shortest_ps, slowest_ps)
+        } else {
+            turn.queue.read(time_ps)
+        };
+        turn.note_use(takes, time_ps);
+        turn.charge(me, takes, time_ps, wait_ps + transfer_ps);
+        let latency_ps = u32::try_from(wait_ps + transfer_ps).unwrap_or(u32::MAX);
+        Peer { latency_ps, ..peer }
+    }
+
+    /// No line is under way: time begins anew.
+    pub(crate) fn begin(&self) {
+        self.turns.clear();
     }
 
     /// The state of a line of a page that only one core has used so far.
@@ -344,17 +356,6 @@ impl Coherence {
         let latency_ps = way(from, home) + directory_ps + way(home, to) + self.line_ps + way(to, from);
         Some(Peer { latency_ps, node: other.node, other_cache: true, in_turns: false, modified: false })
     }
-}
-
-/// Adds the wait for other transfers of the line.
-fn queued(turn: &mut Turn, moment: Moment, takes: bool, peer: Peer) -> Peer {
-    let wait_ps = if takes {
-        turn.queue.take(moment.time_ps, peer.latency_ps.into(), moment.slowest_ps)
-    } else {
-        turn.queue.read(moment.time_ps)
-    };
-    let latency_ps = u32::try_from(wait_ps).map_or(u32::MAX, |wait_ps| peer.latency_ps.saturating_add(wait_ps));
-    Peer { latency_ps, ..peer }
 }
 
 /// Makes a core's copies of a line shared. Returns whether its private caches have one, and whether its last-level

@@ -1,6 +1,6 @@
 //! Memory timing of a NUMA machine. A pure, deterministic model, fast enough to time every access of a virtual machine:
-//! no I/O, and on the path of an access no allocation, no hash map and no lock. See the crate's README for what it
-//! models, what it leaves out, and what it requires of its caller.
+//! no I/O, and on the path of an access no hash map, and a lock only where cores write a line in turns. See the crate's
+//! README for what it models, what it leaves out, and what it requires of its caller.
 
 mod access;
 mod cache;

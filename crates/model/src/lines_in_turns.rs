@@ -39,10 +39,10 @@ pub(crate) struct Turn {
     /// When its owner took it, and when that core had last used it in an earlier turn.
     taken_ps: u64,
     used_before_ps: u64,
-    /// When each core, except its owner, last had it or will have it: CPUs' times differ, so those of others say nothing.
+    /// When each core, except its owner, last had it or will have it, in that core's time.
     users: Vec<(usize, u64)>,
-    /// How the previous owner used it, from its turn before that on.
-    left: Use,
+    /// How the previous owner used it, since it last had it before.
+    previous: UsePattern,
     /// The owner's last use, and the number of its uses.
     used_ps: u64,
     uses: u64,
@@ -50,7 +50,7 @@ pub(crate) struct Turn {
     /// it, perhaps.
     waited_ps: u64,
     reader_waited_ps: u64,
-    /// When a hand-over was last charged, and when the line has arrived.
+    /// When the owner was last charged a hand-over, and when the line arrives.
     charged_ps: u64,
     arrived_ps: u64,
     pub queue: LineQueue,
@@ -59,7 +59,7 @@ pub(crate) struct Turn {
 /// How a core uses a line.
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(clippy::struct_field_names, reason = "units are in names")]
-struct Use {
+struct UsePattern {
     /// When it last had it, ps.
     last_ps: u64,
     /// Mean time between two uses, ps.
@@ -79,6 +79,13 @@ impl Turns {
     pub(crate) fn of(&self, line: u64) -> MutexGuard<'_, Turn> {
         self.slots[(line ^ line >> 10) as usize % SLOTS].lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Forgets all of them.
+    pub(crate) fn clear(&self) {
+        for slot in &self.slots {
+            *slot.lock().unwrap_or_else(PoisonError::into_inner) = Turn::default();
+        }
+    }
 }
 
 impl Turn {
@@ -93,10 +100,11 @@ impl Turn {
         if !self.is_recent(line, time_ps) {
             *self = Self { line, used_before_ps: time_ps, used_ps: time_ps, ..Self::default() };
         }
-        self.left = self.owners();
-        self.note_user(from, self.left.last_ps);
+        self.previous = self.owners();
         let used_before = self.users.iter().find(|&&(core, last_ps)| core == to && last_ps <= time_ps);
         self.used_before_ps = used_before.map_or(time_ps, |&(_, last_ps)| last_ps);
+        self.users.retain(|&(core, _)| core != to);
+        self.note_user(from, self.previous.last_ps);
         (self.from, self.uses) = (from, 0);
         (self.taken_ps, self.used_ps, self.charged_ps, self.arrived_ps) = (time_ps, time_ps, time_ps, time_ps);
         self.waited_ps = std::mem::take(&mut self.reader_waited_ps);
@@ -106,10 +114,10 @@ impl Turn {
         self.from
     }
 
-    /// How the owner uses it, from its last use before its turn on.
-    fn owners(&self) -> Use {
+    /// How the owner uses it, since it last had it before its turn.
+    fn owners(&self) -> UsePattern {
         let (used_for_ps, uses) = (self.used_ps.saturating_sub(self.used_before_ps), self.uses.max(1));
-        Use {
+        UsePattern {
             last_ps: self.used_ps.max(self.arrived_ps),
             gap_ps: used_for_ps.max(self.waited_ps) / uses,
             pause_ps: used_for_ps.saturating_sub(self.waited_ps) / uses,
@@ -118,8 +126,8 @@ impl Turn {
 
     /// How long the owner has to wait until the line arrives, ps.
     pub(crate) fn under_way_ps(&self, time_ps: u64) -> u64 {
-        // The owner's time goes back only when a measurement begins.
-        if time_ps < self.used_ps { 0 } else { self.arrived_ps.saturating_sub(time_ps) }
+        // Another CPU of the same core may be ahead, and have taken it.
+        if time_ps < self.charged_ps { 0 } else { self.arrived_ps.saturating_sub(time_ps) }
     }
 
     fn note_user(&mut self, core: usize, last_ps: u64) {
@@ -127,23 +135,24 @@ impl Turn {
         self.users.push((core, last_ps));
     }
 
-    /// Whether the line has probably changed hands since a core that still has it last paid for it. Cores that lag
-    /// behind have not reached the access yet.
+    /// Whether the line has probably changed hands since it came to a core that still has it: another one wanted it back
+    /// before this access, even if the lab has not run that far yet.
     pub(crate) fn changed_meanwhile(&self, me: usize, is_owner: bool, moment: Moment) -> bool {
-        let Use { last_ps, gap_ps, pause_ps } = if is_owner { self.left } else { self.owners() };
+        let UsePattern { last_ps, gap_ps, pause_ps } = if is_owner { self.previous } else { self.owners() };
         let others = self.users.iter().filter(|&&(core, _)| core != me).map(|&(_, last_ps)| last_ps);
         let last_ps = others.fold(last_ps, u64::max);
         // The others, even the slowest, have gone on without it.
         let ended = moment.slowest_ps.min(moment.time_ps) > last_ps.saturating_add(GAPS * gap_ps);
+        let read_ps = self.users.iter().find(|&&(core, _)| core == me).map(|&(_, last_ps)| last_ps);
+        let arrived_ps = if is_owner { self.arrived_ps } else { read_ps.unwrap_or(0) };
         // The store of an atomic operation follows its load at once.
-        let in_between = moment.time_ps != self.arrived_ps;
-        !ended && in_between && moment.time_ps.saturating_sub(self.charged_ps) >= pause_ps
+        !ended && moment.time_ps > arrived_ps && moment.time_ps - arrived_ps >= pause_ps
     }
 
     /// Records a hand-over that is charged, and how long the core waits for it, ps.
     pub(crate) fn charge(&mut self, me: usize, is_owner: bool, time_ps: u64, wait_ps: u64) {
-        self.charged_ps = time_ps;
         if is_owner {
+            self.charged_ps = time_ps;
             self.arrived_ps = time_ps.saturating_add(wait_ps);
             self.waited_ps += wait_ps;
         } else {
@@ -153,7 +162,7 @@ impl Turn {
     }
 
     /// Records an access.
-    pub(crate) fn used(&mut self, is_owner: bool, time_ps: u64) {
+    pub(crate) fn note_use(&mut self, is_owner: bool, time_ps: u64) {
         if is_owner {
             self.used_ps = time_ps;
             self.uses += 1;

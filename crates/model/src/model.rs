@@ -59,14 +59,14 @@ struct Fetched {
     keep: bool,
     /// Whether another cache had modified it.
     modified: bool,
-    /// How long the CPU waits for its share of bandwidth, ps.
-    throttled_ps: u64,
+    /// How long the CPU waits for its share of bandwidth, or for a line that is on its way already, ps.
+    waits_ps: u64,
 }
 
 impl Fetched {
     /// A line of a cache.
     fn cached(level: Level, node: u16, latency_ps: u32) -> Self {
-        Self { level, node, latency_ps, keep: true, modified: false, throttled_ps: 0 }
+        Self { level, node, latency_ps, keep: true, modified: false, waits_ps: 0 }
     }
 }
 
@@ -278,11 +278,10 @@ impl Model {
         let &Request { kind, physical, virtual_address, instruction } = request;
         let line = physical / LINE_BYTES;
         let slot = self.windows.slot(time_ps);
-        let Fetched { level, node, latency_ps, keep, modified, throttled_ps } =
-            self.fetch(cpu, time_ps, slot, line, kind);
+        let Fetched { level, node, latency_ps, keep, modified, waits_ps } = self.fetch(cpu, time_ps, slot, line, kind);
         if level == Level::L1 {
-            let stall_ps = if translation_ps > 0 { cpu.core.translation_ps(time_ps, translation_ps) } else { 0 };
-            let latency_ps = latency_ps.saturating_add(translation_ps);
+            let translated_ps = if translation_ps > 0 { cpu.core.translation_ps(time_ps, translation_ps) } else { 0 };
+            let (stall_ps, latency_ps) = (translated_ps + waits_ps, latency_ps.saturating_add(translation_ps));
             return Access { stall_ps, latency_ps, node, level, wants_value: false, first_write: false, keep };
         }
         add(&cpu.counts.l1_misses, 1);
@@ -303,7 +302,7 @@ impl Model {
         let room_ps = cpu.write_buffer.wait_ps(time_ps);
         let time_ps = time_ps + room_ps;
         let stall_ps =
-            room_ps + throttled_ps + cpu.core.stall_ps(time_ps, &miss, |busy_ps| cpu.path_use.stretched(slot, busy_ps));
+            room_ps + waits_ps + cpu.core.stall_ps(time_ps, &miss, |busy_ps| cpu.path_use.stretched(slot, busy_ps));
         let latency_ps = latency_ps.saturating_add(translation_ps);
         Access { stall_ps, latency_ps, node, level, wants_value, first_write: false, keep }
     }
@@ -335,9 +334,13 @@ impl Model {
         // A line that only its own core's caches can have has no other holder, unless it is written.
         let may_be_elsewhere = store || found.as_ref().is_none_or(|found| found.level != Level::L2);
         let supplier = if may_be_elsewhere { self.ask_others(cpu, time_ps, line, kind) } else { None };
-        if let Some(Supplier::Itself) = supplier {
+        if let Some(Supplier::Itself { wait_ps }) = supplier {
             let latency_ps = self.caches.get(cpu.caches.data as usize).map_or(0, |cache| cache.latency_ps);
-            return Fetched { keep: false, ..Fetched::cached(Level::L1, cpu.node, latency_ps) };
+            return Fetched {
+                keep: false,
+                waits_ps: wait_ps.into(),
+                ..Fetched::cached(Level::L1, cpu.node, latency_ps)
+            };
         }
         if let Some(Supplier::Peer(peer)) = supplier {
             let own_ps = found.map_or(0, |found| found.latency_ps);
@@ -349,8 +352,8 @@ impl Model {
             let node = self.map.node_of(line * LINE_BYTES);
             let latency_ps = self.memory_ps(cpu, slot, Lines::Read, node);
             add(&cpu.counts.dram_latency_ps, u64::from(latency_ps));
-            let throttled_ps = cpu.throttle.take(time_ps);
-            Fetched { throttled_ps, ..Fetched::cached(Level::Dram, node as u16, latency_ps) }
+            let waits_ps = cpu.throttle.take(time_ps);
+            Fetched { waits_ps, ..Fetched::cached(Level::Dram, node as u16, latency_ps) }
         })
     }
 
@@ -361,7 +364,7 @@ impl Model {
         let moment = Moment { time_ps, slowest_ps: self.slowest_ps.load(Relaxed) };
         let asked = Asked { me: cpu.core_index, line, home, kind, moment };
         let supplier = coherence.access(&self.caches, &asked)?;
-        if matches!(supplier, Supplier::Itself | Supplier::Peer(Peer { in_turns: true, .. })) {
+        if matches!(supplier, Supplier::Itself { .. } | Supplier::Peer(Peer { in_turns: true, .. })) {
             for cache in [cpu.caches.data, cpu.caches.level2].into_iter().filter(|cache| *cache != cpu.caches.last) {
                 self.caches.get(cache as usize).map(|cache| cache.remove(line));
             }
@@ -375,7 +378,7 @@ impl Model {
         let kind = AccessKind::Store;
         let peer = match self.ask_others(cpu, time_ps, line, kind) {
             None => return (0, true),
-            Some(Supplier::Itself) => return (0, false),
+            Some(Supplier::Itself { wait_ps }) => return (wait_ps.into(), false),
             Some(Supplier::Peer(peer)) => peer,
         };
         let (level, latency_ps) = (Level::Peer, self.transfer(cpu, slot, peer));

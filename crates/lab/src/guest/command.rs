@@ -86,8 +86,8 @@ pub(crate) fn error_number(why: &io::Error) -> i32 {
     why.raw_os_error().unwrap_or(Errno::IO.raw_os_error())
 }
 
-/// Waits for the end of the command. This is the guest's first process, and so the parent of all processes whose own one
-/// has ended: they would stay zombies.
+/// Waits for the end of the command. This is the guest's first process, and so the parent of all processes whose parent
+/// has ended: unless it waits for them, they stay zombies.
 fn wait_for(command: &Child) -> io::Result<Ended> {
     loop {
         match wait(WaitOptions::empty()) {

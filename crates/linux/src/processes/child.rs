@@ -2,17 +2,15 @@
 
 use crate::memory::mask::mask;
 use crate::memory::memory_policy::{mode_with_flags, set_memory_policy_words};
-use crate::monotonic_ns;
 use crate::processes::affinity::set_affinity_words;
 use crate::processes::file_limit;
 use crate::processes::signals::pipe_was_ignored;
 use machine::{CpuSet, MemoryPolicy};
-use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Resource, setrlimit};
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus};
 
@@ -56,19 +54,23 @@ pub trait ChildSetup {
 
 /// When a child begins its program, as it says itself: how long its parent waits for a CPU meanwhile does not show.
 #[derive(Debug)]
-pub struct BeginTime(File);
+pub struct BeginTime {
+    read: OwnedFd,
+    write: OwnedFd,
+}
 
 impl BeginTime {
-    /// Makes the file in memory that the child writes to.
+    /// Makes the pipe that the child writes to.
     pub fn new() -> io::Result<Self> {
-        Ok(Self(memfd_create("begin", MemfdFlags::CLOEXEC)?.into()))
+        let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        Ok(Self { read, write })
     }
 
-    /// The time by `CLOCK_MONOTONIC`, ns. Fails unless a child with this has been started.
+    /// The time by `CLOCK_MONOTONIC`, ns. Fails unless a child with this has been started since the last call.
     pub fn ns(&self) -> io::Result<u64> {
         let mut bytes = [0; 8];
-        self.0.read_exact_at(&mut bytes, 0)?;
-        Ok(u64::from_ne_bytes(bytes))
+        let read = rustix::io::read(&self.read, &mut bytes)?;
+        if read == bytes.len() { Ok(u64::from_ne_bytes(bytes)) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
     }
 }
 
@@ -152,9 +154,18 @@ impl ChildSetup for Command {
     }
 
     fn note_begin(&mut self, begin: &BeginTime) -> io::Result<&mut Self> {
-        let begin = begin.0.try_clone()?;
-        // SAFETY: clock_gettime and pwrite are async-signal-safe, and the file stays open in the closure.
-        Ok(unsafe { self.pre_exec(move || begin.write_all_at(&monotonic_ns().to_ne_bytes(), 0)) })
+        let write = begin.write.try_clone()?;
+        // SAFETY: clock_gettime and write are async-signal-safe; the pipe stays open in the closure, and is empty.
+        Ok(unsafe {
+            self.pre_exec(move || {
+                let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+                libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now);
+                let ns = now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned();
+                // Without the note the program begins all the same.
+                libc::write(write.as_raw_fd(), (&raw const ns).cast(), 8);
+                Ok(())
+            })
+        })
     }
 
     fn with_own_inheritance(&mut self) -> &mut Self {
@@ -177,6 +188,7 @@ impl ChildSetup for Command {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::monotonic_ns;
 
     #[test]
     fn a_child_notes_when_it_begins() {

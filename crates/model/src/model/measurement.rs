@@ -2,6 +2,7 @@
 
 use super::Model;
 use crate::LINE_BYTES;
+use crate::coherence::Coherence;
 use crate::counters::{ControllerCounters, Counters, LinkCounters, Load};
 use crate::resources::{Lines, columns};
 use crate::totals::Totals;
@@ -17,6 +18,7 @@ impl Model {
         self.slowest_ps.store(now_ps, Relaxed);
         self.windows.begin(now_ps, &self.cpus);
         self.cpus.iter().for_each(|cpu| cpu.write_buffer.clear());
+        self.coherence.iter().for_each(Coherence::begin);
         let totals = self.totals(now_ps);
         *self.began.lock().unwrap_or_else(PoisonError::into_inner) = totals;
     }

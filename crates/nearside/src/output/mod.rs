@@ -53,9 +53,9 @@ pub fn check_names<'a>(files: impl IntoIterator<Item = &'a Path>) -> Result<(), 
     // Devices take any number of outputs.
     let is_file = |file: &Path| is_output(file) || file.metadata().map_or(true, |there| there.is_file());
     match files.into_iter().find(|file| is_file(file) && !seen.insert(*file)) {
-        Some(twice) if is_output(twice) => {
-            Err(UsageError::boxed("two outputs are standard output: give a file for one"))
-        }
+        Some(twice) if is_output(twice) => Err(UsageError::boxed(
+            "only one of these can go to standard output: name a file instead of - for the others",
+        )),
         Some(twice) => Err(UsageError::boxed(format!("two outputs are {}: name another file", twice.display()))),
         None => Ok(()),
     }

@@ -88,10 +88,10 @@ impl Program {
         for signal in ENDING.into_iter().filter(|&signal| !linux::is_ignored(signal)) {
             signal_hook::flag::register_conditional_default(signal, is_over.clone()).map_err(failed)?;
         }
-        let begin = BeginTime::new().map_err(failed)?;
-        command.with_own_inheritance().note_begin(&begin).map_err(failed)?;
+        command.with_own_inheritance();
+        let begin = BeginTime::new().and_then(|begin| command.note_begin(&begin).map(|_| begin));
         let child = command.spawn().map_err(failed)?;
-        let began_ns = begin.ns().unwrap_or_else(|_| monotonic_ns());
+        let began_ns = begin.and_then(|begin| begin.ns()).unwrap_or_else(|_| monotonic_ns());
         let ended = Pid::from_raw(child.id().cast_signed());
         let ended = ended.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         let (asked_to_end, left_by, timekeeper) = (None, None, None);
