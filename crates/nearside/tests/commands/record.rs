@@ -436,5 +436,7 @@ fn a_signal_that_comes_twice_at_once_does_not_leave_the_program_behind() {
     }
     let mut rest = String::new();
     std::io::Read::read_to_string(&mut output, &mut rest).unwrap();
-    assert_eq!((rest.as_str(), child.wait().unwrap().code()), ("caught\n", Some(9)));
+    // How many of them the shell sees as one depends on what it does when they come.
+    assert!(rest.starts_with("caught\n") && rest.lines().all(|line| line == "caught"), "{rest}");
+    assert_eq!(child.wait().unwrap().code(), Some(9));
 }
