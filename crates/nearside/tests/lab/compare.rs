@@ -107,7 +107,7 @@ fn what_is_asked_wrongly_is_told_at_once() {
     run(&["--machine", "small-4x2"], &["no-such-program"]).failed(127, &["there is no program no-such-program"]);
     run(&["--policies", "bind:777"], &["true"]).failed(2, &["policy bind:777 wants CPUs on nodes 777"]);
     run(&["--machine", "small-4x2", "--policies", "interleave:9"], &["true"]).failed(2, &["nodes 9", "nodes 0-3 have"]);
-    run(&["--time-scale", "20"], &["true"]).failed(2, &["argument was not provided: machine"]);
+    run(&["--time-scale", "20"], &["true"]).failed(2, &["were not provided", "--machine <PRESET|FILE>"]);
     run(&["--seconds", "seconds"], &["true"]).failed(2, &["neither a JSON pointer"]);
     let here = run(&["-q", "-p", "first-touch,interleave", "-r", "2"], &["true"]).succeeded();
     assert!(here.text().contains("2 runs under each policy"), "{}", here.text());
