@@ -187,7 +187,7 @@ fn what_a_recording_found_is_kept_small_from_its_allocation_on() {
     });
     checks.part("dry", || {
         let said = ran.section("dry");
-        assert!(misplaced(said) > 500 && said.contains("  would keep 3 huge pages of 1 objects small"), "{said}");
+        assert!(misplaced(said) > 500 && said.contains("  would keep 3 huge pages of 1 object small"), "{said}");
     });
     checks.part("other", || {
         let (said, told) = (ran.section("other"), ran.json("other.json"));
