@@ -7,6 +7,8 @@ place() { # NAME OPTIONS
     $near place --quiet --policy predict --json /tmp/report "$@" 2> /tmp/note; echo "status $?"
     echo "[note of $name]"; cat /tmp/note; echo "[report of $name]"; cat /tmp/report
 }
+# All of it has been read from the disk then.
+$near place --quiet --policy balanced --round 1 -- ./births > /dev/null
 echo '[births]'; for policy in balanced rr-threads; do $near place --quiet --policy $policy --round 1 -- ./births; done
 place workers -- ./births forks; place alone -- ./births alone
 place forks -- sh -c 'for number in $(seq 1000); do (exit 0) & wait; done; exit 3'
