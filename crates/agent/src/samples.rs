@@ -5,6 +5,7 @@ use crate::nodes::NodeMap;
 use machine::{CpuId, NodeId, Pid, SMALL_PAGE, Tid, is_kernel_address};
 use placement::{NodeAccesses, Page, PageSample, PageTally, Traffic};
 use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 use trace::{AccessKind, Sample, Served};
 
 /// Samples of a round.
@@ -17,6 +18,8 @@ pub(crate) struct SampleTally {
     traffic: FxHashMap<(NodeId, NodeId), f64>,
     /// Samples that do not report what served them, by node of the CPU and of the page: shares, not amounts.
     uses: FxHashMap<(NodeId, NodeId), f64>,
+    /// When memory served accesses, ns, and which node's.
+    served: Vec<(u64, NodeId)>,
     /// Of accesses that memory served, where the source reports latency.
     latency: Latency,
     count: u64,
@@ -37,6 +40,8 @@ pub(crate) struct ThreadSamples {
     pub samples: u64,
 }
 
+/// Parts of a round that samples are counted in: more would have too few of them.
+const SLICES: usize = 8;
 /// Fewest samples whose spread says how exact their mean is.
 const FEWEST: f64 = 10.0;
 
@@ -81,6 +86,7 @@ pub(crate) struct RoundSamples {
     pub missed: u64,
     pub threads: FxHashMap<(Pid, Tid), ThreadSamples>,
     pub traffic: Vec<Traffic>,
+    pub slices: Vec<Vec<NodeAccesses>>,
     /// Where samples do not report memory accesses: which nodes use which nodes' pages, as shares.
     pub uses: Vec<Traffic>,
     pub latency_mean_ns: Option<f64>,
@@ -110,6 +116,7 @@ impl SampleTally {
             threads: FxHashMap::default(),
             traffic: FxHashMap::default(),
             uses: FxHashMap::default(),
+            served: Vec::new(),
             latency: Latency::default(),
             count: 0,
         }
@@ -157,6 +164,7 @@ impl SampleTally {
             None => thread.served.push((home, weight)),
         }
         *self.traffic.entry((from, home)).or_default() += weight;
+        self.served.push((sample.time_ns, home));
         if let Some(ns) = sample.latency_ns {
             self.latency.add(f64::from(ns), weight);
         }
@@ -178,8 +186,24 @@ impl SampleTally {
         let (traffic, uses) = (in_order(self.traffic.drain()), in_order(self.uses.drain()));
         let (latency, count) = (std::mem::take(&mut self.latency), std::mem::take(&mut self.count));
         let (latency_mean_ns, latency_error_ns) = latency.mean_and_error_ns().unzip();
-        RoundSamples { pages, missed, threads, traffic, uses, latency_mean_ns, latency_error_ns, count }
+        let slices = in_slices(&std::mem::take(&mut self.served));
+        RoundSamples { pages, missed, threads, traffic, slices, uses, latency_mean_ns, latency_error_ns, count }
     }
+}
+
+/// Samples by the node of the memory, in equally long parts of the time from the first to the last.
+fn in_slices(served: &[(u64, NodeId)]) -> Vec<Vec<NodeAccesses>> {
+    let times = served.iter().map(|(time_ns, _)| *time_ns);
+    let Some((first, last)) = times.clone().min().zip(times.max()).filter(|(first, last)| first < last) else {
+        return Vec::new();
+    };
+    let mut slices: [BTreeMap<NodeId, u64>; SLICES] = std::array::from_fn(|_| BTreeMap::new());
+    for (time_ns, node) in served {
+        let index = u128::from(time_ns - first) * SLICES as u128 / (u128::from(last - first) + 1);
+        *slices[index as usize].entry(*node).or_default() += 1;
+    }
+    let accesses = |(node, accesses)| NodeAccesses { node, accesses };
+    slices.into_iter().map(|slice| slice.into_iter().map(accesses).collect()).collect()
 }
 
 fn in_order(pairs: impl Iterator<Item = ((NodeId, NodeId), f64)>) -> Vec<Traffic> {
@@ -260,6 +284,22 @@ mod tests {
         assert_eq!(thread.accesses(), [NodeAccesses { node: NodeId(3), accesses: 20 }]);
         assert!((thread.waited_ns - 5000.0).abs() < 1e-9);
         assert_eq!(sampled.take(100, |_| ()).pages.len(), 0);
+    }
+
+    #[test]
+    fn the_parts_of_a_round_are_equally_long() {
+        let (nodes, mut sampled) = (nodes(), SampleTally::new(100));
+        for (time_ns, node) in [(1000, 3), (1080, 3), (1081, 2), (1799, 1)] {
+            let sample = Sample { time_ns, ..sample(7, 0x1000, Served::Dram, node) };
+            sampled.add(&sample, &nodes, || 4096);
+        }
+        let slices = sampled.take(100, |_| ()).slices;
+        let of = |node, accesses| NodeAccesses { node: NodeId(node), accesses };
+        assert_eq!(slices.len(), SLICES);
+        assert_eq!((&slices[0][..], &slices[7][..]), (&[of(2, 1), of(3, 2)][..], &[of(1, 1)][..]));
+        assert!(slices[1..7].iter().all(Vec::is_empty));
+        sampled.add(&sample(7, 0x1000, Served::Dram, 3), &nodes, || 4096);
+        assert!(sampled.take(100, |_| ()).slices.is_empty(), "one moment");
     }
 
     #[test]

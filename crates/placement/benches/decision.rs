@@ -36,3 +36,9 @@ fn pages_1_000_000(bencher: Bencher) {
 fn predict_50_segments_on_16_nodes(bencher: Bencher) {
     decide(bencher, &sixteen_nodes::policy().expect("a policy of this machine"), &sixteen_nodes::observation());
 }
+
+#[divan::bench(sample_count = 20, sample_size = 1)]
+fn predict_50_segments_on_16_nodes_used_in_turns(bencher: Bencher) {
+    let policy = sixteen_nodes::policy().expect("a policy of this machine");
+    decide(bencher, &policy, &sixteen_nodes::observation_in_turns());
+}

@@ -26,6 +26,11 @@ pub fn scale(classes: &[Class], accesses: &[f64], observed_ns: f64, distances: &
         let served = solve(&scaled(classes, scale), distances)?;
         Some(served.iter().zip(accesses).map(|(served, accesses)| served.latency_ns * accesses).sum::<f64>() / all)
     };
+    fit(observed_ns, modelled)
+}
+
+/// The factor of traffic at which the modelled latency, ns, is the observed one. None if it cannot be modelled.
+pub fn fit(observed_ns: f64, modelled: impl Fn(f64) -> Option<f64>) -> Option<f64> {
     if (modelled(1.0)? / observed_ns - 1.0).abs() < CLOSE {
         return Some(1.0);
     }

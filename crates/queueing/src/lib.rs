@@ -27,5 +27,5 @@ mod fit;
 mod network;
 
 pub use distances::{Distances, NEARLY_FULL};
-pub use fit::{scale, scaled};
+pub use fit::{fit, scale, scaled};
 pub use network::{Background, Class, LINE_BYTES, NodeShare, Resource, Served, solve, solve_beside};

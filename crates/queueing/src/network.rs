@@ -7,8 +7,9 @@
 
 use crate::distances::Distances;
 use machine::NodeId;
+use rustc_hash::FxHashMap;
 use serde::Serialize;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 /// Size of a cache line, bytes.
 pub const LINE_BYTES: f64 = machine::LINE_BYTES as f64;
@@ -17,6 +18,12 @@ const RISEN: f64 = 0.1;
 const MOST_SWEEPS: usize = 60;
 /// A delay is exact to this part of itself, and to this part of a nanosecond: far below [`TOLERANCE`] of a latency.
 const EXACT: f64 = 1e-6;
+/// Most steps of the search for a delay.
+const MOST_STEPS: usize = 100;
+/// A delay is sought up to this many times the last guess at a time.
+const FARTHER: f64 = 4.0;
+/// Queueing delay where more lines arrive than can be served, ns.
+const MOST_DELAY_NS: f64 = 1e12;
 /// Iteration ends when delays change by less than this part of a latency.
 const TOLERANCE: f64 = 1e-4;
 
@@ -107,13 +114,12 @@ pub fn solve(classes: &[Class], distances: &Distances) -> Option<Vec<Served>> {
 
 /// [`solve`], with other traffic on the same controllers and links.
 pub fn solve_beside(classes: &[Class], background: &Background, distances: &Distances) -> Option<Vec<Served>> {
-    let mut numbers: HashMap<Resource, usize> = HashMap::new();
+    let mut numbers: FxHashMap<Resource, usize> = FxHashMap::default();
     let mut servers: Vec<Server> = Vec::new();
     let mut users: Vec<Vec<User>> = Vec::new();
     let mut idle_ns = Vec::with_capacity(classes.len());
     for (class_number, class) in classes.iter().enumerate() {
         let mut idle = 0.0;
-        let mut passes: HashMap<usize, User> = HashMap::new();
         for &NodeShare { to, part, bytes } in class.to.iter().filter(|share| share.part > 0.0) {
             idle += part * distances.idle_ns(class.from, to)?;
             let hops = distances.routes.as_ref().and_then(|routes| routes.hops(class.from, to)).unwrap_or_default();
@@ -125,18 +131,14 @@ pub fn solve_beside(classes: &[Class], background: &Background, distances: &Dist
                     users.push(Vec::new());
                     servers.len() - 1
                 });
-                let user = passes.entry(number).or_insert(User { class: class_number, times: 0.0, bytes: 0.0 });
-                user.times += part;
-                user.bytes += bytes;
+                // Classes come one after the other, so a class that has passed it before is the last.
+                match users[number].last_mut().filter(|user| user.class == class_number) {
+                    Some(user) => (user.times, user.bytes) = (user.times + part, user.bytes + bytes),
+                    None => users[number].push(User { class: class_number, times: part, bytes }),
+                }
             }
         }
         idle_ns.push(idle);
-        for (resource, user) in passes {
-            users[resource].push(user);
-        }
-    }
-    for users in &mut users {
-        users.sort_by_key(|user| user.class);
     }
     let mut delays = vec![0.0; servers.len()];
     let mut waits = vec![0.0; classes.len()];
@@ -152,7 +154,7 @@ pub fn solve_beside(classes: &[Class], background: &Background, distances: &Dist
                 };
                 (server.other_byte_per_ns + users.iter().map(rate).sum::<f64>()) * server.byte_ns
             };
-            let delay = server.delay_ns(utilisation);
+            let delay = server.delay_ns(before, utilisation);
             for &User { class, times, .. } in users {
                 waits[class] += times * (delay - before);
                 largest = largest.max(times * (delay - before).abs() / (idle_ns[class] + waits[class]).max(1e-9));
@@ -194,23 +196,46 @@ fn server(resource: Resource, distances: &Distances) -> Server {
 }
 
 impl Server {
-    /// The delay that is consistent with the resulting utilisation: the more lines wait, the fewer arrive.
-    fn delay_ns(&self, utilisation: impl Fn(f64) -> f64) -> f64 {
-        let curve = |u: f64| {
-            let queue = if u < 1.0 { self.slope_ns * u / (1.0 - u) } else { f64::INFINITY };
-            self.rise_ns * (u / RISEN).min(1.0) + queue
-        };
-        let is_enough = |delay: f64| delay >= curve(utilisation(delay));
-        if self.byte_ns <= 0.0 || is_enough(0.0) {
+    /// The delay that is consistent with the resulting utilisation: the more lines wait, the fewer arrive. It is probably
+    /// near `guess`, ns.
+    fn delay_ns(&self, guess: f64, utilisation: impl Fn(f64) -> f64) -> f64 {
+        if self.byte_ns <= 0.0 {
             return 0.0;
         }
-        let (mut low, mut high) = (0.0, 1.0);
-        while !is_enough(high) && high < 1e12 {
-            (low, high) = (high, 4.0 * high);
+        // What a delay is too short by: falls at least as fast as the delay grows, so the solution is no further away.
+        let missing = |delay: f64| {
+            let u = utilisation(delay);
+            let queue = if u < 1.0 { self.slope_ns * u / (1.0 - u) } else { MOST_DELAY_NS };
+            self.rise_ns * (u / RISEN).min(1.0) + queue - delay
+        };
+        let is_found = |delay: f64, missing: f64| missing.abs() <= EXACT * delay.max(1.0);
+        let at_guess = missing(guess);
+        if is_found(guess, at_guess) {
+            return (guess + at_guess).max(0.0);
         }
-        while high - low > EXACT * high.max(1.0) {
-            let middle = f64::midpoint(low, high);
-            if is_enough(middle) { high = middle } else { low = middle }
+        let (mut low, mut at_low) = if at_guess > 0.0 { (guess, at_guess) } else { (0.0, missing(0.0)) };
+        let (mut high, mut at_high) = (guess, at_guess);
+        if at_low <= 0.0 {
+            return 0.0;
+        }
+        while at_high > 0.0 && high < MOST_DELAY_NS {
+            (low, at_low) = (high, at_high);
+            high += at_high.min(FARTHER * high.max(1.0));
+            at_high = missing(high);
+        }
+        for step in 1..MOST_STEPS {
+            // The secant, and each third time the middle, as a secant is slow where the queue grows steeply.
+            let part = if step % 3 == 0 { 0.5 } else { at_low / (at_low - at_high) };
+            let middle = low + (high - low) * part;
+            let at_middle = missing(middle);
+            if is_found(middle, at_middle) || high - low <= EXACT * high.max(1.0) {
+                return middle;
+            }
+            if at_middle > 0.0 {
+                (low, at_low) = (middle, at_middle);
+            } else {
+                (high, at_high) = (middle, at_middle);
+            }
         }
         high
     }

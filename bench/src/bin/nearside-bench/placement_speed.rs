@@ -26,7 +26,9 @@ pub fn measure() -> Result<Vec<Row>, Error> {
     let (mappings, pages) = (sixteen_nodes::SEGMENTS, sixteen_nodes::PAGES);
     let what = format!("placement: one choice of `predict`, {mappings} mappings of {pages} pages, 16 nodes");
     let policy = sixteen_nodes::policy().map_err(|error| failed(error.as_ref()))?;
+    let in_turns = format!("{what}, used in turns");
     rows.push(row(what, MOST_CHOICE_MS, &policy, &sixteen_nodes::observation())?);
+    rows.push(row(in_turns, MOST_CHOICE_MS, &policy, &sixteen_nodes::observation_in_turns())?);
     Ok(rows)
 }
 

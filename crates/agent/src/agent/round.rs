@@ -97,8 +97,17 @@ impl Agent {
         self.look_for_regions();
         let RoundReadings { samples, counts, thread_work } =
             self.observer.take(length_s, self.policy.sampling().page_cap, &self.machine);
-        let RoundSamples { mut pages, missed, threads, traffic, uses, latency_mean_ns, latency_error_ns, count } =
-            samples;
+        let RoundSamples {
+            mut pages,
+            missed,
+            threads,
+            traffic,
+            slices,
+            uses,
+            latency_mean_ns,
+            latency_error_ns,
+            count,
+        } = samples;
         let counts = counts.unwrap_or_default();
         let shared_out = SharedOut {
             instructions: counts.instructions,
@@ -138,6 +147,7 @@ impl Agent {
             controllers: counts.controllers.clone(),
             links: counts.links.clone(),
             traffic: counts.traffic(traffic, &uses),
+            slices,
             latency_mean_ns,
             latency_error_ns,
             memory: self.observer.memory(self.round),

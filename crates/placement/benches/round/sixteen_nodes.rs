@@ -87,3 +87,25 @@ pub fn observation() -> Observation {
         ..Observation::default()
     }
 }
+
+/// The same with memory on all nodes, of which all threads use that of two at a time: each part of the round is
+/// forecast for itself.
+pub fn observation_in_turns() -> Observation {
+    let mut round = observation();
+    let node_of = |address: u64| NodeId(((address - (1 << 40)) / (2 * RANGE_BYTES)) as u32 % NODES);
+    for page in &mut round.pages {
+        page.node = node_of(page.address);
+    }
+    for range in &mut round.ranges {
+        range.bytes[0].node = node_of(range.start);
+    }
+    let evenly = |pair: &Traffic| {
+        let traffic = |to| Traffic { to: NodeId(to), accesses: pair.accesses / f64::from(NODES), ..*pair };
+        (0..NODES).map(traffic).collect::<Vec<_>>()
+    };
+    round.traffic = round.traffic.iter().flat_map(evenly).collect();
+    let accesses = SAMPLED / u64::from(NODES);
+    let slice = |first| (first..first + 2).map(|node| NodeAccesses { node: NodeId(node), accesses }).collect();
+    round.slices = (0..NODES).step_by(2).map(slice).collect();
+    round
+}

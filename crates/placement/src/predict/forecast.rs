@@ -4,7 +4,7 @@ use super::Matrix;
 use super::demand::{ASSUMED_LINES, Demand};
 use super::segments::{Sampled, Segment};
 use crate::costs::Costs;
-use queueing::{Class, Distances, LINE_BYTES, NodeShare, Served, scale, scaled, solve};
+use queueing::{Class, Distances, LINE_BYTES, NodeShare, Served, fit, scaled, solve};
 use serde::{Deserialize, Serialize};
 
 /// Least part of the time that threads wait for memory; smaller ones are rounded up.
@@ -42,26 +42,34 @@ impl Effect {
     }
 }
 
+/// A part of the round, in which memory of some nodes may be used more than in the whole.
+struct Slice {
+    /// How many times as many accesses go to each node's memory.
+    factors: Vec<f64>,
+    /// Accesses to memory that stays.
+    fixed: Matrix,
+    /// Accesses to each segment.
+    segments: Vec<Matrix>,
+}
+
 /// A round's traffic, and the rates at which the machine serves it.
 pub(crate) struct Forecast<'a> {
     distances: Distances<'a>,
     pub costs: &'a Costs,
     pub segments: Vec<Segment>,
-    /// Accesses that a sample stands for, by the CPU's node.
-    per_sample: Vec<f64>,
-    /// Accesses to memory that stays.
-    fixed: Matrix,
     /// CPU time of each node's threads, over the round's length.
     busy: Vec<f64>,
     classes: Vec<Class>,
     /// The node index of each class.
     nodes: Vec<usize>,
-    before: Vec<Served>,
+    slices: Vec<Slice>,
+    /// By part of the round.
+    before: Vec<Vec<Served>>,
 }
 
 impl<'a> Forecast<'a> {
-    /// None if the machine's latencies are not known.
-    pub fn new(demand: Demand, sampled: Sampled, costs: &'a Costs) -> Option<Self> {
+    /// `slices` as [`super::slices`] has them. None if the machine's latencies are not known.
+    pub fn new(demand: Demand, sampled: Sampled, slices: Vec<Vec<f64>>, costs: &'a Costs) -> Option<Self> {
         let Demand { traffic, latency_ns, busy, length_ns, is_assumed } = demand;
         let accesses = traffic.by_row();
         let seen = sampled.all();
@@ -71,18 +79,23 @@ impl<'a> Forecast<'a> {
             .map(|(accesses, samples)| if samples > 0.0 { accesses / samples } else { 0.0 })
             .collect();
         let fixed = sampled.fixed.with_rows(&per_sample).or_of(&traffic, &seen);
+        let slice = |factors: Vec<f64>| {
+            let uses = |segment: &Segment| segment.uses.with_rows(&per_sample).with_columns(&factors);
+            let segments = sampled.segments.iter().map(uses).collect();
+            Slice { fixed: fixed.with_columns(&factors), segments, factors }
+        };
+        let slices = slices.into_iter().map(slice).collect();
         let mut forecast = Self {
             distances: costs.distances(),
             costs,
             segments: sampled.segments,
-            per_sample,
-            fixed,
             busy,
             classes: Vec::new(),
             nodes: (0..costs.nodes().len()).filter(|&node| accesses[node] > 0.0).collect(),
+            slices,
             before: Vec::new(),
         };
-        let now = forecast.traffic(&vec![Choice::Leave; forecast.segments.len()]);
+        let now = forecast.placed(&vec![Choice::Leave; forecast.segments.len()]);
         let class = |&node: &usize| {
             let (work_ns, lines) = if is_assumed {
                 (0.0, forecast.busy[node] * ASSUMED_LINES)
@@ -93,57 +106,80 @@ impl<'a> Forecast<'a> {
                 let work_ns = latency_ns * (1.0 / bound - 1.0);
                 (work_ns, rate * (latency_ns + work_ns))
             };
-            Class {
-                from: costs.nodes()[node].id,
-                lines,
-                work_ns,
-                to: forecast.shares(&now, node),
-                most_rate: f64::INFINITY,
-            }
+            Class { from: costs.nodes()[node].id, lines, work_ns, to: Vec::new(), most_rate: f64::INFINITY }
         };
         let classes: Vec<Class> = forecast.nodes.iter().map(class).collect();
-        let weights: Vec<f64> = forecast.nodes.iter().map(|&node| accesses[node]).collect();
-        let fitted = || scale(&classes, &weights, latency_ns, &forecast.distances);
-        let factor = if is_assumed { 1.0 } else { fitted()? };
-        forecast.classes = scaled(&classes, factor);
-        forecast.before = solve(&forecast.classes, &forecast.distances)?;
+        let modelled = |factor: f64| {
+            let slices = forecast.solved(&scaled(&classes, factor), &now)?;
+            let mut all = Mean::default();
+            for (class, &node) in forecast.nodes.iter().enumerate() {
+                let mut of_class = Mean::default();
+                slices.iter().for_each(|slice| of_class.add(slice[class].rate, slice[class].latency_ns));
+                all.add(accesses[node], of_class.value());
+            }
+            Some(all.value())
+        };
+        let factor = if is_assumed { 1.0 } else { fit(latency_ns, modelled)? };
+        let classes = scaled(&classes, factor);
+        forecast.before = forecast.solved(&classes, &now)?;
+        forecast.classes = classes;
         Some(forecast)
     }
 
     /// What a placement of the segments would change; nothing if the model has no solution.
     pub fn effect(&self, choices: &[Choice]) -> Effect {
-        self.effect_of(&self.traffic(choices))
+        self.effect_of(&self.placed(choices))
     }
 
     /// What threads on other nodes would change: from one traffic to another, each in any unit. Nodes without any have that
     /// of the round.
     pub fn effect_between(&self, now: &Matrix, then: &Matrix) -> Effect {
-        let whole = self.traffic(&vec![Choice::Leave; self.segments.len()]);
-        let [now, then] = [now, then].map(|traffic| self.effect_of(&traffic.clone().or_of(&whole, traffic)));
+        let whole = self.placed(&vec![Choice::Leave; self.segments.len()]);
+        let [now, then] = [now, then].map(|traffic| {
+            let of_slice =
+                |(slice, whole): (&Slice, &Matrix)| traffic.with_columns(&slice.factors).or_of(whole, traffic);
+            self.effect_of(&self.slices.iter().zip(&whole).map(of_slice).collect::<Vec<_>>())
+        });
         Effect { speedup: then.speedup / now.speedup, latency: then.latency / now.latency }
     }
 
-    fn effect_of(&self, traffic: &Matrix) -> Effect {
-        let placed = self.nodes.iter().zip(&self.classes);
-        let classes: Vec<Class> =
-            placed.map(|(&node, class)| Class { to: self.shares(traffic, node), ..class.clone() }).collect();
-        let Some(after) = solve(&classes, &self.distances) else { return Effect::NONE };
+    /// What traffic in each part of the round would change: the same accesses take longer, or less long.
+    fn effect_of(&self, slices: &[Matrix]) -> Effect {
+        let Some(after) = self.solved(&self.classes, slices) else { return Effect::NONE };
         let (mut busy, mut time) = (0.0, 0.0);
-        for ((&node, before), after) in self.nodes.iter().zip(&self.before).zip(&after) {
-            busy += self.busy[node];
-            time += self.busy[node] * before.rate / after.rate;
+        let [mut latency_before, mut latency_after] = [Mean::default(); 2];
+        for (before, after) in self.before.iter().zip(&after) {
+            for ((&node, before), after) in self.nodes.iter().zip(before).zip(after) {
+                busy += self.busy[node];
+                time += self.busy[node] * before.rate / after.rate;
+                latency_before.add(before.rate, before.latency_ns);
+                latency_after.add(before.rate, after.latency_ns);
+            }
         }
-        let effect = Effect { speedup: busy / time, latency: mean_ns(&after) / mean_ns(&self.before) };
+        let effect = Effect { speedup: busy / time, latency: latency_after.value() / latency_before.value() };
         if effect.speedup.is_finite() && effect.latency.is_finite() { effect } else { Effect::NONE }
     }
 
-    /// Accesses with segments placed.
-    fn traffic(&self, choices: &[Choice]) -> Matrix {
-        let mut traffic = self.fixed.clone();
-        for (segment, choice) in self.segments.iter().zip(choices) {
-            let uses = segment.uses.with_rows(&self.per_sample);
+    /// What classes of threads get in each part of the round.
+    fn solved(&self, classes: &[Class], slices: &[Matrix]) -> Option<Vec<Vec<Served>>> {
+        let slice = |traffic: &Matrix| {
+            let shared = |(&node, class): (&usize, &Class)| Class { to: self.shares(traffic, node), ..class.clone() };
+            let classes: Vec<Class> = self.nodes.iter().zip(classes).map(shared).collect();
+            solve(&classes, &self.distances)
+        };
+        slices.iter().map(slice).collect()
+    }
+
+    /// Accesses in each part of the round, with segments placed.
+    fn placed(&self, choices: &[Choice]) -> Vec<Matrix> {
+        self.slices.iter().map(|slice| self.traffic(slice, choices)).collect()
+    }
+
+    fn traffic(&self, slice: &Slice, choices: &[Choice]) -> Matrix {
+        let mut traffic = slice.fixed.clone();
+        for ((segment, uses), choice) in self.segments.iter().zip(&slice.segments).zip(choices) {
             match *choice {
-                Choice::Leave => traffic.join(&uses, 1.0),
+                Choice::Leave => traffic.join(uses, 1.0),
                 Choice::Deal => traffic.spread(&uses.by_row(), &segment.dealt),
                 Choice::Local(node) => {
                     let mut only = vec![0.0; segment.dealt.len()];
@@ -166,10 +202,22 @@ impl<'a> Forecast<'a> {
     }
 }
 
-/// What an access takes on average, ns.
-fn mean_ns(served: &[Served]) -> f64 {
-    let all: f64 = served.iter().map(|of| of.rate).sum();
-    served.iter().map(|of| of.rate * of.latency_ns).sum::<f64>() / all
+/// A mean of weighted values.
+#[derive(Clone, Copy, Default)]
+struct Mean {
+    weights: f64,
+    sum: f64,
+}
+
+impl Mean {
+    fn add(&mut self, weight: f64, value: f64) {
+        self.weights += weight;
+        self.sum += weight * value;
+    }
+
+    fn value(self) -> f64 {
+        self.sum / self.weights
+    }
 }
 
 /// Bytes of a segment that a choice moves.

@@ -36,6 +36,8 @@ mod moves;
 mod search;
 mod segments;
 mod sharing;
+mod significance;
+mod slices;
 mod waiting;
 
 use crate::action::{Action, Step};
@@ -57,6 +59,7 @@ use moves::{Moves, Weighing, limited};
 use search::Plan;
 use segments::Sampled;
 use serde::{Deserialize, Serialize};
+use slices::slices;
 use std::collections::{BTreeMap, BTreeSet};
 pub use waiting::OWN_SHARE;
 use waiting::{NotChosen, Shape, Waiting, known_by, samples};
@@ -359,7 +362,8 @@ impl Predict {
             Demand::new(observation, &sampled, costs, metrics).ok_or_else(|| Reason::new(Rule::NoLatencies))?;
         let (is_assumed, accesses_per_ns) = (demand.is_assumed, demand.accesses_per_ns());
         let trust = if is_assumed { LEAST_TRUST } else { self.trust };
-        let forecast = Forecast::new(demand, sampled, costs).ok_or_else(|| Reason::new(Rule::NoLatencies))?;
+        let slices = slices(observation, costs);
+        let forecast = Forecast::new(demand, sampled, slices, costs).ok_or_else(|| Reason::new(Rule::NoLatencies))?;
         let plan = Plan::search(&forecast);
         let trusted = |effect: Effect| 1.0 + (effect.speedup - 1.0) * trust;
         let keeps = settings.thresholds.keep_threads > 0;

@@ -88,6 +88,25 @@ fn memory_that_all_use_is_dealt_to_all_in_one_step() {
     assert!((2.0..4.5).contains(&predicted), "one controller of four: {predicted}");
 }
 
+/// As in a sort: the sum of the round is even.
+#[test]
+fn memory_that_all_use_node_by_node_is_dealt_to_all() {
+    let mut observation = observation(1, 80.0, all);
+    for (number, page) in (0..).zip(&mut observation.pages) {
+        page.node = NodeId(quarters(number));
+    }
+    let nodes = || (0..NODES).map(NodeId);
+    observation.ranges[0].bytes = nodes().map(|node| NodeBytes { node, bytes: BYTES / u64::from(NODES) }).collect();
+    let pairs = nodes().flat_map(|from| nodes().map(move |to| Traffic { from, to, accesses: 5e6 }));
+    observation.traffic = pairs.collect();
+    assert_eq!(rule(&policy().decide(&observation)), Rule::NothingFaster);
+    observation.slices = nodes().map(|node| vec![NodeAccesses { node, accesses: 512 }]).collect();
+    let decision = policy().decide(&observation);
+    let [Step { action: Action::DealRanges { .. }, reason }] = &decision.steps[..] else { panic!("{decision:?}") };
+    let predicted = reason.value(Quantity::PredictedSpeedup).unwrap();
+    assert!((2.0..4.5).contains(&predicted), "one controller of four at a time: {predicted}");
+}
+
 #[test]
 fn parts_that_one_node_each_uses_move_there() {
     // Few lines under way: no controller is full, so that distance decides.
