@@ -12,7 +12,7 @@ use linux::{
     Attempt, MigrateError, Migration, PageBatch, PageRefusal, Route, SwitchError, SystemState, Whose, affinity,
     diagnose, monotonic_ns, set_affinity,
 };
-use machine::{CpuSet, NodeId, NodeSet, Pid, Tid, chain};
+use machine::{CpuSet, NodeId, NodeSet, Pid, SMALL_PAGE, Tid, chain};
 use placement::{Action, AddressRange, MisplacedHugePage, Outcome, PageOf, PageTarget, Step};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
@@ -240,9 +240,11 @@ impl Actor {
             let Some(done) = done.get_mut(*index) else { continue };
             match status.node() {
                 Ok(node) if node == target => {
-                    let moved = done.moved.entry((from.unwrap_or(target), target)).or_default();
-                    moved.pages += 1;
-                    moved.bytes += process.sizes.at(&process.process, address);
+                    let Some(from) = from.filter(|from| *from != target) else { continue };
+                    let moved = done.moved.entry((from, target)).or_default();
+                    let bytes = process.sizes.at(&process.process, address);
+                    (moved.pages, moved.bytes) = (moved.pages + 1, moved.bytes + bytes);
+                    outcome.bytes_moved += bytes;
                 }
                 refusal => {
                     let refusal = refusal.err().unwrap_or(PageRefusal::Stayed);
@@ -285,9 +287,12 @@ impl Actor {
         outcome.moving_s += since(began_ns).as_secs_f64();
         let mut done = StepOutcome { note, ..StepOutcome::default() };
         // Copies are already on their node unless it was full; then they are moved there, or the refusal is reported.
-        let made = made.into_iter().map(|page| (node, page, 0)).collect();
-        self.move_pages(process, made, std::slice::from_mut(&mut done), outcome);
-        done.pages_copied = std::mem::take(&mut done.moved).values().map(|moved| moved.pages).sum();
+        let made: Vec<(NodeId, u64, usize)> = made.into_iter().map(|page| (node, page, 0)).collect();
+        let mut of_copies = Outcome::default();
+        self.move_pages(process, made.clone(), std::slice::from_mut(&mut done), &mut of_copies);
+        done.moved.clear();
+        done.pages_copied = (made.len() - of_copies.refused.len() - of_copies.gone.len()) as u64;
+        outcome.bytes_moved += done.pages_copied * SMALL_PAGE;
         let refused: BTreeMap<u64, PageRefusal> = refused.into_iter().collect();
         for (&address, refusal) in &refused {
             not_moved(*refusal, PageOf { pid, address }, outcome);
@@ -301,9 +306,12 @@ impl Actor {
         let stayed: BTreeSet<PageOf> = of_moves.refused.iter().chain(&of_moves.gone).copied().collect();
         let moved = instead.into_iter().map(|(_, address, _)| PageOf { pid, address });
         outcome.moved_instead.extend(moved.filter(|page| !stayed.contains(page)));
-        outcome.moving_s += of_moves.moving_s;
-        outcome.refused.append(&mut of_moves.refused);
-        outcome.gone.append(&mut of_moves.gone);
+        outcome.bytes_moved += of_moves.bytes_moved;
+        for mut of in [of_copies, of_moves] {
+            outcome.moving_s += of.moving_s;
+            outcome.refused.append(&mut of.refused);
+            outcome.gone.append(&mut of.gone);
+        }
         done
     }
 

@@ -1,7 +1,7 @@
 //! Finds, and cures, huge pages of the managed processes that nodes share falsely. Samples in huge pages are kept for some
 //! seconds, judged by the detector of `profile`, and `placement` decides which pages are split or joined.
 
-use crate::huge_pages::{Advisers, CureSteps, Cured, curable, cure, join};
+use crate::huge_pages::{Advisers, CureSteps, Cured, curable, cure, has_ended, join};
 use crate::judged_blocks::{JudgedBlock, judged_blocks};
 use crate::managed_process::ManagedProcess;
 use crate::managed_processes::Managed;
@@ -398,10 +398,9 @@ impl HugePageService {
     }
 }
 
-/// None for a process that has ended: that is no failure.
+/// None for a process that has ended.
 fn because(error: &io::Error) -> Option<String> {
-    let has_ended = error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error());
-    (!has_ended).then(|| format!("huge pages: {error}"))
+    (!has_ended(error)).then(|| format!("huge pages: {error}"))
 }
 
 /// Whether a block's node is not its owner's choice.

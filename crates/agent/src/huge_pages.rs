@@ -8,7 +8,8 @@
 
 use crate::curable::Curable;
 use linux::{
-    Advice, AdvisedProcess, PageBatch, PresentPages, PrivateFolder, Process, Trust, Whose, peer, split_huge_pages,
+    Advice, AdvisedProcess, PageBatch, PresentPages, PrivateFolder, Process, ProcessError, Trust, Whose, peer,
+    split_huge_pages,
 };
 use machine::{HUGE_PAGE, NodeId, Pid, SMALL_PAGE};
 use placement::MisplacedHugePage;
@@ -216,11 +217,12 @@ pub fn cure(
         None => Route::Outside(AdvisedProcess::open(pid)?),
     };
     let mut cured = Cured::default();
-    let process = Process::open(pid).map_err(io::Error::other)?;
-    let mut present = PresentPages::new(&process).map_err(io::Error::other)?;
+    let mut present = present_pages(pid)?;
     for page in pages {
         if let Err(error) = cured.cure_page(pid, page, steps, &mut route, &mut present) {
-            cured.note(error.to_string());
+            if !has_ended(&error) {
+                cured.note(error.to_string());
+            }
             break;
         }
     }
@@ -235,8 +237,7 @@ pub fn join(pid: Pid, blocks: &[(u64, NodeId)], advisers: Option<&mut Advisers>)
         None => Route::Outside(AdvisedProcess::open(pid)?),
     };
     let (mut cured, mut joined) = (Cured::default(), Vec::new());
-    let process = Process::open(pid).map_err(io::Error::other)?;
-    let mut present = PresentPages::new(&process).map_err(io::Error::other)?;
+    let mut present = present_pages(pid)?;
     for (address, node) in blocks {
         let block = *address..address + HUGE_PAGE;
         // The kernel joins them where most are.
@@ -247,17 +248,26 @@ pub fn join(pid: Pid, blocks: &[(u64, NodeId)], advisers: Option<&mut Advisers>)
             misplaced_pages: 0,
             saved_ns_per_s: None,
         };
-        if is_huge(&mut present, &block)? == Some(false) {
-            cured.move_pages(pid, &whole)?;
-            match route.join(&block) {
-                Ok(()) => {}
-                Err(error) if is_silent(&error) => return Err(silent(&error)),
-                Err(error) => cured.note(format!("it cannot be joined again: {error}")),
+        let mut is_joined = || {
+            if is_huge(&mut present, &block)? == Some(false) {
+                cured.move_pages(pid, &whole)?;
+                route.join(&block)?;
             }
-        }
-        if is_huge(&mut present, &block)? == Some(true) {
-            cured.joined += 1;
-            joined.push(*address);
+            Ok(is_huge(&mut present, &block)? == Some(true))
+        };
+        match is_joined() {
+            Ok(true) => {
+                cured.joined += 1;
+                joined.push(*address);
+            }
+            Ok(false) => {}
+            Err(error) if has_ended(&error) => break,
+            Err(error) if is_silent(&error) => {
+                cured.note(silent(&error).to_string());
+                break;
+            }
+            // Others may be joined: this one's node may be full, or have no memory.
+            Err(error) => cured.note(format!("it cannot be joined again: {error}")),
         }
     }
     Ok((cured, joined))
@@ -265,8 +275,7 @@ pub fn join(pid: Pid, blocks: &[(u64, NodeId)], advisers: Option<&mut Advisers>)
 
 /// Those of these blocks of a process that are huge pages.
 pub fn huge_blocks(pid: Pid, blocks: impl IntoIterator<Item = u64>) -> io::Result<BTreeSet<u64>> {
-    let process = Process::open(pid).map_err(io::Error::other)?;
-    let mut present = PresentPages::new(&process).map_err(io::Error::other)?;
+    let mut present = present_pages(pid)?;
     let mut found = BTreeSet::new();
     for address in blocks {
         if is_huge(&mut present, &(address..address + HUGE_PAGE))? == Some(true) {
@@ -274,6 +283,20 @@ pub fn huge_blocks(pid: Pid, blocks: impl IntoIterator<Item = u64>) -> io::Resul
         }
     }
     Ok(found)
+}
+
+/// The pages of a process. An error of [`Errno::SRCH`] if it has ended.
+fn present_pages(pid: Pid) -> io::Result<PresentPages> {
+    let present = Process::open(pid).and_then(|process| PresentPages::new(&process));
+    present.map_err(|error| match error {
+        ProcessError::Gone(_) => Errno::SRCH.into(),
+        other => io::Error::other(other),
+    })
+}
+
+/// Whether an error is that the process has ended, which is no failure.
+pub fn has_ended(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::SRCH.raw_os_error())
 }
 
 /// Whether a block is a huge page; none if none of it is in memory.

@@ -119,6 +119,7 @@ impl ManagedProcess {
         self.sizes.forget();
         self.owners = OwnersRanges::default();
         self.replicable = Replicable::default();
+        self.mappings = Mappings::default();
         self.begin_thread(first, is_watched);
         self.read_policy();
     }

@@ -20,13 +20,15 @@ pub(crate) fn asked_for(words: &str, given: Option<&MemoryPolicy>) -> Option<Mem
 /// Compares policies, ignoring nodes that the cpuset does not allow: the kernel leaves them out.
 fn same(now: &MemoryPolicy, given: &MemoryPolicy) -> bool {
     let among = |node: NodeId| given.nodes.contains(node);
-    now.mode == given.mode && now.nodes.iter().all(among) && now.nodes.is_empty() == given.nodes.is_empty()
+    (now.mode, now.numbering) == (given.mode, given.numbering)
+        && now.nodes.iter().all(among)
+        && now.nodes.is_empty() == given.nodes.is_empty()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use machine::MemoryMode;
+    use machine::{MemoryMode, NodeNumbering};
 
     #[test]
     fn settings_made_by_the_agent_are_not_the_owners_choice() {
@@ -40,6 +42,10 @@ mod tests {
         assert_eq!(asked_for("interleave:0-2", Some(&given)), None);
         assert_eq!(asked_for("default", Some(&given)), None);
         assert_eq!(asked_for("interleave:4", Some(&given)).unwrap().to_string(), "interleave: 4");
+        // The program's own `numactl --interleave`, as against what is given before its first thread.
+        let spread = MemoryPolicy { numbering: NodeNumbering::Static, ..given };
+        assert_eq!(asked_for("interleave=static:0-3", Some(&spread)), None);
+        assert_eq!(asked_for("interleave:0-3", Some(&spread)).unwrap().to_string(), "interleave: 0-3");
         assert_eq!(asked_for("bind:0", None).unwrap().to_string(), "bind: 0");
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 /// The outcome of a step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepOutcome {
-    /// Pages that are now on their target node.
+    /// Pages that were moved to their target node.
     pub moved: Moves,
     /// Pages that were not moved, by reason.
     pub pages_refused: BTreeMap<PageRefusal, u64>,

@@ -50,6 +50,8 @@ impl Numad {
             }
             sleep(POLL_INTERVAL);
         }
+        // It may begin later, and would place the processes of all other runs.
+        let _ = Command::new(&program).args(["-i", "0"]).stdin(Stdio::null()).output();
         let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         Err(format!("it did not start ({}): {said}", output.status))
     }
@@ -81,6 +83,9 @@ impl Drop for Numad {
         // It removes its file itself; its parent may reap it a little later.
         while running() == Some(self.pid) && since.elapsed() < TIMEOUT {
             sleep(POLL_INTERVAL);
+        }
+        if running() == Some(self.pid) {
+            let _ = kill_process(pid, Signal::KILL);
         }
     }
 }

@@ -224,11 +224,13 @@ impl Runner {
             let mut polled: Vec<PollFd<'_>> = ended.iter().map(|ended| PollFd::new(ended, PollFlags::IN)).collect();
             // A signal interrupts the sleep.
             let _ = poll(&mut polled, Some(&patience));
-            if let Some(pid) = pid.filter(|pid| has_ended(*pid)) {
+            let has_ended = pid.is_some_and(has_ended);
+            if let Some(pid) = pid.filter(|_| has_ended) {
                 // What the program left running would disturb the next run. Its number is its own until it is reaped.
                 let _ = kill_process_group(pid, Signal::KILL);
             }
-            if let Some(status) = child.try_wait().map_err(system("wait for the program"))? {
+            let status = if has_ended { child.try_wait().map_err(system("wait for the program"))? } else { None };
+            if let Some(status) = status {
                 let is_ending = status.signal().and_then(Signal::from_named_raw);
                 let is_ending =
                     is_ending.is_some_and(|signal| [Signal::HUP, Signal::INT, Signal::TERM].contains(&signal));

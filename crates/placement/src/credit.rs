@@ -95,11 +95,15 @@ impl Credit {
 
     /// Replaces the estimated duration of the last move by the actual one.
     pub fn settle(&mut self, outcome: &Outcome, thresholds: &Thresholds) {
-        let Some(Taken { bytes, seconds, .. }) = self.taken.take().filter(|taken| taken.round == outcome.round) else {
+        let Some(Taken { seconds, .. }) = self.taken.take().filter(|taken| taken.round == outcome.round) else {
             return;
         };
         if outcome.moving_s > 0.0 {
             self.left_s = self.left_s.map(|left| left + seconds - outcome.moving_s);
+        }
+        // What was refused, or was there already, took no time.
+        let bytes = outcome.bytes_moved as f64;
+        if outcome.moving_s > 0.0 && bytes > 0.0 {
             let usual = thresholds.move_bytes_per_s;
             let measured = (bytes / outcome.moving_s).clamp(usual / RATE_RANGE, usual * RATE_RANGE);
             self.bytes_per_s = Some(self.bytes_per_s.map_or(measured, |known| f64::midpoint(known, measured)));
@@ -241,11 +245,15 @@ mod tests {
         let bytes = may(&mut credit, 1, 100.0);
         take(&mut credit, bytes / 2, 1, 100.0);
         let thresholds = Thresholds::default();
-        let outcome = |moving_s| Outcome { round: 1, moving_s, ..Outcome::default() };
+        let outcome = |moving_s| Outcome { round: 1, moving_s, bytes_moved: bytes / 2, ..Outcome::default() };
         let mut other = credit.clone();
         other.settle(&Outcome { round: 2, ..outcome(9.0) }, &thresholds);
         other.settle(&outcome(9.0), &thresholds);
         assert_eq!(other.bytes(&thresholds), bytes - bytes / 2, "of another round");
+        // The kernel refused all: that shows no rate.
+        let (mut refused, before) = (credit.clone(), credit.bytes_per_s);
+        refused.settle(&Outcome { bytes_moved: 0, ..outcome(0.001) }, &thresholds);
+        assert_eq!(refused.bytes_per_s, before);
         // 1.02 s were withdrawn, of which 0.51 s were used, and 0.25 s sufficed: the rest is scaled by the same rate.
         credit.settle(&outcome(0.25), &thresholds);
         let left = credit.bytes(&thresholds);

@@ -111,7 +111,7 @@ impl Replay {
                 None
             }
             LogLine::Round { observation, .. } => Some(Again::Decision(if self.dry_run {
-                self.policy.clone().decide(observation)
+                self.policy.try_out(observation)
             } else {
                 self.policy.decide(observation)
             })),

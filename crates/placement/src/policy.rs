@@ -321,6 +321,17 @@ impl Policy {
         Decision { round: observation.round, metrics, steps }
     }
 
+    /// Decides where nothing is carried out: [`decide`](Self::decide), but rounds with steps that change something are not
+    /// remembered.
+    pub fn try_out(&mut self, observation: &Observation) -> Decision {
+        let mut tried = self.clone();
+        let decision = tried.decide(observation);
+        if decision.steps.iter().all(|step| matches!(step.action, Action::Nothing | Action::SetSampling(_))) {
+            *self = tried;
+        }
+        decision
+    }
+
     /// Records the outcome of a decision. Can be called at any time before the next decision.
     pub fn learn(&mut self, outcome: &Outcome) {
         self.state.carrefour.learn(outcome, &self.effective);

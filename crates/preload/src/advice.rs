@@ -53,11 +53,14 @@ unsafe fn close(socket: i32) -> c_long {
 static DETACHED: AtomicU32 = AtomicU32::new(0);
 
 /// Gives this thread a table of descriptors with nothing but the socket: the program may close all of its own, and use
-/// their numbers again.
+/// their numbers again. And a current folder of its own, as a program whose threads share one may not enter a mount
+/// namespace (`setns`).
 unsafe fn detach(socket: i32) -> bool {
     let socket = socket.cast_unsigned();
     // SAFETY: the calls have no pointers. The first makes the table this thread's own before it closes anything.
     unsafe {
+        // A container may forbid it, and then forbids `setns`, too.
+        libc::syscall(libc::SYS_unshare, libc::CLONE_FS);
         libc::syscall(libc::SYS_close_range, socket + 1, u32::MAX, libc::CLOSE_RANGE_UNSHARE) == 0
             && (socket == 0 || libc::syscall(libc::SYS_close_range, 0, socket - 1, 0) == 0)
     }

@@ -28,6 +28,7 @@ static NUMBER: AtomicUsize = AtomicUsize::new(0);
 static LEAST: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// The walker of all threads, for one at a time.
 static WALK: AtomicPtr<Walk> = AtomicPtr::new(null_mut());
+/// The process that has it; 0 for none.
 static LOCKED: AtomicU32 = AtomicU32::new(0);
 /// Ranges that were marked.
 static MARKS: AtomicUsize = AtomicUsize::new(0);
@@ -35,7 +36,7 @@ static MARKS: AtomicUsize = AtomicUsize::new(0);
 const MOST_MARKS: usize = 10_000;
 /// Whether parts of mappings may have marks.
 static MARKED: AtomicBool = AtomicBool::new(false);
-/// How long a thread waits for another's walk, of microseconds. In a forked child the other may not exist.
+/// How long a thread waits for another's walk, of microseconds.
 const WALK_TIMEOUT: Duration = Duration::from_millis(10);
 
 /// Maps the rules, if there are any. Called once, before other threads exist.
@@ -139,8 +140,14 @@ fn look(address: *mut c_void, bytes: usize, frame: Frame) {
     let _errno = Errno::keep();
     // A signal handler that allocates would wait for the walk that it interrupts.
     let _blocked = Blocked::new();
+    // SAFETY: without arguments.
+    let own = unsafe { libc::getpid() }.cast_unsigned();
     let wait = Wait::begin(WALK_TIMEOUT);
-    while LOCKED.swap(1, Acquire) != 0 {
+    while let Err(holder) = LOCKED.compare_exchange(0, own, Acquire, Relaxed) {
+        // A forked child has no other thread than this one: the lock is of a thread of its parent.
+        if holder != own && LOCKED.compare_exchange(holder, own, Acquire, Relaxed).is_ok() {
+            break;
+        }
         if wait.is_over() {
             return;
         }

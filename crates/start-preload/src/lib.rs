@@ -62,7 +62,7 @@ extern "C" fn begin() {
     IS_IN_ENVIRONMENT.store(true, Relaxed);
     // SAFETY: as above.
     let nodes = nodes(unsafe { CStr::from_ptr(text) }.to_bytes());
-    let inherited = policy();
+    let inherited = policy().map(|(mode, _)| mode);
     // SAFETY: as above.
     let threads: *const c_char = unsafe { libc::getenv(c"OMP_NUM_THREADS".as_ptr()) };
     // SAFETY: as above.
@@ -139,7 +139,7 @@ extern "C" fn end_policy() {
     if is_first {
         IS_SPREAD.store(false, Relaxed);
     }
-    if policy() == Some(SPREAD) {
+    if is_own_policy() {
         set_policy(DEFAULT, &[0; MAX_NODES / BITS]);
     }
 }
@@ -147,12 +147,12 @@ extern "C" fn end_policy() {
 /// Takes this library's policy off the calling task, which may be a child that shares the memory (`vfork`). Returns whether
 /// there was one.
 fn set_aside() -> bool {
-    IS_SPREAD.load(Relaxed) && policy() == Some(SPREAD) && set_policy(DEFAULT, &[0; MAX_NODES / BITS])
+    IS_SPREAD.load(Relaxed) && is_own_policy() && set_policy(DEFAULT, &[0; MAX_NODES / BITS])
 }
 
 /// Sets the policy again after [`set_aside`].
 fn put_back() {
-    set_policy(SPREAD, &core::array::from_fn(|word| SPREAD_OVER[word].load(Relaxed)));
+    set_policy(SPREAD, &spread_over());
 }
 
 /// The definition of a function that the program would call without this library; null if there is none.
@@ -242,13 +242,25 @@ fn own_cpus() -> Option<Cpus> {
     (result > 0).then_some(cpus)
 }
 
-/// Mode and flags of the calling thread's policy; none if the kernel refuses to tell.
-fn policy() -> Option<c_int> {
-    let mut mode: c_int = -1;
+/// The nodes of this library's policy.
+fn spread_over() -> Nodes {
+    core::array::from_fn(|word| SPREAD_OVER[word].load(Relaxed))
+}
+
+/// Whether the calling thread has this library's policy, and not one that the program has chosen since.
+fn is_own_policy() -> bool {
+    policy() == Some((SPREAD, spread_over()))
+}
+
+/// Mode and flags of the calling thread's policy, and its nodes; none if the kernel refuses to tell.
+fn policy() -> Option<(c_int, Nodes)> {
+    let (mut mode, mut nodes): (c_int, Nodes) = (-1, [0; MAX_NODES / BITS]);
     let nothing = core::ptr::null_mut::<c_void>();
-    // SAFETY: the kernel writes one int.
-    let get = || unsafe { libc::syscall(libc::SYS_get_mempolicy, &raw mut mode, nothing, 0, nothing, 0) };
-    (keeping_errno(get) == 0).then_some(mode)
+    // SAFETY: the kernel writes one int, and one bit less than it is passed, which the set has.
+    let get = || unsafe {
+        libc::syscall(libc::SYS_get_mempolicy, &raw mut mode, nodes.as_mut_ptr(), MAX_NODES + 1, nothing, 0)
+    };
+    (keeping_errno(get) == 0).then_some((mode, nodes))
 }
 
 /// Makes a system call of whose error the program sees nothing.

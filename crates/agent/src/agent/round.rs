@@ -30,12 +30,8 @@ impl Agent {
         let helped = self.actor.take_helped();
         self.ledger.work_time().add_moving(ordered_ns, helped);
         let observed_ns = monotonic_ns();
-        // In a dry run the policy must not remember steps that were not taken.
-        let decision = if self.options.dry_run {
-            self.policy.clone().decide(&observation)
-        } else {
-            self.policy.decide(&observation)
-        };
+        let decision =
+            if self.options.dry_run { self.policy.try_out(&observation) } else { self.policy.decide(&observation) };
         self.ledger.work_time().add_deciding(observed_ns);
         self.ledger.work_time().add_observing(observed_ns);
         let (cost, divisor) = (self.ledger.work_time().take_observing(), self.sampling_divisor());

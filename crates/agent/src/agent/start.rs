@@ -9,7 +9,7 @@ use crate::managed_processes::Candidate;
 use crate::memory::{asked_for, to_start_with, why};
 use crate::owner::bound_to;
 use linux::{Attempt, PageBatch, Pid, Process, SystemState, Tid, affinity, current_cpu, diagnose, process_cpu_time};
-use machine::{CpuSet, MemoryMode, MemoryPolicy, NodeSet, chain};
+use machine::{CpuSet, MemoryMode, MemoryPolicy, NodeNumbering, NodeSet, chain};
 use observe::Target;
 use placement::{LogLine, MemoryPlacement, PolicyName, Start, ThreadPolicy};
 use std::io::ErrorKind;
@@ -25,6 +25,12 @@ pub struct ProgramStart {
     pub memory: Option<MemoryPolicy>,
     /// Nodes over which it is to spread what it touches before it makes threads, by the library that does so.
     pub spread: Option<NodeSet>,
+}
+
+/// The policy by which the library spreads over nodes what a program touches first. No program has it by chance:
+/// numactl, and most others, leave the numbering of nodes to the kernel.
+fn spread_start_policy(nodes: NodeSet) -> MemoryPolicy {
+    MemoryPolicy { numbering: NodeNumbering::Static, ..MemoryPolicy::new(MemoryMode::Interleave, nodes) }
 }
 
 /// Checks whether pages of a process may be moved; querying where they are needs the same privileges.
@@ -137,7 +143,7 @@ impl Agent {
             self.actor.was_started(pid, &own, cpus)?;
         }
         let given = start.cpus.iter().cloned().collect();
-        let spread = start.spread.clone().map(|nodes| MemoryPolicy::new(MemoryMode::Interleave, nodes));
+        let spread = start.spread.clone().map(spread_start_policy);
         let memory = start.memory.clone().or(spread);
         let inherited = Inherited { given, memory, ..Inherited::default() };
         self.spreads_start = start.spread.is_some();

@@ -338,7 +338,10 @@ impl<'a> Finder<'a> {
         self.pages.clear();
         self.page_bytes.clear();
         self.bytes = 0;
-        self.most_pages = (self.most_pages * 2).min(MOST_PAGES);
+        // What is there already does not show how long moving takes.
+        if self.migration.most_time.is_none() || !load.pages.is_empty() {
+            self.most_pages = (self.most_pages * 2).min(MOST_PAGES);
+        }
         if self.ready.as_ref().is_none_or(|ready| ready.send(load).is_err()) {
             self.ready = None;
         }

@@ -114,7 +114,9 @@ impl<'a> Forecast<'a> {
             let mut all = Mean::default();
             for (class, &node) in forecast.nodes.iter().enumerate() {
                 let mut of_class = Mean::default();
-                slices.iter().for_each(|slice| of_class.add(slice[class].rate, slice[class].latency_ns));
+                for slice in &slices {
+                    of_class.add(slice[class].rate, slice[class].latency_ns);
+                }
                 all.add(accesses[node], of_class.value());
             }
             Some(all.value())

@@ -40,11 +40,11 @@ mod significance;
 mod slices;
 mod waiting;
 
-use crate::action::{Action, Step};
+use crate::action::{Action, AddressRange, Step};
 use crate::batches::Limits;
 use crate::costs::Costs;
 use crate::metrics::{AccessCost, Metrics};
-use crate::observation::{Observation, Process, Tells};
+use crate::observation::{Observation, Process, Range, Tells};
 use crate::outcome::Outcome;
 use crate::reason::{Quantity, Reason, Rule};
 use crate::settings::Settings;
@@ -76,6 +76,12 @@ const SETTLING_ROUNDS: u64 = 2;
 const MOST_UNREAD: f64 = 0.5;
 /// Least trust in predictions. Moves that gained a smaller part of what was predicted were a mistake.
 const LEAST_TRUST: f64 = 0.25;
+/// The part of lost trust that each choice gives back: a forecast may have been judged by another phase.
+const TRUST_REGAINED: f64 = 0.05;
+/// More traffic than this many times as much as was forecast makes accesses slower whatever was moved.
+const SAME_TRAFFIC: f64 = 1.1;
+/// The part of the moved ranges that must still be mapped for the moves to be judged.
+const STILL_MAPPED: f64 = 0.5;
 /// The part of planned moves from which on their effect is that of all.
 const NEARLY_ALL: f64 = 0.9;
 /// How often the time of rest is doubled at most.
@@ -123,11 +129,65 @@ struct Trial {
     #[serde(default)]
     forecast: Option<Effect>,
     before: Option<AccessCost>,
+    /// Traffic then.
+    #[serde(default)]
+    accesses_per_us: Option<f64>,
+    /// What was moved. None in logs of earlier versions.
+    #[serde(default)]
+    moved: Vec<(Pid, AddressRange)>,
     /// Whose accesses there were.
     #[serde(default)]
     users: Shape,
     bytes: f64,
     back: Vec<Action>,
+}
+
+impl Trial {
+    fn is_due(&self, round: u64) -> bool {
+        round >= self.round.saturating_add(SETTLING_ROUNDS)
+    }
+
+    /// Whether there is more traffic than the gain, if it is as large as was forecast, accounts for.
+    fn has_more_traffic(&self, now: &Metrics) -> bool {
+        let most = |before: f64| before * self.forecast.map_or(1.0, |effect| effect.speedup.max(1.0)) * SAME_TRAFFIC;
+        self.accesses_per_us.zip(now.accesses_per_us).is_some_and(|(before, now)| now > most(before))
+    }
+
+    /// Whether most of what was moved is not there any more, so that what accesses cost says nothing about it.
+    fn is_freed(&self, observation: &Observation) -> bool {
+        let read: BTreeSet<Pid> = observation.ranges.iter().map(|range| range.pid).collect();
+        let (mut all, mut left) = (0.0, 0.0);
+        for (pid, moved) in self.moved.iter().filter(|(pid, _)| read.contains(pid)) {
+            let of_process = observation.ranges.iter().filter(|range| range.pid == *pid);
+            let overlap = |range: &Range| range.end.min(moved.end).saturating_sub(range.start.max(moved.start)) as f64;
+            all += moved.end.saturating_sub(moved.start) as f64;
+            left += of_process.map(overlap).sum::<f64>();
+        }
+        left < STILL_MAPPED * all
+    }
+}
+
+/// The ranges that an action moves.
+fn ranges_of(action: &Action) -> Vec<(Pid, AddressRange)> {
+    match action {
+        Action::MoveRanges { pid, ranges, .. } | Action::DealRanges { pid, ranges, .. } => {
+            ranges.iter().map(|range| (*pid, *range)).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Whether memory may be taken back: it is mapped as it was, and its owner has not placed it since.
+fn is_unchanged(back: &Action, observation: &Observation, settings: &Settings) -> bool {
+    let is_whole = |(pid, moved): (Pid, AddressRange)| {
+        let has_it = |range: &&Range| range.pid == pid && range.start <= moved.start && moved.end <= range.end;
+        observation
+            .ranges
+            .iter()
+            .find(has_it)
+            .is_some_and(|range| range.memory_policy.is_none() || !settings.respect_owner)
+    };
+    ranges_of(back).into_iter().all(is_whole)
 }
 
 impl Default for Predict {
@@ -185,13 +245,15 @@ impl Predict {
 
     /// Whether a placement may be chosen after this round, which has this number of samples, so that mappings are needed.
     pub fn may_choose(&self, round: u64, samples: u64) -> bool {
-        self.trial.is_none() && round >= self.rests_until && self.waiting.is_over(round, samples)
+        // Moves that cannot be judged are followed by a choice at once.
+        let is_free = self.trial.as_ref().is_none_or(|trial| trial.is_due(round));
+        is_free && round >= self.rests_until && self.waiting.is_over(round, samples)
     }
 
     /// Whether the next round needs many samples: for a choice, or to compare what accesses cost since moves.
     pub fn needs_samples(&self) -> bool {
         let next = self.round.saturating_add(1);
-        let is_judged = |trial: &Trial| next >= trial.round.saturating_add(SETTLING_ROUNDS);
+        let is_judged = |trial: &Trial| trial.is_due(next);
         let may_choose =
             || next >= self.rests_until && (self.waiting.is_for_samples() || self.waiting.is_over(next, 0));
         self.trial.as_ref().map_or_else(may_choose, is_judged)
@@ -283,7 +345,7 @@ impl Predict {
     ) -> Option<Vec<Step>> {
         let nothing = |reason| vec![Step { action: Action::Nothing, reason }];
         let (round, thresholds) = (observation.round, &settings.thresholds);
-        if self.trial.as_ref().is_some_and(|trial| round < trial.round.saturating_add(SETTLING_ROUNDS)) {
+        if self.trial.as_ref().is_some_and(|trial| !trial.is_due(round)) {
             return Some(nothing(Reason::new(Rule::MovesSettle)));
         }
         let Some(trial) = self.trial.take() else {
@@ -291,7 +353,10 @@ impl Predict {
             return (left > 0).then(|| nothing(Reason::new(Rule::Resting).with(Quantity::Rounds, left as f64)));
         };
         // Other threads' accesses say nothing about the moves: a serial beginning has ended, or a phase.
-        if trial.users.is_elsewhere(&Shape::of_users(observation), known_by(observation)) {
+        if trial.users.is_elsewhere(&Shape::of_users(observation), known_by(observation))
+            || trial.has_more_traffic(metrics)
+            || trial.is_freed(observation)
+        {
             return None;
         }
         if trial.before.is_none() {
@@ -333,6 +398,7 @@ impl Predict {
         }
         self.rest(thresholds);
         let back = self.homes.give_back(trial.back, round);
+        let back = back.into_iter().filter(|action| is_unchanged(action, observation, settings)).collect();
         let back = limited(back, observation, Limits::new(observation, costs, thresholds, u64::MAX), costs).into_iter();
         let back: Vec<Step> = back.map(|action| Step { action, reason: reason(Rule::MadeWorse) }).collect();
         Some(if back.is_empty() { nothing(reason(Rule::MadeWorse)) } else { back })
@@ -354,6 +420,7 @@ impl Predict {
         settings: &Settings,
         metrics: &Metrics,
     ) -> Result<Vec<Step>, NotChosen> {
+        self.trust += (1.0 - self.trust) * TRUST_REGAINED;
         let sampled = sampled(observation, costs, settings)?;
         if sampled.unread > MOST_UNREAD {
             return Err(Reason::new(Rule::MappingsNotRead).into());
@@ -397,6 +464,9 @@ impl Predict {
         }
         let Moves { steps, pids, back, bytes, .. } = moves;
         self.begin_trial((observation, metrics), pids, (speedup, plan.effect), back, bytes);
+        if let Some(trial) = &mut self.trial {
+            trial.moved = steps.iter().flat_map(|step| ranges_of(&step.action)).collect();
+        }
         Ok(steps)
     }
 
@@ -432,7 +502,9 @@ impl Predict {
         bytes: f64,
     ) {
         let (round, before, users) = (observation.round, metrics.access_cost(), Shape::of_users(observation));
-        self.trial = Some(Trial { round, pids, predicted, forecast: Some(effect), before, users, bytes, back });
+        let (accesses_per_us, forecast, moved) = (metrics.accesses_per_us, Some(effect), Vec::new());
+        self.trial =
+            Some(Trial { round, pids, predicted, forecast, before, accesses_per_us, moved, users, bytes, back });
     }
 }
 

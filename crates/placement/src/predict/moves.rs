@@ -80,7 +80,8 @@ impl Moves {
                 let is_whole = action.bytes() as f64 >= COMPLETE * bytes;
                 let others = if is_whole { by_others(&action, &segments) } else { Vec::new() };
                 for segment in &segments {
-                    let back: Vec<Action> = taken_back(segment, forecast.costs).into_iter().collect();
+                    let most_s = most_s * moved_bytes(segment, choice) / bytes;
+                    let back: Vec<Action> = taken_back(segment, most_s, forecast.costs).into_iter().collect();
                     let by_others = back.iter().filter(|_| is_whole).flat_map(|back| by_others(back, &[segment]));
                     moves.back.extend(back.iter().cloned().chain(by_others));
                 }
@@ -204,21 +205,25 @@ fn by_others(action: &Action, segments: &[&Segment]) -> Vec<Action> {
 }
 
 /// What would take a segment's moves back, if one node has nearly all of it.
-fn taken_back(segment: &Segment, costs: &Costs) -> Option<Action> {
+fn taken_back(segment: &Segment, most_s: f64, costs: &Costs) -> Option<Action> {
     let all = segment.all_bytes();
     let (index, on) = segment.bytes.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1))?;
     let is_possible = segment.dealt[index] > 0.0 && *on >= CONCENTRATED * all;
     let node = costs.nodes()[index].id;
     let (pid, ranges, bytes) = (segment.pid, vec![segment.range], all.ceil() as u64);
-    is_possible.then_some(Action::MoveRanges { pid, node, ranges, bytes, most_s: None })
+    is_possible.then_some(Action::MoveRanges { pid, node, ranges, bytes, most_s: Some(most_s) })
 }
 
 /// Moves back, as far as processes and nodes still have room for them.
 pub(super) fn limited(back: Vec<Action>, observation: &Observation, mut limits: Limits, costs: &Costs) -> Vec<Action> {
+    // What several processes map at the same addresses takes room once.
+    let mut granted: BTreeMap<(NodeId, u64, u64), u64> = BTreeMap::new();
     let limited = |action: Action| {
         let Action::MoveRanges { pid, node, ranges, bytes, most_s } = action else { return Some(action) };
         let process = observation.processes.iter().find(|process| process.pid == pid)?;
-        let bytes = if process.nodes.contains(node) { limits.take(node, bytes, costs) } else { 0 };
+        let key = ranges.first().map(|range| (node, range.start, range.end))?;
+        let mut take = || *granted.entry(key).or_insert_with(|| limits.take(node, bytes, costs));
+        let bytes = if process.nodes.contains(node) { take() } else { 0 };
         (bytes > 0).then_some(Action::MoveRanges { pid, node, ranges, bytes, most_s })
     };
     back.into_iter().filter_map(limited).collect()
