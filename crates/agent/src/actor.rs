@@ -9,8 +9,8 @@ use crate::owner;
 use crate::step_outcome::StepOutcome;
 use crate::work_time::since;
 use linux::{
-    Attempt, MigrateError, Migration, PageBatch, PageRefusal, Route, SwitchError, SystemState, Whose, affinity,
-    diagnose, monotonic_ns, set_affinity,
+    Attempt, MigrateError, Migration, PageBatch, PageRefusal, ProcessError, Route, SwitchError, SystemState, Whose,
+    affinity, diagnose, monotonic_ns, set_affinity,
 };
 use machine::{CpuSet, NodeId, NodeSet, Pid, SMALL_PAGE, Tid, chain};
 use placement::{Action, AddressRange, MisplacedHugePage, Outcome, PageOf, PageTarget, Step};
@@ -361,6 +361,8 @@ impl Actor {
                         *done.pages_refused.entry(*refusal).or_default() += stayed.amount.pages;
                     }
                 }
+                // It has ended.
+                Err(MigrateError::Process(ProcessError::Gone(_))) => {}
                 Err(MigrateError::Move(error)) => done.note = why_not_moved(process, route.targets(), whose, &error),
                 Err(error) => done.note = Some(chain(&error)),
             }

@@ -20,7 +20,7 @@ impl Lead {
     pub(crate) const WORKING: Self = Self { ahead_ps: 50_000_000, near_ps: 10_000_000 };
     /// For a CPU that has lately woken another one or been woken: their next steps depend on each other, as in the
     /// scheduler's locks.
-    const WAKING: Self = Self { ahead_ps: 1_000_000, near_ps: 200_000 };
+    const WAKING: Self = Self { ahead_ps: 400_000, near_ps: 100_000 };
     /// For a CPU that has read the clock: no other may read an earlier time afterwards.
     pub(crate) const READING_CLOCK: Self = Self { ahead_ps: 0, near_ps: 0 };
 }
@@ -40,7 +40,7 @@ impl Lead {
 /// how long it reports at which interval.
 pub(crate) const REPORT_PS: u64 = 8_000_000;
 const WAKING_PS: u64 = 20_000_000;
-const WAKING_REPORT_PS: u64 = 250_000;
+const WAKING_REPORT_PS: u64 = 100_000;
 
 #[derive(Clone, Copy, Debug)]
 struct Cpu {

@@ -213,7 +213,8 @@ fn interleave(
         }
         let sure = home.is_slower(situation.factor, STANDARD_ERRORS) == home.is_slower(situation.factor, 0.0);
         case.note(evidence, if sure { Confidence::High } else { Confidence::Low });
-        let action = if slow_home.is_some() && concentrated { Action::Interleave } else { Action::LeaveAlone };
+        // Several nodes may be saturated, and others not. Where all are, the expected gain says so.
+        let action = if slow_home.is_some() { Action::Interleave } else { Action::LeaveAlone };
         return case.decide(action);
     }
     // Without latencies, the number of accesses per node has to do.

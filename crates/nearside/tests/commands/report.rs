@@ -435,7 +435,7 @@ fn a_build_without_sql_says_how_to_get_it() {
 /// Every command line that an advice has is one that nearside takes.
 #[test]
 fn what_advice_says_to_type_can_be_typed() {
-    use profile::Action;
+    use profile::{Action, ObjectKind};
     let folder = TempDir::new().unwrap();
     let all = [
         Action::AllocateLocally,
@@ -445,10 +445,13 @@ fn what_advice_says_to_type_can_be_typed() {
         Action::PinThreads,
         Action::SplitHugePages,
     ];
-    let steps = |action| [false, true].map(|of_processes| report::NextSteps::new(action, of_processes).unwrap());
+    let kinds = [ObjectKind::Heap, ObjectKind::MappedFile];
+    let new = |action, of_processes| kinds.map(|kind| report::NextSteps::new(action, kind, of_processes).unwrap());
+    let steps = |action| [false, true].map(|of_processes| new(action, of_processes)).into_iter().flatten();
     for steps in all.into_iter().flat_map(steps) {
         for line in [steps.try_with, steps.apply] {
-            let line = line.trim_end_matches(", for each process").replace("COMMAND", "true").replace("NODE", "0");
+            let line = line.split_once("COMMAND").map_or(line, |(before, _)| before).to_owned() + "COMMAND";
+            let line = line.replace("COMMAND", "true").replace("NODE", "0");
             let line = line.replace("compare ", "compare --repeat 1 ");
             let mut words = line.split(' ');
             assert_eq!(words.next(), Some("nearside"));
@@ -465,7 +468,7 @@ fn what_advice_says_to_type_can_be_typed() {
             assert!(!String::from_utf8_lossy(&ran.stderr).contains("Usage:"), "{line}");
         }
     }
-    assert!(report::NextSteps::new(Action::LeaveAlone, false).is_none());
+    assert!(report::NextSteps::new(Action::LeaveAlone, ObjectKind::Heap, false).is_none());
 }
 
 /// Who shares and who writes an object is not seen where its accesses are left out.

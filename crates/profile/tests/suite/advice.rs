@@ -69,6 +69,17 @@ fn c11_many_writers_on_a_saturated_node_interleave() {
     assert_eq!((saturations.len(), saturations[0].node), (1, NodeId(0)));
 }
 
+#[test]
+fn memory_on_two_saturated_nodes_of_four_is_spread() {
+    let mut trace = stream_clustering();
+    for (number, sample) in trace.samples.iter_mut().enumerate() {
+        sample.node = Some(NodeId([0, 0, 1, 1, 2][number % 5]));
+    }
+    let advice = top(&trace.profile());
+    assert_eq!(advice.action, Action::Interleave, "{:?}", advice.evidence);
+    assert!(advice.gain.is_some_and(|gain| gain.speedup > 1.1), "{:?}", advice.gain);
+}
+
 /// Samples that stand for different numbers of accesses.
 #[test]
 fn the_interval_of_the_local_share_contains_it() {

@@ -42,7 +42,7 @@ pub(crate) fn facts_lines(lines: &mut Lines, facts: &Facts, counts: &Counts, sta
     if let Some(own) = facts.by_allocating_thread {
         let before = facts.before_others_samples;
         let before =
-            if before > 0 { format!("; {} samples before any other thread's", number(before)) } else { String::new() };
+            if before > 0 { format!("; {} before any other thread's", samples_text(before)) } else { String::new() };
         lines.add("allocator", &format!("did {} of the accesses{before}", share(Some(own))));
     }
     if let Some(writer) = facts.first_writer {
@@ -71,6 +71,10 @@ pub(crate) fn facts_lines(lines: &mut Lines, facts: &Facts, counts: &Counts, sta
     }
 }
 
+fn samples_text(samples: u64) -> String {
+    format!("{} sample{}", number(samples), if samples == 1 { "" } else { "s" })
+}
+
 /// Phases as lines.
 pub(crate) struct PhasesText<'a> {
     pub phases: &'a [Phase],
@@ -89,9 +93,9 @@ impl fmt::Display for PhasesText<'_> {
             };
             let from = node.map_or_else(|| "several nodes".to_owned(), |node| format!("node {node}"));
             let threads = format!("{threads} thread{}", if *threads == 1 { "" } else { "s" });
-            let samples = number(*samples);
+            let samples = samples_text(*samples);
             let first = format!("  {:>10} to {:>10}  ", at(*from_ns), at(*until_ns));
-            let text = format!("{usage} from {from} by {threads} ({samples} samples)");
+            let text = format!("{usage} from {from} by {threads} ({samples})");
             f.write_str(&Layout::of(f).wrapped(&first, &text))?;
         }
         Ok(())

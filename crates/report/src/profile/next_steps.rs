@@ -1,7 +1,7 @@
 //! What to type after an advice.
 
 use crate::shell::is_plain;
-use profile::Action;
+use profile::{Action, ObjectKind};
 use serde::Serialize;
 
 /// The longest command line that is repeated.
@@ -27,23 +27,33 @@ impl NextSteps {
         [self.try_with, self.apply].map(|text| text.replace("COMMAND", line))
     }
 
-    /// For an action; none for [`Action::LeaveAlone`]. `of_processes` is whether whole processes are to be pinned, and not
+    /// For an action on objects of a kind; none for [`Action::LeaveAlone`]. `of_processes` is whether whole processes are to be pinned, and not
     /// the threads of one, which may need more CPUs than a node has.
-    pub fn new(action: Action, of_processes: bool) -> Option<Self> {
+    pub fn new(action: Action, kind: ObjectKind, of_processes: bool) -> Option<Self> {
         let (try_with, apply, in_code) = match action {
             Action::AllocateLocally => (
                 "nearside compare --policies first-touch,predict -- COMMAND",
                 "nearside place -- COMMAND",
                 "allocate it on the allocating thread's node: numa_alloc_local(), or pages of its own that this thread writes first",
             ),
+            Action::Interleave if kind == ObjectKind::MappedFile => (
+                "nearside compare --policies first-touch,interleave,predict -- COMMAND",
+                "nearside run --interleave all -- COMMAND, with the file not in the page cache (dd if=FILE iflag=nocache count=0)",
+                "set_mempolicy(MPOL_INTERLEAVE) while the file is read for the first time",
+            ),
             Action::Interleave => (
                 "nearside compare --policies first-touch,interleave,predict -- COMMAND",
                 "nearside run --interleave all -- COMMAND",
                 "mbind(MPOL_INTERLEAVE) for this memory only, before it is first written",
             ),
-            Action::Replicate => (
+            Action::Replicate if kind == ObjectKind::MappedFile => (
                 "nearside compare --policies first-touch,interleave,carrefour -- COMMAND",
                 "nearside place --policy carrefour -- COMMAND",
+                "a copy on each node, made by one of its threads after the initialisation; each thread reads the nearest",
+            ),
+            Action::Replicate => (
+                "nearside compare --policies first-touch,interleave,predict -- COMMAND",
+                "nearside run --interleave all -- COMMAND: an unchanged program can have copies of files only",
                 "a copy on each node, made by one of its threads after the initialisation; each thread reads the nearest",
             ),
             Action::Migrate => (
@@ -83,7 +93,7 @@ mod tests {
 
     #[test]
     fn the_recorded_command_is_repeated_where_it_can_be() {
-        let steps = NextSteps::new(Action::Migrate, false).unwrap();
+        let steps = NextSteps::new(Action::Migrate, ObjectKind::Heap, false).unwrap();
         let apply = |words: &[&str]| {
             let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
             let [_, apply] = steps.commands(&words);
