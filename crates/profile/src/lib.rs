@@ -106,6 +106,7 @@ mod object;
 mod padding;
 mod page_allocations;
 mod pages;
+mod parts;
 mod pattern;
 mod phase;
 mod profile;

@@ -3,6 +3,7 @@
 use crate::flow::Flow;
 use crate::groups::Cells;
 use crate::ids::{ObjectId, ProcessId, ThreadId};
+use crate::parts::Parts;
 use crate::profile::{Access, Profile};
 use crate::shared_memory::SharedMemory;
 use crate::view::View;
@@ -35,6 +36,8 @@ pub(crate) struct Pattern {
     pub same_node: PartOf,
     /// Samples from the node that accesses the object most.
     pub leading: PartOf,
+    /// Samples that reached memory from the node that accesses that part of the object most.
+    pub in_parts: PartOf,
     /// Writes, of the accesses after each object was initialised.
     pub writes_after: PartOf,
     /// When the last object was initialised, ns.
@@ -106,6 +109,7 @@ impl Pattern {
         let mut objects: FxHashMap<ObjectId, ObjectUse> = FxHashMap::default();
         let shared = SharedMemory::new(flow);
         let (mut to_shared, mut to_all) = (0_u64, 0_u64);
+        let mut parts = Parts::default();
         for (at, access) in flow.numbered() {
             to_shared += u64::from(shared.has(access.object));
             to_all += 1;
@@ -113,7 +117,9 @@ impl Pattern {
             let object = shared.first_of(access.object);
             let used = objects.entry(object).or_insert_with(|| ObjectUse::new(profile, object));
             pattern.add(used, at, &access);
+            parts.add(access.object, &profile.objects()[access.object.index()], &access);
         }
+        pattern.in_parts = parts.held();
         pattern.is_of_several_processes = to_shared > 0 && 2 * to_shared >= to_all;
         for used in objects.into_values() {
             pattern.add_object(profile, used);

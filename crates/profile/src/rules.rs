@@ -146,6 +146,14 @@ pub(crate) fn decide(pattern: &Pattern, situation: &Situation) -> Decision {
         case.test("leading_node", pattern.leading, MOSTLY, "accesses come from the node that uses the object most");
         return case.decide(Action::Migrate);
     }
+    // Not what several processes map: each part would have to be theirs alone.
+    let (part, of) = pattern.in_parts;
+    let is_divided = of > 0 && (Share { part, of, threshold: MOSTLY }).is_reached();
+    if is_divided && !pattern.is_of_several_processes {
+        let words = "accesses to a part of an object come from the node that uses that part most";
+        case.test("node_of_part", pattern.in_parts, MOSTLY, words);
+        return case.decide(Action::Migrate);
+    }
     let (part, of) = pattern.same_node;
     case.rule_out(Action::Migrate, Share { part, of, threshold: MOSTLY }.evidence("same_node", succession));
     // Wherever the processes run, they have the same memory.

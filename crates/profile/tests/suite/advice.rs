@@ -80,6 +80,20 @@ fn memory_on_two_saturated_nodes_of_four_is_spread() {
     assert!(advice.gain.is_some_and(|gain| gain.speedup > 1.1), "{:?}", advice.gain);
 }
 
+/// An array that a loop divides among threads on all nodes, and that one thread has filled.
+#[test]
+fn an_array_of_which_each_node_uses_its_part_goes_to_its_users() {
+    let (mut trace, start, bytes) = (stream_clustering(), 0x7f00_0000_0000, 100 << 20);
+    for sample in trace.samples.iter_mut().filter(|sample| sample.address >= start) {
+        sample.address = start + u64::from(sample.cpu.0) * (bytes / 8) + (sample.address - start) / 8;
+    }
+    let advice = top(&trace.profile());
+    assert_eq!((advice.action, advice.node), (Action::Migrate, None), "{:?}", advice.evidence);
+    let part = advice.evidence.iter().find(|evidence| evidence.what == "node_of_part").unwrap();
+    assert!(part.value > 0.95, "{part:?}");
+    assert!(advice.gain.is_some_and(|gain| gain.local_access_ratio_after > 0.95), "{:?}", advice.gain);
+}
+
 /// Samples that stand for different numbers of accesses.
 #[test]
 fn the_interval_of_the_local_share_contains_it() {

@@ -1,0 +1,49 @@
+//! Whether one node uses each part of an object, as of an array that a loop divides among threads.
+
+use crate::ids::ObjectId;
+use crate::object::Object;
+use crate::pattern::PartOf;
+use crate::profile::Access;
+use machine::{NodeId, SMALL_PAGE};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+
+/// Most parts of an object: no array is divided among more nodes than a fraction of it.
+const MOST_PARTS: u64 = 64;
+/// Fewest samples of the mean part. By chance alone, one of four nodes has 45 % of so few.
+const ENOUGH: u64 = 16;
+
+/// Accesses to memory, by part of each object and node of the CPU.
+#[derive(Default)]
+pub(crate) struct Parts(FxHashMap<(ObjectId, u64), BTreeMap<NodeId, u64>>);
+
+impl Parts {
+    /// Counts an access to an object; memory with an unknown address has no parts.
+    pub fn add(&mut self, id: ObjectId, object: &Object, access: &Access) {
+        let (Some(from), Some(offset)) = (access.from, access.address.checked_sub(object.start)) else { return };
+        if !access.reaches_memory() || object.start == 0 {
+            return;
+        }
+        let part_bytes = (object.bytes / MOST_PARTS).next_multiple_of(SMALL_PAGE).max(SMALL_PAGE);
+        *self.0.entry((id, offset / part_bytes)).or_default().entry(from).or_default() += 1;
+    }
+
+    /// Accesses by the node that uses a part most, of all. Parts with few samples are joined with their neighbours.
+    pub fn held(mut self) -> PartOf {
+        let all: u64 = self.0.values().flat_map(BTreeMap::values).sum();
+        while self.0.len() > 1 && all < ENOUGH * self.0.len() as u64 {
+            let mut joined = Self::default();
+            for ((object, part), by_node) in self.0 {
+                let nodes = joined.0.entry((object, part / 2)).or_default();
+                for (node, samples) in by_node {
+                    *nodes.entry(node).or_default() += samples;
+                }
+            }
+            if joined.0.keys().all(|(_, part)| *part == 0) {
+                return (0, all);
+            }
+            self = joined;
+        }
+        (self.0.values().filter_map(|by_node| by_node.values().max()).sum(), all)
+    }
+}
