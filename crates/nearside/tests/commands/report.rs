@@ -98,7 +98,7 @@ fn a_trace_is_told_with_its_verdict_first() {
     // Advice does not depend on the number of rows.
     assert_eq!(json(&["report", &trace, "--top", "1"])["advice"], json(&["report", &trace])["advice"]);
     assert!(
-        all.contains("     try         nearside compare --policies first-touch,interleave,carrefour -- recognise"),
+        all.contains("     try         nearside compare --policies first-touch,interleave,predict -- recognise"),
         "{all}"
     );
     assert_eq!((&told["objects"]["all"], told["objects"]["first"].as_array().unwrap().len()), (&Value::from(9), 3));
