@@ -289,15 +289,16 @@ mod tests {
     #[test]
     fn the_parts_of_a_round_are_equally_long() {
         let (nodes, mut sampled) = (nodes(), SampleTally::new(100));
-        for (time_ns, node) in [(1000, 3), (1080, 3), (1081, 2), (1799, 1)] {
+        for (time_ns, node) in [(1000, 3), (1099, 3), (1099, 2), (1100, 0), (1700, 1), (1799, 1)] {
             let sample = Sample { time_ns, ..sample(7, 0x1000, Served::Dram, node) };
             sampled.add(&sample, &nodes, || 4096);
         }
         let slices = sampled.take(100, |_| ()).slices;
         let of = |node, accesses| NodeAccesses { node: NodeId(node), accesses };
         assert_eq!(slices.len(), SLICES);
-        assert_eq!((&slices[0][..], &slices[7][..]), (&[of(2, 1), of(3, 2)][..], &[of(1, 1)][..]));
-        assert!(slices[1..7].iter().all(Vec::is_empty));
+        assert_eq!((&slices[0][..], &slices[1][..]), (&[of(2, 1), of(3, 2)][..], &[of(0, 1)][..]));
+        assert_eq!(slices[7], [of(1, 2)]);
+        assert!(slices[2..7].iter().all(Vec::is_empty));
         sampled.add(&sample(7, 0x1000, Served::Dram, 3), &nodes, || 4096);
         assert!(sampled.take(100, |_| ()).slices.is_empty(), "one moment");
     }

@@ -224,13 +224,14 @@ impl Runner {
             let mut polled: Vec<PollFd<'_>> = ended.iter().map(|ended| PollFd::new(ended, PollFlags::IN)).collect();
             // A signal interrupts the sleep.
             let _ = poll(&mut polled, Some(&patience));
-            let has_ended = pid.is_some_and(has_ended);
-            if let Some(pid) = pid.filter(|_| has_ended) {
+            let state = pid.map_or(Waited::Unknown, waited);
+            if let Some(pid) = pid.filter(|_| state == Waited::Ended) {
                 // What the program left running would disturb the next run. Its number is its own until it is reaped.
                 let _ = kill_process_group(pid, Signal::KILL);
             }
-            let status = if has_ended { child.try_wait().map_err(system("wait for the program"))? } else { None };
-            if let Some(status) = status {
+            let reaped =
+                if state == Waited::Runs { None } else { child.try_wait().map_err(system("wait for the program"))? };
+            if let Some(status) = reaped {
                 let is_ending = status.signal().and_then(Signal::from_named_raw);
                 let is_ending =
                     is_ending.is_some_and(|signal| [Signal::HUP, Signal::INT, Signal::TERM].contains(&signal));
@@ -274,10 +275,23 @@ fn seconds_between(began_ns: u64, ended_ns: u64) -> f64 {
     ended_ns.saturating_sub(began_ns) as f64 / 1e9
 }
 
-/// Whether a child has ended. It stays to be reaped.
-fn has_ended(pid: rustix::process::Pid) -> bool {
+/// What is known of a child.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Waited {
+    Runs,
+    /// It stays to be reaped.
+    Ended,
+    /// The kernel has reaped it, as where SIGCHLD is ignored.
+    Unknown,
+}
+
+fn waited(pid: rustix::process::Pid) -> Waited {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    matches!(waitid(WaitId::Pid(pid), options), Ok(Some(_)))
+    match waitid(WaitId::Pid(pid), options) {
+        Ok(Some(_)) => Waited::Ended,
+        Ok(None) => Waited::Runs,
+        Err(_) => Waited::Unknown,
+    }
 }
 
 /// A signal to a whole job, as of batch systems, may reach this process that much later than the program.

@@ -18,8 +18,8 @@ pub struct Observation {
     /// without any may be omitted.
     #[serde(default)]
     pub traffic: Vec<Traffic>,
-    /// Samples of accesses that memory served, by the node of the memory, in parts of the round: equally long, in the order
-    /// of time. None where the source does not say when, or what served them.
+    /// Samples of accesses that memory served, by the node of the memory, in parts of the round: equally long, in the
+    /// order of time. None where the source does not say when, or what served them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slices: Vec<Vec<NodeAccesses>>,
     /// The part of the round that the counters of `traffic` ran for, 0 to 1, if they were multiplexed.

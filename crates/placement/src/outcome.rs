@@ -15,7 +15,8 @@ pub struct Outcome {
     /// How long moving them took, s; 0 if not measured.
     #[serde(default)]
     pub moving_s: f64,
-    /// Bytes of pages and ranges that were moved or copied: less than was wanted where they were there already, or refused.
+    /// Bytes of pages and ranges that were moved or copied: less than was wanted where they were there already, or
+    /// refused. In logs of earlier versions, of ranges only.
     #[serde(default)]
     pub bytes_moved: u64,
     /// Whether moves of ranges ended because they took longer than they may.

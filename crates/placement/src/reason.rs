@@ -128,7 +128,7 @@ rules! {
     /// Moves made accesses slower.
     MadeWorse = "accesses take longer since they were moved here";
     /// The pause after such moves, and after those that gained little.
-    Resting = "nothing moves for some rounds: the last moves made accesses slower, gained too little, or nothing measured their gain";
+    Resting = "nothing moves for some rounds: the last moves made accesses slower or gained too little, or their gain is unknown";
     /// Few operations.
     FewOperations = "few pages were worth an operation";
     /// Many operations.

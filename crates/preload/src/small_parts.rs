@@ -28,7 +28,6 @@ static NUMBER: AtomicUsize = AtomicUsize::new(0);
 static LEAST: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// The walker of all threads, for one at a time.
 static WALK: AtomicPtr<Walk> = AtomicPtr::new(null_mut());
-/// The process that has it; 0 for none.
 static LOCKED: AtomicU32 = AtomicU32::new(0);
 /// Ranges that were marked.
 static MARKS: AtomicUsize = AtomicUsize::new(0);
@@ -68,8 +67,23 @@ fn map(path: &core::ffi::CStr) -> Option<()> {
     let least = rules().map(|rule| word(rule, small_part::BYTES) as usize).min().filter(|_| is_ours)?;
     module::look();
     WALK.store(walk.cast(), Release);
+    // SAFETY: the handler only writes this library's own memory.
+    unsafe { libc::pthread_atfork(None, None, Some(unlock_in_child)) };
     LEAST.store(least.max(PAGE), Release);
     Some(())
+}
+
+/// A forked child has one thread: what another one of its parent has locked, it would never unlock.
+extern "C" fn unlock_in_child() {
+    if LOCKED.load(Relaxed) == 0 {
+        return;
+    }
+    let walk = WALK.load(Relaxed);
+    if !walk.is_null() {
+        // SAFETY: the child's only thread is here, and not in a walk. Zeroes are a valid value.
+        unsafe { walk.write_bytes(0, 1) };
+    }
+    LOCKED.store(0, Release);
 }
 
 fn all() -> &'static [AtomicU64] {
@@ -140,14 +154,8 @@ fn look(address: *mut c_void, bytes: usize, frame: Frame) {
     let _errno = Errno::keep();
     // A signal handler that allocates would wait for the walk that it interrupts.
     let _blocked = Blocked::new();
-    // SAFETY: without arguments.
-    let own = unsafe { libc::getpid() }.cast_unsigned();
     let wait = Wait::begin(WALK_TIMEOUT);
-    while let Err(holder) = LOCKED.compare_exchange(0, own, Acquire, Relaxed) {
-        // A forked child has no other thread than this one: the lock is of a thread of its parent.
-        if holder != own && LOCKED.compare_exchange(holder, own, Acquire, Relaxed).is_ok() {
-            break;
-        }
+    while LOCKED.swap(1, Acquire) != 0 {
         if wait.is_over() {
             return;
         }

@@ -8,9 +8,9 @@ use machine::{NodeId, SMALL_PAGE};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
-/// Most parts of an object: no array is divided among more nodes than a fraction of it.
+/// Most parts of an object: several times as many as a machine has nodes.
 const MOST_PARTS: u64 = 64;
-/// Fewest samples of the mean part. By chance alone, one of four nodes has 45 % of so few.
+/// Fewest samples of the mean part. By chance alone, the first of four nodes has 38 % of so few.
 const ENOUGH: u64 = 16;
 
 /// Accesses to memory, by part of each object and node of the CPU.
@@ -28,10 +28,11 @@ impl Parts {
         *self.0.entry((id, offset / part_bytes)).or_default().entry(from).or_default() += 1;
     }
 
-    /// Accesses by the node that uses a part most, of all. Parts with few samples are joined with their neighbours.
+    /// Accesses by the node that uses a part most, of all; none of objects that are not divided. Parts with few samples are
+    /// joined with their neighbours.
     pub fn held(mut self) -> PartOf {
         let all: u64 = self.0.values().flat_map(BTreeMap::values).sum();
-        while self.0.len() > 1 && all < ENOUGH * self.0.len() as u64 {
+        while self.0.keys().any(|(_, part)| *part > 0) && all < ENOUGH * self.0.len() as u64 {
             let mut joined = Self::default();
             for ((object, part), by_node) in self.0 {
                 let nodes = joined.0.entry((object, part / 2)).or_default();
@@ -39,10 +40,10 @@ impl Parts {
                     *nodes.entry(node).or_default() += samples;
                 }
             }
-            if joined.0.keys().all(|(_, part)| *part == 0) {
-                return (0, all);
-            }
             self = joined;
+        }
+        if self.0.keys().all(|(_, part)| *part == 0) {
+            return (0, all);
         }
         (self.0.values().filter_map(|by_node| by_node.values().max()).sum(), all)
     }

@@ -201,8 +201,6 @@ fn interleave(
         return case.decide(Action::LeaveAlone);
     };
     let reached: u64 = pattern.homes.values().map(|home| home.samples).sum();
-    let lie = format!("accesses go to node {node}");
-    let concentrated = case.test("home_node", (home.samples, reached), CONCENTRATED, &lie);
     if let Some((latency_ns, idle_ns)) = home.latency_ns() {
         let factor = latency_ns / idle_ns;
         let evidence = Evidence {
@@ -221,11 +219,30 @@ fn interleave(
         }
         let sure = home.is_slower(situation.factor, STANDARD_ERRORS) == home.is_slower(situation.factor, 0.0);
         case.note(evidence, if sure { Confidence::High } else { Confidence::Low });
-        // Several nodes may be saturated, and others not. Where all are, the expected gain says so.
-        let action = if slow_home.is_some() { Action::Interleave } else { Action::LeaveAlone };
-        return case.decide(action);
+        if slow_home.is_none() {
+            return case.decide(Action::LeaveAlone);
+        }
+        // Several nodes may be saturated. Where all are, there is nothing to be spread to.
+        let memory = || situation.machine.nodes.iter().filter(|node| node.memory_bytes > 0);
+        let is_slow = |home: &Home| home.is_slower(situation.factor, 0.0);
+        let slow = memory().filter(|node| situation.all.homes.get(&node.id).is_some_and(is_slow)).count() as u64;
+        let others = (memory().count() as u64 - slow, memory().count() as u64);
+        let evidence = Evidence {
+            what: "nodes_with_room",
+            value: others.0 as f64,
+            threshold: 1.0,
+            samples: reached,
+            text: format!("the memory of {} of {} nodes is not saturated", others.0, others.1),
+        };
+        if others.0 == 0 {
+            case.rule_out(Action::Interleave, evidence.clone());
+        }
+        case.note(evidence, Confidence::High);
+        return case.decide(if others.0 > 0 { Action::Interleave } else { Action::LeaveAlone });
     }
     // Without latencies, the number of accesses per node has to do.
+    let lie = format!("accesses go to node {node}");
+    let concentrated = case.test("home_node", (home.samples, reached), CONCENTRATED, &lie);
     let counts = situation
         .machine
         .nodes

@@ -20,7 +20,7 @@ const MOST_SWEEPS: usize = 60;
 const EXACT: f64 = 1e-6;
 /// Most steps of the search for a delay.
 const MOST_STEPS: usize = 100;
-/// A delay is sought up to this many times the last guess at a time.
+/// A delay is sought up to this many times the last guess farther at a time.
 const FARTHER: f64 = 4.0;
 /// Queueing delay where more lines arrive than can be served, ns.
 const MOST_DELAY_NS: f64 = 1e12;

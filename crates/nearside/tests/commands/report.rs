@@ -450,8 +450,7 @@ fn what_advice_says_to_type_can_be_typed() {
     let steps = |action| [false, true].map(|of_processes| new(action, of_processes)).into_iter().flatten();
     for steps in all.into_iter().flat_map(steps) {
         for line in [steps.try_with, steps.apply] {
-            let line = line.split_once("COMMAND").map_or(line, |(before, _)| before).to_owned() + "COMMAND";
-            let line = line.replace("COMMAND", "true").replace("NODE", "0");
+            let line = line.trim_end_matches(", for each process").replace("COMMAND", "true").replace("NODE", "0");
             let line = line.replace("compare ", "compare --repeat 1 ");
             let mut words = line.split(' ');
             assert_eq!(words.next(), Some("nearside"));

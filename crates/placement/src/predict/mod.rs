@@ -14,7 +14,7 @@
 //! 5. Two rounds later the cost of an access is compared with the one before, if the same nodes access. Moves that made
 //!    accesses slower are taken back where one node had the memory. After these, and after moves that gained less than a
 //!    quarter of what was predicted, the policy rests, twice as long after each further failure. It trusts predictions
-//!    less where less was gained than predicted.
+//!    less where less was gained than predicted, and a little more again with each choice.
 //! 6. [`Lesson`]: a plan that places nearly all memory alike is worth remembering. A later run of the same program can
 //!    begin with it, and needs no moves.
 //!
@@ -179,15 +179,15 @@ fn ranges_of(action: &Action) -> Vec<(Pid, AddressRange)> {
 
 /// Whether memory may be taken back: it is mapped as it was, and its owner has not placed it since.
 fn is_unchanged(back: &Action, observation: &Observation, settings: &Settings) -> bool {
-    let is_whole = |(pid, moved): (Pid, AddressRange)| {
-        let has_it = |range: &&Range| range.pid == pid && range.start <= moved.start && moved.end <= range.end;
-        observation
-            .ranges
-            .iter()
-            .find(has_it)
-            .is_some_and(|range| range.memory_policy.is_none() || !settings.respect_owner)
-    };
-    ranges_of(back).into_iter().all(is_whole)
+    let overlap =
+        |range: &Range, moved: AddressRange| range.end.min(moved.end).saturating_sub(range.start.max(moved.start));
+    ranges_of(back).into_iter().all(|(pid, moved)| {
+        let parts = observation.ranges.iter().filter(|range| range.pid == pid && overlap(range, moved) > 0);
+        let is_owners = parts.clone().any(|range| range.memory_policy.is_some() && settings.respect_owner);
+        let mapped = parts.fold(0, |sum: u64, range| sum.saturating_add(overlap(range, moved)));
+        let is_read = observation.ranges.iter().any(|range| range.pid == pid);
+        !is_read || !is_owners && mapped >= moved.end.saturating_sub(moved.start)
+    })
 }
 
 impl Default for Predict {
@@ -353,9 +353,7 @@ impl Predict {
             return (left > 0).then(|| nothing(Reason::new(Rule::Resting).with(Quantity::Rounds, left as f64)));
         };
         // Other threads' accesses say nothing about the moves: a serial beginning has ended, or a phase.
-        if trial.users.is_elsewhere(&Shape::of_users(observation), known_by(observation))
-            || trial.has_more_traffic(metrics)
-            || trial.is_freed(observation)
+        if trial.users.is_elsewhere(&Shape::of_users(observation), known_by(observation)) || trial.is_freed(observation)
         {
             return None;
         }
@@ -365,6 +363,10 @@ impl Predict {
         }
         let (before, after) =
             trial.before.zip(metrics.access_cost()).filter(|(before, after)| before.is_like(*after))?;
+        // There is more to wait for than the moves account for.
+        if after.access_ns > before.access_ns && trial.has_more_traffic(metrics) {
+            return None;
+        }
         let gain_at = |access_ns: f64| {
             let forecast = trial.forecast?;
             let speedup = forecast.speedup_at(access_ns / before.access_ns)?;
@@ -420,7 +422,6 @@ impl Predict {
         settings: &Settings,
         metrics: &Metrics,
     ) -> Result<Vec<Step>, NotChosen> {
-        self.trust += (1.0 - self.trust) * TRUST_REGAINED;
         let sampled = sampled(observation, costs, settings)?;
         if sampled.unread > MOST_UNREAD {
             return Err(Reason::new(Rule::MappingsNotRead).into());
@@ -431,6 +432,7 @@ impl Predict {
         let trust = if is_assumed { LEAST_TRUST } else { self.trust };
         let slices = slices(observation, costs);
         let forecast = Forecast::new(demand, sampled, slices, costs).ok_or_else(|| Reason::new(Rule::NoLatencies))?;
+        self.trust += (1.0 - self.trust) * TRUST_REGAINED;
         let plan = Plan::search(&forecast);
         let trusted = |effect: Effect| 1.0 + (effect.speedup - 1.0) * trust;
         let keeps = settings.thresholds.keep_threads > 0;

@@ -7,7 +7,7 @@ use super::waiting::NotChosen;
 use crate::action::{Action, AddressRange, Step};
 use crate::batches::Limits;
 use crate::costs::Costs;
-use crate::observation::Observation;
+use crate::observation::{Observation, Range};
 use crate::reason::{Quantity, Reason, Rule};
 use machine::{NodeId, NodeWeight, Pid};
 use std::collections::{BTreeMap, BTreeSet};
@@ -216,13 +216,20 @@ fn taken_back(segment: &Segment, most_s: f64, costs: &Costs) -> Option<Action> {
 
 /// Moves back, as far as processes and nodes still have room for them.
 pub(super) fn limited(back: Vec<Action>, observation: &Observation, mut limits: Limits, costs: &Costs) -> Vec<Action> {
-    // What several processes map at the same addresses takes room once.
+    // What several processes map takes room once.
     let mut granted: BTreeMap<(NodeId, u64, u64), u64> = BTreeMap::new();
     let limited = |action: Action| {
         let Action::MoveRanges { pid, node, ranges, bytes, most_s } = action else { return Some(action) };
         let process = observation.processes.iter().find(|process| process.pid == pid)?;
-        let key = ranges.first().map(|range| (node, range.start, range.end))?;
-        let mut take = || *granted.entry(key).or_insert_with(|| limits.take(node, bytes, costs));
+        let start = ranges.first()?.start;
+        let has_it = |range: &&Range| range.pid == pid && (range.start..range.end).contains(&start);
+        let shared = observation.ranges.iter().find(has_it).and_then(|range| {
+            Some((node, range.shared?.inode, range.shared?.offset.wrapping_add(start - range.start)))
+        });
+        let mut take = || match shared {
+            Some(part) => *granted.entry(part).or_insert_with(|| limits.take(node, bytes, costs)),
+            None => limits.take(node, bytes, costs),
+        };
         let bytes = if process.nodes.contains(node) { take() } else { 0 };
         (bytes > 0).then_some(Action::MoveRanges { pid, node, ranges, bytes, most_s })
     };

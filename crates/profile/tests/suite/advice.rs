@@ -73,11 +73,21 @@ fn c11_many_writers_on_a_saturated_node_interleave() {
 fn memory_on_two_saturated_nodes_of_four_is_spread() {
     let mut trace = stream_clustering();
     for (number, sample) in trace.samples.iter_mut().enumerate() {
-        sample.node = Some(NodeId([0, 0, 1, 1, 2][number % 5]));
+        let node = [0, 0, 1, 1, 2][number % 5];
+        sample.node = Some(NodeId(node));
+        if node == 2 {
+            sample.latency_ns = Some(130.0);
+        }
     }
     let advice = top(&trace.profile());
     assert_eq!(advice.action, Action::Interleave, "{:?}", advice.evidence);
     assert!(advice.gain.is_some_and(|gain| gain.speedup > 1.1), "{:?}", advice.gain);
+    let mut trace = stream_clustering();
+    for (number, sample) in (0..).zip(&mut trace.samples) {
+        (sample.node, sample.latency_ns) = (Some(NodeId(number % 4)), Some(400.0));
+    }
+    let everywhere = top(&trace.profile());
+    assert_eq!(everywhere.action, Action::LeaveAlone, "{:?}", everywhere.evidence);
 }
 
 /// An array that a loop divides among threads on all nodes, and that one thread has filled.

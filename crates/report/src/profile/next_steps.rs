@@ -27,8 +27,8 @@ impl NextSteps {
         [self.try_with, self.apply].map(|text| text.replace("COMMAND", line))
     }
 
-    /// For an action on objects of a kind; none for [`Action::LeaveAlone`]. `of_processes` is whether whole processes are to be pinned, and not
-    /// the threads of one, which may need more CPUs than a node has.
+    /// For an action on objects of a kind; none for [`Action::LeaveAlone`]. `of_processes` is whether whole processes are to
+    /// be pinned, and not the threads of one, which may need more CPUs than a node has.
     pub fn new(action: Action, kind: ObjectKind, of_processes: bool) -> Option<Self> {
         let (try_with, apply, in_code) = match action {
             Action::AllocateLocally => (
@@ -38,8 +38,8 @@ impl NextSteps {
             ),
             Action::Interleave if kind == ObjectKind::MappedFile => (
                 "nearside compare --policies first-touch,interleave,predict -- COMMAND",
-                "nearside run --interleave all -- COMMAND, with the file not in the page cache (dd if=FILE iflag=nocache count=0)",
-                "set_mempolicy(MPOL_INTERLEAVE) while the file is read for the first time",
+                "nearside run --interleave all -- COMMAND",
+                "set_mempolicy(MPOL_INTERLEAVE) while the file is read; what is in the page cache stays (dd if=FILE iflag=nocache count=0)",
             ),
             Action::Interleave => (
                 "nearside compare --policies first-touch,interleave,predict -- COMMAND",
@@ -53,7 +53,7 @@ impl NextSteps {
             ),
             Action::Replicate => (
                 "nearside compare --policies first-touch,interleave,predict -- COMMAND",
-                "nearside run --interleave all -- COMMAND: an unchanged program can have copies of files only",
+                "nearside run --interleave all -- COMMAND",
                 "a copy on each node, made by one of its threads after the initialisation; each thread reads the nearest",
             ),
             Action::Migrate => (
