@@ -201,6 +201,10 @@ fn interleave(
         return case.decide(Action::LeaveAlone);
     };
     let reached: u64 = pattern.homes.values().map(|home| home.samples).sum();
+    let concentrated = Share { part: home.samples, of: reached, threshold: CONCENTRATED };
+    if concentrated.is_reached() || home.latency_ns().is_none() {
+        case.test("home_node", (home.samples, reached), CONCENTRATED, &format!("accesses go to node {node}"));
+    }
     if let Some((latency_ns, idle_ns)) = home.latency_ns() {
         let factor = latency_ns / idle_ns;
         let evidence = Evidence {
@@ -219,30 +223,29 @@ fn interleave(
         }
         let sure = home.is_slower(situation.factor, STANDARD_ERRORS) == home.is_slower(situation.factor, 0.0);
         case.note(evidence, if sure { Confidence::High } else { Confidence::Low });
-        if slow_home.is_none() {
-            return case.decide(Action::LeaveAlone);
+        if slow_home.is_none() || concentrated.is_reached() {
+            return case.decide(if slow_home.is_some() { Action::Interleave } else { Action::LeaveAlone });
         }
         // Several nodes may be saturated. Where all are, there is nothing to be spread to.
-        let memory = || situation.machine.nodes.iter().filter(|node| node.memory_bytes > 0);
+        let memory: Vec<NodeId> =
+            situation.machine.nodes.iter().filter(|node| node.memory_bytes > 0).map(|node| node.id).collect();
         let is_slow = |home: &Home| home.is_slower(situation.factor, 0.0);
-        let slow = memory().filter(|node| situation.all.homes.get(&node.id).is_some_and(is_slow)).count() as u64;
-        let others = (memory().count() as u64 - slow, memory().count() as u64);
+        let has_room = |node: &&NodeId| !situation.all.homes.get(node).is_some_and(is_slow);
+        let with_room = memory.iter().filter(has_room).count();
         let evidence = Evidence {
             what: "nodes_with_room",
-            value: others.0 as f64,
+            value: with_room as f64,
             threshold: 1.0,
             samples: reached,
-            text: format!("the memory of {} of {} nodes is not saturated", others.0, others.1),
+            text: format!("the memory of {with_room} of {} nodes is not saturated", memory.len()),
         };
-        if others.0 == 0 {
+        if with_room == 0 {
             case.rule_out(Action::Interleave, evidence.clone());
         }
         case.note(evidence, Confidence::High);
-        return case.decide(if others.0 > 0 { Action::Interleave } else { Action::LeaveAlone });
+        return case.decide(if with_room > 0 { Action::Interleave } else { Action::LeaveAlone });
     }
     // Without latencies, the number of accesses per node has to do.
-    let lie = format!("accesses go to node {node}");
-    let concentrated = case.test("home_node", (home.samples, reached), CONCENTRATED, &lie);
     let counts = situation
         .machine
         .nodes
@@ -256,7 +259,7 @@ fn interleave(
     let samples = situation.all.remote.1;
     case.note(Evidence { what: "imbalance", value: imbalance, threshold: IMBALANCED, samples, text }, Confidence::Low);
     let busiest = situation.all.homes.iter().max_by_key(|(_, home)| home.samples).map(|(node, _)| *node);
-    let helps = concentrated && imbalance >= IMBALANCED && busiest == Some(node);
+    let helps = concentrated.is_reached() && imbalance >= IMBALANCED && busiest == Some(node);
     case.decide(if helps { Action::Interleave } else { Action::LeaveAlone })
 }
 
