@@ -38,13 +38,14 @@ mod segments;
 mod sharing;
 mod significance;
 mod slices;
+mod trial;
 mod waiting;
 
-use crate::action::{Action, AddressRange, Step};
+use crate::action::{Action, Step};
 use crate::batches::Limits;
 use crate::costs::Costs;
-use crate::metrics::{AccessCost, Metrics};
-use crate::observation::{Observation, Process, Range, Tells};
+use crate::metrics::Metrics;
+use crate::observation::{Observation, Process, Tells};
 use crate::outcome::Outcome;
 use crate::reason::{Quantity, Reason, Rule};
 use crate::settings::Settings;
@@ -61,6 +62,7 @@ use segments::Sampled;
 use serde::{Deserialize, Serialize};
 use slices::slices;
 use std::collections::{BTreeMap, BTreeSet};
+use trial::{Trial, is_unchanged, ranges_of};
 pub use waiting::OWN_SHARE;
 use waiting::{NotChosen, Shape, Waiting, known_by, samples};
 
@@ -70,18 +72,12 @@ const FEWEST_SAMPLES: u64 = 256;
 pub(crate) const MOST_SAMPLES: u64 = 2048;
 /// Least predicted speedup that is acted on: the model's errors are of a few percent.
 const LEAST_SPEEDUP: f64 = 1.03;
-/// Rounds after moves until accesses are compared: the first is disturbed by the moves.
-const SETTLING_ROUNDS: u64 = 2;
 /// Largest part of the samples of processes whose mappings were not read: their pages stay.
 const MOST_UNREAD: f64 = 0.5;
 /// Least trust in predictions. Moves that gained a smaller part of what was predicted were a mistake.
 const LEAST_TRUST: f64 = 0.25;
 /// The part of lost trust that each choice gives back: a forecast may have been judged by another phase.
 const TRUST_REGAINED: f64 = 0.05;
-/// More traffic than this many times as much as was forecast makes accesses slower whatever was moved.
-const SAME_TRAFFIC: f64 = 1.1;
-/// The part of the moved ranges that must still be mapped for the moves to be judged.
-const STILL_MAPPED: f64 = 0.5;
 /// The part of planned moves from which on their effect is that of all.
 const NEARLY_ALL: f64 = 0.9;
 /// How often the time of rest is doubled at most.
@@ -115,79 +111,6 @@ pub(crate) struct Predict {
     began_with: Option<Lesson>,
     /// What a later run is to begin with.
     lesson: Option<Lesson>,
-}
-
-/// Moves, what was predicted of them, and what would take them back.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Trial {
-    round: u64,
-    pids: BTreeSet<Pid>,
-    /// The speedup that was acted on: that of the forecast, as far as forecasts are trusted.
-    predicted: f64,
-    /// The forecast. None in logs of earlier versions.
-    #[serde(default)]
-    forecast: Option<Effect>,
-    before: Option<AccessCost>,
-    /// Traffic then.
-    #[serde(default)]
-    accesses_per_us: Option<f64>,
-    /// What was moved. None in logs of earlier versions.
-    #[serde(default)]
-    moved: Vec<(Pid, AddressRange)>,
-    /// Whose accesses there were.
-    #[serde(default)]
-    users: Shape,
-    bytes: f64,
-    back: Vec<Action>,
-}
-
-impl Trial {
-    fn is_due(&self, round: u64) -> bool {
-        round >= self.round.saturating_add(SETTLING_ROUNDS)
-    }
-
-    /// Whether there is more traffic than the gain, if it is as large as was forecast, accounts for.
-    fn has_more_traffic(&self, now: &Metrics) -> bool {
-        let most = |before: f64| before * self.forecast.map_or(1.0, |effect| effect.speedup.max(1.0)) * SAME_TRAFFIC;
-        self.accesses_per_us.zip(now.accesses_per_us).is_some_and(|(before, now)| now > most(before))
-    }
-
-    /// Whether most of what was moved is not there any more, so that what accesses cost says nothing about it.
-    fn is_freed(&self, observation: &Observation) -> bool {
-        let read: BTreeSet<Pid> = observation.ranges.iter().map(|range| range.pid).collect();
-        let (mut all, mut left) = (0.0, 0.0);
-        for (pid, moved) in self.moved.iter().filter(|(pid, _)| read.contains(pid)) {
-            let of_process = observation.ranges.iter().filter(|range| range.pid == *pid);
-            let overlap = |range: &Range| range.end.min(moved.end).saturating_sub(range.start.max(moved.start)) as f64;
-            all += moved.end.saturating_sub(moved.start) as f64;
-            left += of_process.map(overlap).sum::<f64>();
-        }
-        left < STILL_MAPPED * all
-    }
-}
-
-/// The ranges that an action moves.
-fn ranges_of(action: &Action) -> Vec<(Pid, AddressRange)> {
-    match action {
-        Action::MoveRanges { pid, ranges, .. } | Action::DealRanges { pid, ranges, .. } => {
-            ranges.iter().map(|range| (*pid, *range)).collect()
-        }
-        _ => Vec::new(),
-    }
-}
-
-/// Whether memory may be taken back: it is mapped as it was, and its owner has not placed it since.
-fn is_unchanged(back: &Action, observation: &Observation, settings: &Settings) -> bool {
-    let overlap =
-        |range: &Range, moved: AddressRange| range.end.min(moved.end).saturating_sub(range.start.max(moved.start));
-    ranges_of(back).into_iter().all(|(pid, moved)| {
-        let parts = observation.ranges.iter().filter(|range| range.pid == pid && overlap(range, moved) > 0);
-        let is_owners = parts.clone().any(|range| range.memory_policy.is_some() && settings.respect_owner);
-        let mapped = parts.fold(0, |sum: u64, range| sum.saturating_add(overlap(range, moved)));
-        let is_read = observation.ranges.iter().any(|range| range.pid == pid);
-        !is_read || !is_owners && mapped >= moved.end.saturating_sub(moved.start)
-    })
 }
 
 impl Default for Predict {
@@ -261,7 +184,7 @@ impl Predict {
 
     /// Rounds after the last one in which nothing will be decided, unless the traffic changes.
     pub fn idle_rounds(&self) -> u64 {
-        let judged = self.trial.as_ref().map(|trial| trial.round.saturating_add(SETTLING_ROUNDS));
+        let judged = self.trial.as_ref().map(Trial::due);
         let next = judged.unwrap_or_else(|| self.rests_until.max(self.waiting.until()));
         next.saturating_sub(self.round).saturating_sub(1)
     }

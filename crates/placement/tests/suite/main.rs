@@ -3,6 +3,7 @@
 mod action_text;
 mod carrefour;
 mod carrefour_today;
+mod judged_moves;
 mod kept_threads;
 mod kernel_balancing;
 mod manager;
