@@ -283,6 +283,32 @@ mod tests {
         assert!((one.1 - 48.0 * LINE_BYTES * 1e9 / one.0).abs() < 0.05 * one.1, "{one:?}");
     }
 
+    /// From any guess, with and without a slope, below and beyond saturation.
+    #[test]
+    fn a_delay_is_the_one_that_its_own_utilisation_causes() {
+        for (rise_ns, slope_ns) in [(0.0, 0.0), (8.0, 15.0), (0.0, 100.0), (50.0, 0.01)] {
+            let server = Server { byte_ns: 0.1, rise_ns, slope_ns, other_byte_per_ns: 0.0 };
+            for (lines, idle_ns) in [(0.01, 100.0), (1.0, 100.0), (20.0, 100.0), (400.0, 300.0), (1e4, 100.0)] {
+                let utilisation = |delay: f64| lines / (idle_ns + delay) * LINE_BYTES * server.byte_ns;
+                let caused = |delay: f64| match utilisation(delay) {
+                    u if u < 1.0 => rise_ns * (u / RISEN).min(1.0) + slope_ns * u / (1.0 - u),
+                    _ => f64::INFINITY,
+                };
+                for guess in [0.0, 1.0, 37.0, 1e4, 1e7] {
+                    let delay = server.delay_ns(guess, utilisation);
+                    // It lies between a delay that is too short and one that is not: without a slope the queue jumps.
+                    let margin = 1e-4 * delay.max(1.0);
+                    let is_short = |delay: f64| caused(delay) > delay;
+                    assert!(!is_short(delay + margin), "{rise_ns} {slope_ns} {lines} {guess}: {delay}");
+                    assert!(
+                        delay <= margin || is_short(delay - margin),
+                        "{rise_ns} {slope_ns} {lines} {guess}: {delay}"
+                    );
+                }
+            }
+        }
+    }
+
     #[test]
     fn what_is_written_back_takes_its_part() {
         let machine = presets::find("opteron-6164x2").unwrap();

@@ -47,7 +47,7 @@ const WAITS: [(&str, &str, f64, f64); 7] = [
     ("asleep", "0-23", 25.1, 148.0),
 ];
 
-/// What a boot changes: 12 times 1,000 futex round trips differed by 13 % at most, and regions of 24 threads by 23 %. Host
+/// What a boot changes: 14 times 1,000 futex round trips differed by 12 % at most, and regions of 24 threads by 23 %. Host
 /// time in the clock is far above it: it once made them 70 times as long, beside as many processes.
 const MOST_BOOT_SPREAD: f64 = 0.4;
 
