@@ -8,7 +8,7 @@ use std::io::{self, BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use trace::{Record, Trace, What};
 
@@ -36,19 +36,19 @@ struct Target {
 }
 
 pub fn run(ground: &Ground, times: usize) -> io::Result<Tally> {
-    let (target, mut tally, mut files) = (Mutex::new(None::<Target>), Tally::default(), 0_u64);
+    let (target, mut tally, mut files) = (Mutex::new(None::<Arc<Target>>), Tally::default(), 0_u64);
     if !record(ground, &target, SHORT, |target| (0..64).for_each(|number| forge(target, number)))?.of_others {
         return Err(failed("files of root's own are not believed either: the attack would show nothing"));
     }
     let put = || {
-        let Ok(target) = target.try_lock() else { return };
-        let Some(target) = target.as_ref() else { return std::thread::sleep(Duration::from_micros(100)) };
+        // Forged without the lock, which the attacker would take again before the other thread wakes.
+        let Some(target) = lock(&target).clone() else { return std::thread::sleep(Duration::from_micros(100)) };
         files += 1;
         // Root's folder has a limit of its own; a user that only fills it is another attack.
         if files.is_multiple_of(64) {
             std::thread::sleep(Duration::from_millis(1));
         }
-        forge(target, files);
+        forge(&target, files);
     };
     while_another_user(put, || {
         for number in 0..times {
@@ -102,7 +102,7 @@ struct Believed {
 /// Records a program; `meanwhile` gets its folder.
 fn record(
     ground: &Ground,
-    target: &Mutex<Option<Target>>,
+    target: &Mutex<Option<Arc<Target>>>,
     hold: Duration,
     meanwhile: impl FnOnce(&Target),
 ) -> io::Result<Believed> {
@@ -120,7 +120,7 @@ fn record(
     let found = found(&mut child)?;
     let descendant = found.descendant;
     meanwhile(&found);
-    *lock(target) = Some(found);
+    *lock(target) = Some(Arc::new(found));
     std::thread::sleep(hold);
     *lock(target) = None;
     drop(child.stdin.take());
@@ -131,8 +131,8 @@ fn record(
     forged(&output, descendant)
 }
 
-fn lock(target: &Mutex<Option<Target>>) -> std::sync::MutexGuard<'_, Option<Target>> {
-    target.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+fn lock(target: &Mutex<Option<Arc<Target>>>) -> MutexGuard<'_, Option<Arc<Target>>> {
+    target.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What the recorded program has printed.

@@ -7,9 +7,15 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tempfile::TempDir;
 
 const PREFIX: &str = "nearside-objects-";
+/// How long another user's file may be incomplete, with the second that the kernel's time of its last change is cut to.
+pub(super) const MOST_INCOMPLETE: Duration = Duration::from_secs(2);
+/// How many new files one look at the folder takes. A user that makes files as fast as they are read would hold it up
+/// for ever.
+pub(super) const MOST_NEW: usize = 16_384;
 
 /// A folder in use. It is removed on drop.
 #[derive(Debug)]
@@ -41,6 +47,27 @@ impl Folder {
     pub(super) fn path(&self) -> &Path {
         self.folder.path()
     }
+
+    /// The names in it that are not known, at most [`MOST_NEW`]; with as many, it is closed.
+    pub(super) fn new_files(&self, is_known: impl Fn(&str) -> bool) -> io::Result<Vec<String>> {
+        let mut new = Vec::new();
+        for entry in fs::read_dir(self.path())? {
+            let Ok(name) = entry?.file_name().into_string() else { continue };
+            if !is_known(&name) {
+                new.push(name);
+            }
+            if new.len() == MOST_NEW {
+                self.close()?;
+                break;
+            }
+        }
+        Ok(new)
+    }
+
+    /// Lets no other user make files here from now on.
+    pub(super) fn close(&self) -> io::Result<()> {
+        Ok(chmod(self.folder.path(), Mode::RWXU)?)
+    }
 }
 
 fn locked(folder: &File) -> bool {
@@ -56,6 +83,16 @@ fn remove_abandoned(place: &Path) {
             let _ = fs::remove_dir_all(entry.path());
         }
     }
+}
+
+/// Whether another user has made this and not completed it within a second. Each such file costs every look an attempt to
+/// open it, and the folder has no bound.
+pub(super) fn is_left_incomplete(path: &Path) -> bool {
+    let Ok(found) = fs::symlink_metadata(path) else { return false };
+    // The owner cannot set the time of the last change of a file's attributes.
+    let changed = UNIX_EPOCH + Duration::from_secs(u64::try_from(found.ctime()).unwrap_or(0));
+    let age = SystemTime::now().duration_since(changed).unwrap_or_default();
+    found.uid() != 0 && found.uid() != geteuid().as_raw() && age >= MOST_INCOMPLETE
 }
 
 #[cfg(test)]

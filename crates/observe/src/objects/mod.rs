@@ -10,7 +10,7 @@ mod ring_reader;
 pub use obstacle::{Obstacle, obstacle};
 
 use crate::TickClock;
-use folder::Folder;
+use folder::{Folder, MOST_NEW, is_left_incomplete};
 use linux::{Pid, monotonic_ns};
 use owners::Owners;
 use process_rings::ProcessRings;
@@ -24,7 +24,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use trace::{Event, Stacks};
 
 /// File name of the library.
@@ -33,8 +33,6 @@ pub const LIBRARY: &str = "libnearside_preload.so";
 pub const LIBRARY_VARIABLE: &str = "NEARSIDE_PRELOAD";
 /// Environment variable with the options of `AddressSanitizer`.
 const SANITIZER_VARIABLE: &str = "ASAN_OPTIONS";
-/// How long another user's file may be incomplete, with the second that the kernel's time of its last change is cut to.
-const MOST_INCOMPLETE: Duration = Duration::from_secs(2);
 /// How long after an event a thread may report it, ns: the host may stop a thread between the two.
 const MOST_LATE_NS: u64 = 60_000_000_000;
 const PID_NAMESPACE: &str = "/proc/self/ns/pid";
@@ -128,6 +126,8 @@ pub struct ObjectLosses {
     /// Files, and single reports, of other users about processes that were not seen as living descendants of the
     /// program under that user: they were ignored.
     pub unbelieved: u64,
+    /// Whether the folder was closed to other users, because they filled it: their programs reported nothing since.
+    pub closed: bool,
 }
 
 /// The object events of running programs: the shared folder and its files, which are removed on drop.
@@ -299,18 +299,17 @@ impl ObjectRings {
     /// Finds new files. Names are `PID.TIME`; a process has another file for each program that it executes.
     fn find_files(&mut self) -> Result<(), ObjectsError> {
         let failed = |why| ObjectsError::Read { place: self.folder.path().to_owned(), why };
-        for entry in fs::read_dir(self.folder.path()).map_err(failed)? {
-            let entry = entry.map_err(failed)?;
-            let Ok(name) = entry.file_name().into_string() else { continue };
-            if [SETTINGS_FILE, LIBRARY].contains(&name.as_str()) || self.processes.contains_key(&name) {
-                continue;
-            }
+        let is_known = |name: &str| [SETTINGS_FILE, LIBRARY].contains(&name) || self.processes.contains_key(name);
+        let new = self.folder.new_files(is_known).map_err(failed)?;
+        self.losses.closed |= new.len() == MOST_NEW && geteuid().is_root();
+        for name in new {
+            let path = self.folder.path().join(&name);
             // A file that is not complete yet is opened by a later call.
             let known = |pid| self.processes.values().any(|process| process.pid == pid);
-            let Some(process) = ProcessRings::open(&entry.path(), &self.settings, known) else {
-                if is_left_incomplete(&entry.path()) {
+            let Some(process) = ProcessRings::open(&path, &self.settings, known) else {
+                if is_left_incomplete(&path) {
                     self.losses.unbelieved = self.losses.unbelieved.saturating_add(1);
-                    let _ = fs::remove_file(entry.path()).or_else(|_| fs::remove_dir(entry.path()));
+                    let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir(&path));
                 }
                 continue;
             };
@@ -318,7 +317,7 @@ impl ObjectRings {
                 self.losses.unbelieved = self.losses.unbelieved.saturating_add(1);
                 // Once: the file is gone, and a process that wrote it writes no more.
                 process.end();
-                let _ = fs::remove_file(entry.path());
+                let _ = fs::remove_file(&path);
                 continue;
             }
             *self.seen.entry((process.pid, process.program.clone())).or_default() += 1;
@@ -348,17 +347,9 @@ impl Drop for ObjectRings {
     /// Programs write no more: nothing reads it, and each ring that fills would hold up its thread.
     fn drop(&mut self) {
         self.processes.values().for_each(ProcessRings::end);
+        // Or the files of a user that goes on making them would be left, and the folder with them.
+        let _ = self.folder.close();
     }
-}
-
-/// Whether another user has made this and not completed it within a second. Each such file costs every look an attempt to
-/// open it, and the folder has no bound.
-fn is_left_incomplete(path: &Path) -> bool {
-    let Ok(found) = fs::symlink_metadata(path) else { return false };
-    // The owner cannot set the time of the last change of a file's attributes.
-    let changed = UNIX_EPOCH + Duration::from_secs(u64::try_from(found.ctime()).unwrap_or(0));
-    let age = SystemTime::now().duration_since(changed).unwrap_or_default();
-    found.uid() != 0 && found.uid() != geteuid().as_raw() && age >= MOST_INCOMPLETE
 }
 
 /// Whether the dynamic linker takes this for one path: it ends paths at spaces and colons, and replaces `$LIB` and others.
@@ -375,6 +366,7 @@ fn text(words: impl IntoIterator<Item = u64>) -> Arc<str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use folder::MOST_INCOMPLETE;
     use linux::{ChildSetup, Credentials};
     use rings::{MAGIC, PAGE, VERSION, process, process_file};
     use std::collections::BTreeSet;
@@ -467,6 +459,23 @@ mod tests {
         rings.look(&mut clock).unwrap();
         assert_eq!(paths.map(|path| path.exists()), [false, false, true]);
         assert_eq!(rings.losses().unbelieved, 2);
+    }
+
+    #[test]
+    fn a_folder_that_another_user_fills_is_closed_and_removed() {
+        if !geteuid().is_root() {
+            return test_tools::skipped("only root can be another user");
+        }
+        let (mut rings, mut clock) = rings();
+        let folder = rings.folder.path().to_owned();
+        for number in 0..MOST_NEW {
+            symlink("/dev/null", folder.join(number.to_string())).unwrap();
+        }
+        rings.look(&mut clock).unwrap();
+        assert!(rings.losses().closed);
+        assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
+        drop(rings);
+        assert!(!folder.exists());
     }
 
     #[test]

@@ -231,6 +231,13 @@ impl Recorder {
                 "files in which another user reported objects, ignored because no living process of the program ran as that user",
                 losses.unbelieved,
             );
+            if losses.closed {
+                about.notes.push(
+                    "another user filled the folder in which programs report their objects: it was closed, and \
+                     programs of other users have reported none since"
+                        .into(),
+                );
+            }
             about.lose("forked processes that could create no file to report their objects in", losses.silent);
             about.notes.extend(uninstrumented(&self.executed, |pid, name| objects.times_in(pid, name)));
         }
