@@ -2,7 +2,7 @@
 
 use crate::copies::Copies;
 use crate::huge_pages::{Advisers, CureSteps, Cured, cure};
-use crate::journal::{Journal, JournalError, OwnSwitch, PutBack, all_cpus};
+use crate::journal::{Journal, JournalError, OwnSwitch, PutBack, requested};
 use crate::managed_process::ManagedProcess;
 use crate::managed_processes::Managed;
 use crate::owner;
@@ -24,8 +24,6 @@ use std::time::Duration;
 /// Maximum number of passes over a process's threads while new ones keep appearing.
 const MOST_LOOKS: usize = 8;
 
-/// Why memory stays although it was to move.
-const OUT_OF_TIME: &str = "moving takes longer than thought: the rest has to be worth its cost";
 /// Why memory stays after a decision about it.
 const OWN_POLICY: &str = "the program has chosen a memory policy of its own";
 
@@ -326,7 +324,7 @@ impl Actor {
         let Some(route) = route else { return StepOutcome::default() };
         // Those of other processes that map the same, too: all were paid for once.
         if most_s.is_some() && outcome.out_of_time {
-            return StepOutcome::because(OUT_OF_TIME);
+            return StepOutcome { out_of_time: true, ..StepOutcome::default() };
         }
         let is_shared = |range: &AddressRange| self.moves_shared && process.mappings.are_shared_at(range.start);
         let (shared, private): (Vec<AddressRange>, Vec<AddressRange>) =
@@ -351,7 +349,7 @@ impl Actor {
                 Ok(tally) => {
                     if tally.out_of_time {
                         outcome.out_of_time = true;
-                        done.note = Some(OUT_OF_TIME.to_owned());
+                        done.out_of_time = true;
                     }
                     for (way, moved) in tally.moved {
                         let all = done.moved.entry(way).or_default();
@@ -417,7 +415,7 @@ impl Actor {
             return Ok(StepOutcome::because(note));
         }
         // Recorded even if it was started with these CPUs: it may outlive the managed program.
-        let requested = if frees { all_cpus() } else { cpus.clone() };
+        let requested = if frees { requested(cpus.clone(), cpus) } else { cpus.clone() };
         let masks = (&process.record.cpus, &requested);
         if !self.journal.will_bind(process.record.pid, tid, process.parent, masks)? || now == *cpus {
             return Ok(StepOutcome::default());

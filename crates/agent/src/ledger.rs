@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 const MOST_NOTES: usize = 50;
 /// After this time all failures are new again: a service reports what fails today, too.
 const NOTES_PERIOD: Duration = Duration::from_secs(3600);
+const NO_MORE_NOTES: &str = "further notes of this kind are not shown for some time";
 
 /// Accounts for a run.
 pub(crate) struct Ledger {
@@ -28,6 +29,8 @@ pub(crate) struct Ledger {
     missed: u64,
     status: Arc<Mutex<Status>>,
     notes: Vec<String>,
+    /// Notes since they were last taken.
+    news: Vec<String>,
     /// Failures already noted in this period; each is noted once.
     noted_failures: BTreeSet<String>,
     notes_began: Instant,
@@ -51,6 +54,7 @@ impl Ledger {
             run_summary: RunSummary::default(),
             missed: 0,
             status: Arc::default(),
+            news: notes.clone(),
             notes,
             noted_failures: BTreeSet::new(),
             notes_began: Instant::now(),
@@ -71,14 +75,15 @@ impl Ledger {
         self.log.rotate(begin);
     }
 
-    /// What happened to a service's log since the last call.
-    pub fn take_log_news(&mut self) -> Option<String> {
-        self.log.take_news()
+    /// What happened to a service's log, and what was noted, since the last call.
+    pub fn take_news(&mut self) -> Vec<String> {
+        self.log.take_news().into_iter().chain(std::mem::take(&mut self.news)).collect()
     }
 
     /// Adds a note, once.
     pub fn note(&mut self, note: String) {
         if !self.notes.contains(&note) {
+            self.news.push(note.clone());
             self.notes.push(note);
         }
     }
@@ -87,16 +92,14 @@ impl Ledger {
     pub fn note_failure(&mut self, failure: Option<String>) {
         if self.notes_began.elapsed() > NOTES_PERIOD {
             self.notes_began = Instant::now();
+            // A service runs for months: what it shows has an end, too.
+            self.notes.retain(|note| note != NO_MORE_NOTES && !self.noted_failures.contains(note));
             self.noted_failures.clear();
         }
         let Some(failure) = failure.filter(|_| self.noted_failures.len() <= MOST_NOTES) else { return };
         if self.noted_failures.insert(failure.clone()) {
             let is_too_much = self.noted_failures.len() > MOST_NOTES;
-            self.notes.push(if is_too_much {
-                "further notes of this kind are not shown for some time".to_owned()
-            } else {
-                failure
-            });
+            self.note(if is_too_much { NO_MORE_NOTES.to_owned() } else { failure });
         }
     }
 
@@ -222,7 +225,7 @@ impl Ledger {
             (self.work_time.cpu_time().as_secs_f64(), self.work_time.time().as_secs_f64());
         status.rounds = observation.round;
         (status.metrics, status.samples_lost) = (decision.metrics.clone(), self.missed + lost_by_source);
-        if status.notes.len() != self.notes.len() {
+        if status.notes != self.notes {
             status.notes.clone_from(&self.notes);
         }
         let run_summary = &self.run_summary;
@@ -300,6 +303,9 @@ fn with_outcome(step: &Step, done: Option<&StepOutcome>) -> String {
         parts.push(format!("; {did} did"));
         let refused = done.pages_refused.iter();
         parts.extend(refused.map(|(why, pages)| format!(", {pages} {}", why.word())));
+    }
+    if done.out_of_time {
+        parts.push("; its time is over: what is left needs another step".to_owned());
     }
     parts.extend(done.note.iter().map(|note| format!("; {note}")));
     parts.concat()

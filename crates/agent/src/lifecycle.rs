@@ -21,7 +21,7 @@ pub(crate) enum LifecycleEvent {
 /// The source of lifecycle events.
 pub(crate) enum LifecycleSource {
     /// The kernel's records, complete from the first moment.
-    Kernel { side_band: Box<SideBand>, has_skipped: bool },
+    Kernel { side_band: Box<SideBand>, has_skipped: bool, lost: u64 },
     /// /proc, polled.
     Proc,
 }
@@ -38,11 +38,13 @@ impl LifecycleSource {
     ) -> Vec<LifecycleEvent> {
         let mut events = Vec::new();
         match self {
-            Self::Kernel { side_band, has_skipped } => {
+            Self::Kernel { side_band, has_skipped, lost } => {
                 let mut recorded = Vec::new();
                 side_band.drain(stacks, &mut recorded);
                 events.extend(recorded.into_iter().filter_map(lifecycle_event));
-                if std::mem::take(has_skipped) {
+                // While pages are moved, a program may start more processes than a ring has room for.
+                let has_lost = std::mem::replace(lost, side_band.records_lost()) != *lost;
+                if std::mem::take(has_skipped) || has_lost {
                     scan_proc(managed, whole_system, &mut events);
                 }
             }
@@ -62,7 +64,7 @@ impl LifecycleSource {
 
     /// Discards the events since the last call; the next drain finds their effects in /proc.
     pub fn skip(&mut self, stacks: &mut Stacks) {
-        if let Self::Kernel { side_band, has_skipped } = self {
+        if let Self::Kernel { side_band, has_skipped, .. } = self {
             side_band.drain(stacks, &mut Vec::new());
             *has_skipped = true;
         }

@@ -148,7 +148,8 @@ impl Managed {
 
     /// CPUs that a process's cpuset allows.
     pub fn allowed_cpus(&self, process: &Process) -> CpuSet {
-        self.cpusets.cpus_of(process).map_or_else(|| self.cpus.clone(), |cpus| cpus.intersection(&self.cpus))
+        let own = self.cpusets.cpus_of(process);
+        own.map_or_else(|| self.cpusets.without_isolated(self.cpus.clone()), |cpus| cpus.intersection(&self.cpus))
     }
 
     /// Begins managing a process in its current state. None if it has ended or has no memory of its own.

@@ -82,7 +82,7 @@ impl Observer {
     ) -> Result<Self, AgentError> {
         let sources = Sources::open(machine, policy, options, notes)?;
         let lifecycle = match SideBand::open_lives(&options.target) {
-            Ok(side_band) => LifecycleSource::Kernel { side_band: Box::new(side_band), has_skipped: false },
+            Ok(side_band) => LifecycleSource::Kernel { side_band: Box::new(side_band), has_skipped: false, lost: 0 },
             Err(error) => {
                 notes.push(format!("new processes and threads are found with a delay, by polling /proc: {error}"));
                 LifecycleSource::Proc

@@ -119,7 +119,8 @@ impl RunSummary {
     /// Why nothing was done in most of the rounds without action, or in those of them with a choice.
     pub fn idle_reason(&self) -> Option<String> {
         // What a choice said counts more than that there was none yet.
-        let most = self.idle.iter().max_by_key(|(rule, (rounds, _))| (**rule != Rule::FewSamples, *rounds));
+        let is_choice = |rule: Rule| !matches!(rule, Rule::FewSamples | Rule::MappingsNotRead);
+        let most = self.idle.iter().max_by_key(|(rule, (rounds, _))| (is_choice(**rule), *rounds));
         most.map(|(_, (_, reason))| reason.clone())
     }
 

@@ -18,6 +18,8 @@ pub struct StepOutcome {
     pub split_at: Vec<u64>,
     /// How many of these the kernel does not join again.
     pub kept_small: u64,
+    /// Whether not all of it was moved in the time that it had.
+    pub out_of_time: bool,
     /// Why less was done than requested.
     pub note: Option<String>,
 }

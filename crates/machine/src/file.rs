@@ -107,8 +107,8 @@ pub fn read_checked<T: DeserializeOwned>(
         return Err(vec![mistake(0, String::new(), TooLong(MOST_BYTES).to_string())]);
     }
     let value: T = toml::from_str(text).map_err(|error| {
-        let offset = error.span().map_or(0, |span| span.start);
-        vec![mistake(offset, field_at(text, offset), with_nearest(&in_words(error.message())))]
+        let span = error.span().unwrap_or_default();
+        vec![mistake(span.start, field_around(text, &span), with_nearest(&in_words(error.message())))]
     })?;
     let violations = check(&value);
     if violations.is_empty() {
@@ -170,12 +170,12 @@ fn offset_of(root: &Spanned<DeTable<'_>>, field: &str) -> usize {
     value.span().start
 }
 
-/// The field whose key or value is at an offset: the one with the shortest text around it.
-fn field_at(text: &str, offset: usize) -> String {
-    let Ok(root) = DeTable::parse(text) else { return String::new() };
+/// The field whose key or value has this text in it, the shortest one; none for what is missing in the file itself, whose text is empty.
+fn field_around(text: &str, inner: &Range<usize>) -> String {
+    let Some(root) = DeTable::parse(text).ok().filter(|_| !inner.is_empty()) else { return String::new() };
     let mut best = (usize::MAX, String::new());
     each_in_table(root.get_ref(), "", &mut |span, field| {
-        if span.start <= offset && offset < span.end && span.len() < best.0 {
+        if span.start <= inner.start && inner.end <= span.end && span.len() < best.0 {
             best = (span.len(), field.to_owned());
         }
     });

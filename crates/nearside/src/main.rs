@@ -108,5 +108,17 @@ fn exit(error: clap::Error) -> ! {
         let _ = write!(std::io::stderr(), "{plain}");
         std::process::exit(error.exit_code());
     }
+    // Help that could not be printed is no success.
+    if !error.use_stderr() {
+        let printed = error.print().and_then(|()| std::io::stdout().flush());
+        let code = output::printed(printed).map_or_else(
+            |why| {
+                print_error(&why);
+                1
+            },
+            |_| 0,
+        );
+        std::process::exit(code);
+    }
     error.exit()
 }

@@ -130,15 +130,14 @@ impl Reading {
         let mut recording = recording.with_counts(trace.counts()?);
         let (stacks, mut lost, span_ns) =
             fill(&mut recording, trace.records()?, path, (most_bytes, self.max_memory.is_none()))?;
-        if trace.is_folder() && trace.about().complete {
-            lost.extend(TABLES.iter().filter_map(|table| missing_files(path, table)));
-        }
+        let is_complete = trace.is_folder() && trace.about().complete;
+        let missing = |table: &&str| missing_files(path, table, trace.about());
+        let missing: Vec<Loss> = TABLES.iter().filter(|_| is_complete).filter_map(missing).collect();
+        let is_whole = missing.is_empty();
+        lost.extend(missing);
         // perf.data files and recordings that were killed have no resolved names.
-        let names = if trace.is_folder() && trace.about().complete {
-            Names::Kept(trace.symbols()?)
-        } else {
-            Names::Host(HostFiles::new(trace.about()))
-        };
+        let names =
+            if is_complete { Names::Kept(trace.symbols()?) } else { Names::Host(HostFiles::new(trace.about())) };
         let profile = recording.into_profile(&stacks, names.symbols());
         if !trace.is_folder() && profile.is_empty() && !lost.is_empty() {
             let lost: Vec<String> =
@@ -151,6 +150,8 @@ impl Reading {
         }
         let mut facts = TraceFacts::new(path.display().to_string(), trace.about(), lost, &profile, from);
         facts.unnamed_files = names.unnamed(&profile);
+        // Its first or last record may be missing.
+        facts.run_ns = facts.run_ns.filter(|_| is_whole);
         if let Some(span_ns) = span_ns.filter(|_| profile.is_empty()) {
             facts = facts.with_records(span_ns);
         }
@@ -234,15 +235,17 @@ impl Names {
     }
 }
 
-/// Number of missing files in a table of a finished trace. Files are numbered from 1 in the order of writing, so
-/// missing ones at the end go unnoticed.
-fn missing_files(trace: &Path, table: &str) -> Option<Loss> {
-    let entries = fs::read_dir(trace.join(table)).ok()?.flatten();
+/// Number of missing files in a table of a finished trace. Files are numbered from 1 in the order of writing. Where the trace
+/// does not say how many there were, missing ones at the end go unnoticed.
+fn missing_files(trace: &Path, table: &str, about: &About) -> Option<Loss> {
+    let entries = fs::read_dir(trace.join(table)).into_iter().flatten().flatten();
     let number = |path: &Path| -> Option<u64> { path.file_stem()?.to_str()?.parse().ok() };
     let tables = entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|it| it == "parquet"));
     let numbers: Vec<u64> = tables.filter_map(|path| number(&path)).collect();
     // The folder is created for the first file.
-    let last = numbers.iter().copied().max().unwrap_or(1);
+    let is_there = trace.join(table).is_dir();
+    let last = numbers.iter().copied().max().unwrap_or(is_there.into());
+    let last = about.files.get(table).copied().unwrap_or(0).max(last);
     let count = last.saturating_sub(numbers.len() as u64);
     (count > 0).then(|| Loss { what: format!("of the files in {table}/, with their records"), count })
 }

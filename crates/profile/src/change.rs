@@ -32,6 +32,7 @@ impl Sweep<'_> {
                     self.end_objects(process, *time_ns, *start, last);
                     let space = &mut self.spaces[process.index()];
                     Arc::make_mut(&mut space.mappings).cut(*start, last, |_| true);
+                    space.forget_pages(*start, last.saturating_add(1));
                     space.mappings_changed();
                 }
             }
@@ -256,6 +257,7 @@ impl Sweep<'_> {
             self.end_objects(process, time_ns, first, last);
             let space = &mut self.spaces[process.index()];
             Arc::make_mut(&mut space.mappings).cut(first, last, |_| true);
+            space.forget_pages(first, last.saturating_add(1));
         }
         let space = &mut self.spaces[process.index()];
         if let Some(last) = last(start, bytes) {

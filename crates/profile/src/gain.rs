@@ -4,6 +4,7 @@ use crate::flow::Flow;
 use crate::ids::{ProcessId, ThreadId};
 use crate::measurements::Measurements;
 use crate::profile::{Access, Profile};
+use crate::running::{Seen, running};
 use crate::statistics::ratio;
 use crate::view::View;
 use machine::NodeId;
@@ -59,6 +60,8 @@ struct Placing<'a> {
     placement: &'a Placement,
     memory: &'a [NodeId],
     measured: &'a Measurements,
+    /// How many CPUs have made accesses.
+    cpus: usize,
 }
 
 /// Accesses of one process's threads on one node.
@@ -84,7 +87,7 @@ struct Phase {
 /// Accesses by one thread from one node to one node: all, those to the objects, and their total latency.
 #[derive(Clone, Copy, Default)]
 struct Sum {
-    samples: u64,
+    seen: Option<Seen>,
     all: f64,
     placed: f64,
     latencies_ns: f64,
@@ -150,7 +153,8 @@ pub(crate) fn gain(
         let (Some(from), Some(to)) = (access.from, access.to) else { continue };
         let weight = f64::from(access.weight);
         let sum = found[phase(part(access.time_ns))].sums.entry((access.thread, from, to)).or_default();
-        sum.samples += 1;
+        let seen = Seen { samples: 1, first_ns: access.time_ns, last_ns: access.time_ns };
+        sum.seen.get_or_insert(Seen { samples: 0, ..seen }).merge(seen);
         sum.all += weight;
         sum.placed += if is_placed(&access) { weight } else { 0.0 };
         sum.latencies_ns += weight * access.latency_ns.map_or(mean_ns, f64::from);
@@ -161,7 +165,7 @@ pub(crate) fn gain(
         let parts = || in_use.iter().filter(|part| phase(**part) == number);
         let (first, last) = (parts().next()?, parts().next_back()?);
         let measured = profile.measured(&(start + first * length..=start + (last + 1) * length));
-        let placing = Placing { placement, memory: &memory, measured: &measured };
+        let placing = Placing { placement, memory: &memory, measured: &measured, cpus: view.groups().cpus.len() };
         gains.push(found.gain(profile, distances, &placing)?);
     }
     let mut work: BTreeMap<ProcessId, BTreeMap<NodeId, Work>> = BTreeMap::new();
@@ -233,11 +237,15 @@ impl Phase {
         let mut sums: Vec<_> = self.sums.into_iter().collect();
         sums.sort_by_key(|(key, _)| *key);
         let mut traffic: BTreeMap<(ProcessId, NodeId), Traffic> = BTreeMap::new();
+        let mut seen: BTreeMap<ThreadId, Seen> = BTreeMap::new();
         for ((thread, from, to), sum) in sums {
             let process = profile.threads()[thread.index()].process;
             let traffic = traffic.entry((process, from)).or_default();
             traffic.threads.insert(thread);
-            traffic.samples += sum.samples;
+            if let Some(of_sum) = sum.seen {
+                traffic.samples += of_sum.samples;
+                seen.entry(thread).and_modify(|seen| seen.merge(of_sum)).or_insert(of_sum);
+            }
             let (all, placed) = traffic.to.entry(to).or_default();
             *all += sum.all;
             *placed += sum.placed;
@@ -248,8 +256,9 @@ impl Phase {
         let accesses: Vec<f64> = traffic.values().map(|traffic| traffic.accesses).collect();
         let latency_ns = ratio(traffic.values().map(|traffic| traffic.latencies_ns).sum(), accesses.iter().sum())?;
         // Threads that wait for each other have no outstanding lines.
-        let running = placing.measured.running.map_or(1.0, |cpus| (cpus / threads.iter().sum::<f64>()).min(1.0));
-        let time_ns = self.used_ns * running;
+        let counted = placing.measured.running;
+        let running = counted.unwrap_or_else(|| running(seen.into_values(), placing.cpus, self.used_ns));
+        let time_ns = self.used_ns * (running / threads.iter().sum::<f64>()).min(1.0);
         // By Little's law: the average number of outstanding lines per thread. With one or more the thread always waits
         // for memory; with fewer it also computes. The computing time exceeds the time without waiting, as computation
         // overlaps accesses.
@@ -306,7 +315,7 @@ impl Traffic {
 
     /// The same threads with the same work after placing.
     fn placed(&self, class: &Class, process: ProcessId, placing: &Placing) -> Class {
-        let &Placing { placement, memory, measured } = placing;
+        let &Placing { placement, memory, measured, .. } = placing;
         let from = match placement {
             Placement::ProcessesOnNodes(nodes) => nodes.get(&process).copied().unwrap_or(class.from),
             Placement::Local | Placement::Interleaved => class.from,

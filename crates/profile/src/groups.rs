@@ -3,7 +3,10 @@
 use crate::access_path::CellKey;
 use crate::profile::{Access, Profile};
 use crate::tally::Tally;
+use machine::CpuId;
+use rustc_hash::FxHashSet;
 use std::thread;
+use trace::Served;
 
 /// Number of parallel parts. Fixed, so that floating-point sums are the same on every machine.
 const PARTS: usize = 4;
@@ -18,7 +21,7 @@ pub(crate) struct Cells(Vec<Cell>);
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cell {
     pub tally: Tally,
-    /// Latencies of accesses that reached memory, each counted once: their number, sum in ns, and sum of squares.
+    /// Latencies of accesses that memory served, each counted once: their number, sum in ns, and sum of squares.
     pub timed: u64,
     pub ns: f64,
     pub squares: f64,
@@ -33,6 +36,8 @@ pub(crate) struct Groups {
     pub cells: Cells,
     /// The first and the last access of each thread, ns, by number; in reverse order if there is none.
     pub times: Vec<(u64, u64)>,
+    /// The CPUs that made them.
+    pub cpus: FxHashSet<CpuId>,
 }
 
 impl Cells {
@@ -45,7 +50,8 @@ impl Cells {
     pub fn add(&mut self, access: &Access) {
         let cell = &mut self.0[access.cell as usize];
         cell.tally.add(access);
-        if let (true, Some(ns)) = (access.reaches_memory(), access.latency_ns) {
+        let is_of_memory = access.reaches_memory() && access.served != Some(Served::Peer);
+        if let (true, Some(ns)) = (is_of_memory, access.latency_ns) {
             let ns = f64::from(ns);
             cell.timed += 1;
             cell.ns += ns;
@@ -97,11 +103,13 @@ impl Groups {
             codes: vec![Tally::default(); profile.codes().len()],
             cells: Cells::new(profile),
             times: vec![(u64::MAX, 0); profile.threads().len()],
+            cpus: FxHashSet::default(),
         };
         for access in positions.map(|at| profile.at(at)) {
             groups.objects[access.object.index()].add(&access);
             groups.codes[access.code.index()].add(&access);
             groups.cells.add(&access);
+            groups.cpus.insert(access.cpu);
             let (first, last) = &mut groups.times[access.thread.index()];
             *first = access.time_ns.min(*first);
             *last = access.time_ns.max(*last);
@@ -118,6 +126,7 @@ impl Groups {
         tallies(&mut self.objects, &other.objects);
         tallies(&mut self.codes, &other.codes);
         self.cells.merge(&other.cells);
+        self.cpus.extend(other.cpus);
         for ((first, last), (other_first, other_last)) in self.times.iter_mut().zip(other.times) {
             *first = other_first.min(*first);
             *last = other_last.max(*last);

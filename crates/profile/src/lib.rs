@@ -113,6 +113,7 @@ mod profile;
 mod ranges;
 mod resolve;
 mod rules;
+mod running;
 mod samples;
 mod shared_memory;
 mod site;

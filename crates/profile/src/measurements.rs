@@ -66,14 +66,17 @@ impl Measurements {
             memory_bound: sum(Counter::MemoryWait).zip(sum(Counter::CpuTime)).and_then(|(wait, ran)| ratio(wait, ran)),
             ..Self::default()
         };
+        // Where it is not known which node's memory all accesses went to, its own are a part of those that it served.
+        let of_memory = |key: &Key| key.0 == Counter::MemoryAccesses;
+        let all_have_nodes = grown.iter().all(|(key, _)| !of_memory(key) || key.2.is_some());
         for (key, bytes) in &grown {
             let rate = bytes / seconds;
             match *key {
                 (Counter::ControllerBytes, _, Some(node)) => {
-                    let to_node =
-                        |((counter, _, to), _): &&(Key, f64)| *counter == Counter::MemoryAccesses && *to == Some(node);
+                    let to_node = |(key, _): &&(Key, f64)| of_memory(key) && key.2 == Some(node);
                     let accesses = grown.iter().filter(to_node).map(|(_, accesses)| accesses).sum();
-                    found.bytes_per_access.extend(ratio(*bytes, accesses).map(|bytes| (node, bytes)));
+                    let per_access = ratio(*bytes, accesses).filter(|_| all_have_nodes);
+                    found.bytes_per_access.extend(per_access.map(|bytes| (node, bytes)));
                     let bandwidth = machine.node(node).and_then(|node| node.bandwidth_bytes_per_s);
                     found.controllers.extend(bandwidth.and_then(|all| ratio(rate, all)).map(|part| (node, part)));
                 }

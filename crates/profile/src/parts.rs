@@ -1,7 +1,7 @@
 //! Whether one node uses each part of an object, as of an array that a loop divides among threads.
 
-use crate::ids::ObjectId;
-use crate::object::Object;
+use crate::ids::{ObjectId, ThreadId};
+use crate::object::{Object, ObjectKind};
 use crate::pattern::PartOf;
 use crate::profile::Access;
 use machine::{NodeId, SMALL_PAGE};
@@ -16,6 +16,26 @@ const ENOUGH: u64 = 16;
 /// Accesses to memory, by part of each object and node of the CPU.
 #[derive(Default)]
 pub(crate) struct Parts(FxHashMap<(ObjectId, u64), BTreeMap<NodeId, u64>>);
+
+/// Accesses to pages of stacks, by thread. All stacks of a process are one object.
+#[derive(Default)]
+pub(crate) struct StackPages(FxHashMap<(ObjectId, u64), FxHashMap<ThreadId, u64>>);
+
+impl StackPages {
+    /// Counts an access to an object, if that is stacks.
+    pub fn add(&mut self, id: ObjectId, object: &Object, access: &Access) {
+        if object.kind == ObjectKind::Stacks {
+            *self.0.entry((id, access.address / SMALL_PAGE)).or_default().entry(access.thread).or_default() += 1;
+        }
+    }
+
+    /// Accesses by the thread that uses a page most, of all to pages with more than one sample.
+    pub fn held(&self) -> PartOf {
+        let pages = self.0.values().map(|by_thread| (by_thread.values().max(), by_thread.values().sum::<u64>()));
+        let known = pages.filter_map(|(most, all)| Some((*most?, all))).filter(|(_, all)| *all > 1);
+        known.fold((0, 0), |(held, of), (most, all)| (held + most, of + all))
+    }
+}
 
 impl Parts {
     /// Counts an access to an object; memory with an unknown address has no parts.

@@ -3,9 +3,10 @@
 use crate::flow::Flow;
 use crate::groups::Cells;
 use crate::ids::{ObjectId, ProcessId, ThreadId};
-use crate::parts::Parts;
+use crate::parts::{Parts, StackPages};
 use crate::profile::{Access, Profile};
 use crate::shared_memory::SharedMemory;
+use crate::statistics::Weighed;
 use crate::view::View;
 use machine::NodeId;
 use queueing::Distances;
@@ -22,7 +23,7 @@ pub(crate) const MOST_WRITES: f64 = 0.05;
 /// Number of a process's accesses that show which threads use objects at the same time.
 const STRETCH: usize = 100;
 
-/// The access pattern of objects. Samples are counted unweighted: confidence depends on them.
+/// The access pattern of objects. Shares are of as many samples as tell them: see [`Weighed::part_of`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pattern {
     pub samples: u64,
@@ -51,6 +52,16 @@ pub(crate) struct Pattern {
     pub is_of_several_processes: bool,
     /// Bytes of the largest object.
     pub bytes: u64,
+    /// Accesses to pages of stacks by the thread that uses the page most.
+    pub of_own_stack: PartOf,
+}
+
+/// Shares that are still being added up.
+#[derive(Default)]
+struct Sums {
+    own: Weighed,
+    moved: Weighed,
+    writes_after: Weighed,
 }
 
 /// Accesses to the memory of one node.
@@ -109,21 +120,28 @@ impl Pattern {
         let mut objects: FxHashMap<ObjectId, ObjectUse> = FxHashMap::default();
         let shared = SharedMemory::new(flow);
         let (mut to_shared, mut to_all) = (0_u64, 0_u64);
-        let mut parts = Parts::default();
+        let mut sums = Sums::default();
+        let (mut parts, mut stacks) = (Parts::default(), StackPages::default());
         for (at, access) in flow.numbered() {
             to_shared += u64::from(shared.has(access.object));
             to_all += 1;
             cells.add(&access);
             let object = shared.first_of(access.object);
             let used = objects.entry(object).or_insert_with(|| ObjectUse::new(profile, object));
-            pattern.add(used, at, &access);
-            parts.add(access.object, &profile.objects()[access.object.index()], &access);
+            pattern.add(used, at, &access, &mut sums);
+            let of = &profile.objects()[access.object.index()];
+            parts.add(access.object, of, &access);
+            stacks.add(access.object, of, &access);
         }
         pattern.in_parts = parts.held();
+        pattern.of_own_stack = stacks.held();
         pattern.is_of_several_processes = to_shared > 0 && 2 * to_shared >= to_all;
         for used in objects.into_values() {
-            pattern.add_object(profile, used);
+            pattern.add_object(profile, used, &mut sums);
         }
+        pattern.own = sums.own.part_of();
+        pattern.moved = sums.moved.part_of();
+        pattern.writes_after = sums.writes_after.part_of();
         pattern.add_cells(profile, &cells, distances);
         pattern
     }
@@ -136,6 +154,7 @@ impl Pattern {
     }
 
     fn add_cells(&mut self, profile: &Profile, cells: &Cells, distances: &Distances) {
+        let mut remote = Weighed::default();
         for ((thread, from, to), cell) in cells.in_order(profile) {
             let samples = cell.tally.samples;
             self.samples += samples;
@@ -145,8 +164,9 @@ impl Pattern {
             *process.from.entry(from).or_default() += samples;
             *self.from.entry(from).or_default() += samples;
             let Some(to) = to else { continue };
-            self.remote.0 += if from == to { 0 } else { samples };
-            self.remote.1 += samples;
+            remote.part += if from == to { 0.0 } else { cell.tally.accesses };
+            remote.all += cell.tally.accesses;
+            remote.squares += cell.tally.squared_accesses;
             let home = self.homes.entry(to).or_default();
             home.samples += samples;
             if let Some(idle_ns) = distances.idle_ns(from, to) {
@@ -156,13 +176,14 @@ impl Pattern {
                 home.idle_ns += idle_ns * cell.timed as f64;
             }
         }
+        self.remote = remote.part_of();
     }
 
-    fn add(&mut self, object: &mut ObjectUse, at: u32, access: &Access) {
+    fn add(&mut self, object: &mut ObjectUse, at: u32, access: &Access, sums: &mut Sums) {
         let by_owner = object.allocated_by == Some(access.thread);
-        count(&mut self.own, object.allocated_by.is_some(), by_owner);
+        sums.own.add(access.weight, object.allocated_by.is_some(), by_owner);
         if let (Some(node), Some(from)) = (object.allocated_from, access.from) {
-            count(&mut self.moved, by_owner && access.is_remote(), node != from);
+            sums.moved.add(access.weight, by_owner && access.is_remote(), node != from);
         }
         if access.kind != AccessKind::Unknown {
             object.known.push(at);
@@ -176,7 +197,7 @@ impl Pattern {
         object.last = Some(from);
     }
 
-    fn add_object(&mut self, profile: &Profile, object: ObjectUse) {
+    fn add_object(&mut self, profile: &Profile, object: ObjectUse, sums: &mut Sums) {
         let ObjectUse { bytes, nodes, known, written, .. } = object;
         self.objects += 1;
         self.bytes = self.bytes.max(bytes);
@@ -186,10 +207,15 @@ impl Pattern {
             self.leading.0 += nodes.values().max().copied().unwrap_or(0);
             self.leading.1 += from_known;
         }
-        let writes = |at: usize| profile.at(known[at] as usize).kind == AccessKind::Store;
-        let (settled_at, writes_after) = settled(known.len(), written, writes);
-        self.writes_after.0 += writes_after;
-        self.writes_after.1 += (known.len() - settled_at) as u64;
+        let weight = |at: usize| {
+            let access = profile.at(known[at] as usize);
+            (access.weight, access.kind == AccessKind::Store)
+        };
+        let settled_at = settled(known.len(), written, weight);
+        for at in settled_at..known.len() {
+            let (weight, writes) = weight(at);
+            sums.writes_after.add(weight, true, writes);
+        }
         if let Some(first) = known.get(settled_at) {
             self.settled_ns = self.settled_ns.max(profile.at(*first as usize).time_ns);
         }
@@ -241,22 +267,23 @@ fn count(share: &mut PartOf, counts: bool, part: bool) {
     share.1 += u64::from(counts);
 }
 
-/// The access from which on an object is initialised, and the number of writes from then on. That is the one after the
-/// last write, if at least half of the accesses follow it; otherwise the first access after which few are writes.
-/// `written` is the number of accesses up to the last write.
-fn settled(count: usize, written: usize, writes: impl Fn(usize) -> bool) -> (usize, u64) {
+/// The access from which on an object is initialised. That is the one after the last write, if at least half of the samples
+/// follow it; otherwise the first one after which few accesses are writes. `written` is the number of samples up to the last
+/// write; `weight` is how many accesses a sample stands for, and whether they are writes.
+fn settled(count: usize, written: usize, weight: impl Fn(usize) -> (f32, bool)) -> usize {
     if 2 * (count - written) >= count {
-        return (written, 0);
+        return written;
     }
-    let (mut sum, mut first) = (0, (count, 0));
+    let (mut writes, mut first) = (Weighed::default(), count);
     for at in (0..count).rev() {
-        sum += u64::from(writes(at));
-        if sum as f64 <= MOST_WRITES * (count - at) as f64 {
-            first = (at, sum);
+        let (weight, is_write) = weight(at);
+        writes.add(weight, true, is_write);
+        if writes.part <= MOST_WRITES * writes.all {
+            first = at;
         }
     }
     // If writes never become few, the object is never initialised, and all accesses count.
-    if 2 * (count - first.0) < count { (0, sum) } else { first }
+    if 2 * (count - first) < count { 0 } else { first }
 }
 
 #[cfg(test)]
@@ -266,13 +293,13 @@ mod tests {
     #[test]
     fn what_is_written_once_is_settled_after_that() {
         let settled = |text: &str| {
-            settled(text.len(), text.rfind('*').map_or(0, |last| last + 1), |at| text.as_bytes()[at] == b'*')
+            settled(text.len(), text.rfind('*').map_or(0, |last| last + 1), |at| (1.0, text.as_bytes()[at] == b'*'))
         };
-        assert_eq!(settled("****xxxxxxxx"), (4, 0));
-        assert_eq!(settled(""), (0, 0));
-        assert_eq!(settled("*x*x*x*x"), (0, 4));
-        assert_eq!(settled("*********x"), (0, 9));
+        assert_eq!(["****xxxxxxxx", "", "*x*x*x*x", "*********x"].map(settled), [4, 0, 0, 0]);
         let late = "x".repeat(90) + "*" + &"x".repeat(9);
-        assert_eq!(settled(&late), (0, 1));
+        assert_eq!(settled(&late), 0);
+        // Of a hundred samples one is a write, and stands for as many as the others together.
+        let heavy = |at| if at == 90 { (99.0, true) } else { (1.0, false) };
+        assert_eq!(super::settled(100, 91, heavy), 0);
     }
 }

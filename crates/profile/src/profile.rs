@@ -357,6 +357,11 @@ impl Profile {
         self.codes.chains.get(id.index()).map_or(&[], |chain| chain)
     }
 
+    /// Whether its samples stand for a number of accesses, from which bandwidths follow: see [`Source::counts_accesses`].
+    pub fn counts_accesses(&self) -> bool {
+        self.paths.iter().all(|path| Traits::from_packed(path.traits).source.counts_accesses())
+    }
+
     /// The node of a CPU.
     pub fn node_of_cpu(&self, cpu: CpuId) -> Option<NodeId> {
         node_of(&self.node_of_cpu, cpu)

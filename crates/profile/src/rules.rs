@@ -111,8 +111,7 @@ pub(crate) fn decide(pattern: &Pattern, situation: &Situation) -> Decision {
     if pattern.is_of_several_processes {
         case.note(sharers(pattern, |count| format!("{count} processes map the same memory")), Confidence::High);
     }
-    if situation.kind == ObjectKind::Stacks {
-        // Objects are private to their threads: they are remote where the thread was moved.
+    if situation.kind == ObjectKind::Stacks && are_private(&mut case, pattern) {
         return case.decide(Action::PinThreads);
     }
     if pattern.own.1 > 0
@@ -261,6 +260,13 @@ fn interleave(
     let busiest = situation.all.homes.iter().max_by_key(|(_, home)| home.samples).map(|(node, _)| *node);
     let helps = concentrated.is_reached() && imbalance >= IMBALANCED && busiest == Some(node);
     case.decide(if helps { Action::Interleave } else { Action::LeaveAlone })
+}
+
+/// Whether stacks are used by one thread each, and so are remote where the thread was moved. Others may use a variable on a
+/// stack, too.
+fn are_private(case: &mut Case, pattern: &Pattern) -> bool {
+    let words = "accesses are of the thread that uses that page of a stack most";
+    case.test("own_stack", pattern.of_own_stack, MOSTLY, words)
 }
 
 /// The falsely shared huge pages, if most of the remote accesses are to them and small pages would save time.

@@ -85,6 +85,12 @@ impl Space {
     /// A range of pages is on a node now, whatever ranges were there.
     pub fn place(&mut self, start: u64, bytes: u64, node: NodeId) {
         let end = start.saturating_add(bytes);
+        self.forget_pages(start, end);
+        self.pages.insert(start, (end, node));
+    }
+
+    /// What was on these addresses is there no more.
+    pub fn forget_pages(&mut self, start: u64, end: u64) {
         if let Some((&first, &(last, of))) = self.pages.range(..start).next_back()
             && last > start
         {
@@ -99,7 +105,6 @@ impl Space {
                 self.pages.insert(end, (last, of));
             }
         }
-        self.pages.insert(start, (end, node));
     }
 
     /// The node of an address, as far as page placements were recorded.

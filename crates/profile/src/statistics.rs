@@ -63,6 +63,39 @@ impl Share {
     }
 }
 
+/// A part of a whole, from samples that stand for different numbers of accesses.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Weighed {
+    pub part: f64,
+    pub all: f64,
+    /// Sum of the squares of what samples stand for.
+    pub squares: f64,
+}
+
+impl Weighed {
+    /// Adds a sample that stands for `weight` accesses, if it counts.
+    pub fn add(&mut self, weight: f32, counts: bool, is_part: bool) {
+        let weight = f64::from(weight);
+        if counts {
+            self.part += if is_part { weight } else { 0.0 };
+            self.all += weight;
+            self.squares += weight * weight;
+        }
+    }
+
+    /// The part, of as many equal samples as would tell the share as precisely (Kish's effective sample size).
+    pub fn part_of(self) -> (u64, u64) {
+        let of = effective_samples(self.all, self.squares);
+        let share = ratio(self.part, self.all).unwrap_or(0.0);
+        ((share * of as f64).round() as u64, of)
+    }
+}
+
+/// Kish's effective sample size, from the sum of the weights and that of their squares.
+pub(crate) fn effective_samples(weights: f64, squares: f64) -> u64 {
+    ratio(weights * weights, squares).map_or(0, |samples| samples.round() as u64)
+}
+
 /// Wilson's score interval of a share, which also holds for small shares and few samples. `z` is its half width in
 /// standard deviations.
 pub fn wilson(part: u64, of: u64, z: f64) -> (f64, f64) {
@@ -79,6 +112,18 @@ pub fn wilson(part: u64, of: u64, z: f64) -> (f64, f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn few_samples_that_stand_for_much_decide() {
+        let mut writes = Weighed::default();
+        (0..5970).for_each(|_| writes.add(1000.0, true, false));
+        (0..30).for_each(|_| writes.add(200_000.0, true, true));
+        // Half of the accesses, told by little more than the 30 samples of the writes.
+        assert_eq!(writes.part_of(), (60, 119));
+        let mut equal = Weighed::default();
+        (0..10).for_each(|at| equal.add(512.0, at > 0, at > 5));
+        assert_eq!((equal.part_of(), Weighed::default().part_of()), ((4, 9), (0, 0)));
+    }
 
     #[test]
     fn intervals_are_wilsons() {

@@ -1,7 +1,7 @@
 //! Counts of accesses.
 
 use crate::profile::Access;
-use crate::statistics::ratio;
+use crate::statistics::{effective_samples, ratio};
 use serde::Serialize;
 use trace::{AccessKind, Served};
 
@@ -25,11 +25,15 @@ pub struct Tally {
     pub local_accesses: f64,
     /// Accesses that went to another node.
     pub remote_accesses: f64,
+    /// Sum of the squares of the numbers of accesses that the local and remote samples stand for.
+    pub squared_accesses: f64,
     /// Accesses that memory served, and not another core's cache.
     pub memory_accesses: f64,
     /// Total latency of all accesses that reached memory and have a known latency, ns.
     pub memory_time_ns: f64,
-    /// Number of these accesses.
+    /// Of that, the latency of accesses that another core's cache served.
+    pub line_time_ns: f64,
+    /// Number of the accesses with a known latency.
     pub timed_accesses: f64,
     /// Total latency of the remote ones among them, ns.
     pub remote_time_ns: f64,
@@ -52,6 +56,7 @@ impl Tally {
             if access.served != Some(Served::Peer) {
                 self.memory_accesses += weight;
             }
+            self.squared_accesses += weight * weight;
             if access.is_local() {
                 self.local_samples += 1;
                 self.local_accesses += weight;
@@ -62,6 +67,9 @@ impl Tally {
             if let Some(latency_ns) = access.latency_ns {
                 self.memory_time_ns += weight * f64::from(latency_ns);
                 self.timed_accesses += weight;
+                if access.served == Some(Served::Peer) {
+                    self.line_time_ns += weight * f64::from(latency_ns);
+                }
                 if access.is_remote() {
                     self.remote_time_ns += weight * f64::from(latency_ns);
                     self.timed_remote_accesses += weight;
@@ -80,8 +88,10 @@ impl Tally {
         self.accesses += other.accesses;
         self.local_accesses += other.local_accesses;
         self.remote_accesses += other.remote_accesses;
+        self.squared_accesses += other.squared_accesses;
         self.memory_accesses += other.memory_accesses;
         self.memory_time_ns += other.memory_time_ns;
+        self.line_time_ns += other.line_time_ns;
         self.timed_accesses += other.timed_accesses;
         self.remote_time_ns += other.remote_time_ns;
         self.timed_remote_accesses += other.timed_remote_accesses;
@@ -90,6 +100,12 @@ impl Tally {
     /// The local share of accesses that reached memory.
     pub fn local_access_ratio(&self) -> Option<f64> {
         ratio(self.local_accesses, self.local_accesses + self.remote_accesses)
+    }
+
+    /// How many equal samples would tell that share as precisely: on some processors, loads and stores are sampled at
+    /// different rates.
+    pub fn effective_samples(&self) -> u64 {
+        effective_samples(self.local_accesses + self.remote_accesses, self.squared_accesses)
     }
 
     /// The mean latency of accesses that reached memory, ns.

@@ -23,6 +23,8 @@ const MEMORY_BOUND: f64 = 0.05;
 const MOST_LOCAL: f64 = 0.9;
 /// Imbalance of controllers from which on a single one is the problem, not all.
 const IMBALANCED: f64 = 0.35;
+/// Part of the waiting time from which on cache lines of other cores are the problem.
+const MOSTLY_LINES: f64 = 0.5;
 /// Least speedup that is worth acting on.
 pub(crate) const WORTH_IT: f64 = 1.05;
 /// Most of the time that an upper bound of a gain saves.
@@ -48,6 +50,8 @@ pub enum Problem {
     /// Not NUMA: all controllers are equally busy, with local accesses. The program needs more bandwidth or fewer
     /// accesses.
     Bandwidth,
+    /// Not the placement of memory: threads wait for cache lines that other cores use.
+    SharedLines,
     /// NUMA: a controller or a link is nearly saturated while others are not.
     Contention,
     /// NUMA: much of the memory is remote.
@@ -147,14 +151,15 @@ impl View<'_> {
             self.link_load(measured, &distances),
             self.imbalance(measured),
         ];
-        let samples = pattern.remote.1;
-        let problem = if self.selects_outcomes() { Problem::Unknown } else { problem(&metrics, samples) };
+        let samples = self.tally().local_samples + self.tally().remote_samples;
+        let lines = ratio(self.tally().line_time_ns, self.tally().memory_time_ns).unwrap_or(0.0);
+        let problem = if self.selects_outcomes() { Problem::Unknown } else { problem(&metrics, samples, lines) };
         let is_numa = matches!(problem, Problem::Contention | Problem::Distance);
-        let potential = if is_numa { self.potential(&distances, samples) } else { None };
+        let potential = if is_numa { self.potential(&distances, pattern.remote.1) } else { None };
         let objects = self.profile().objects().iter().zip(&self.groups().objects);
         let unknown = objects.filter(|(object, _)| object.kind == ObjectKind::Unknown);
         let unknown: f64 = unknown.map(|(_, tally)| tally.accesses).sum();
-        let local = self.local_access_ratio_interval(samples);
+        let local = self.local_access_ratio_interval();
         Verdict {
             problem,
             is_numa_problem: is_numa && potential.is_none_or(|potential| potential.is_worth_it()),
@@ -166,7 +171,9 @@ impl View<'_> {
                      mem record`",
                     self.tally().samples
                 ),
-                _ => text(problem, &metrics, samples, potential.as_ref()) + &not_sure(problem, &metrics, local),
+                _ => {
+                    text(problem, &metrics, (samples, lines), potential.as_ref()) + &not_sure(problem, &metrics, local)
+                }
             },
             potential,
             metrics,
@@ -235,7 +242,11 @@ impl View<'_> {
             waits += tally.cost(self.tally()).min(time);
             all += time;
         }
-        ratio(waits, all).filter(|_| self.tally().timed_accesses > 0.0)
+        // Threads that wait for a CPU, or for each other, do not wait for memory.
+        let (first, last) = self.span_ns()?;
+        let most = (self.groups().cpus.len() as u64).saturating_mul(last.saturating_sub(first)) as f64;
+        let all = all.min(most);
+        ratio(waits.min(all), all).filter(|_| self.tally().timed_accesses > 0.0)
     }
 
     fn local_access_ratio(&self) -> Metric {
@@ -252,9 +263,9 @@ impl View<'_> {
         }
     }
 
-    /// The interval of the share of accesses that [`local_access_ratio`](Self::local_access_ratio) reports, from
-    /// `samples` that reached memory.
-    fn local_access_ratio_interval(&self, samples: u64) -> (f64, f64) {
+    /// The interval of the share of accesses that [`local_access_ratio`](Self::local_access_ratio) reports.
+    fn local_access_ratio_interval(&self) -> (f64, f64) {
+        let samples = self.tally().effective_samples();
         let ratio = self.tally().local_access_ratio().unwrap_or(0.0);
         wilson((ratio * samples as f64).round() as u64, samples, Z_95)
     }
@@ -262,7 +273,7 @@ impl View<'_> {
     fn controller_load(&self, measured: &Measurements) -> Metric {
         let machine = self.profile().machine();
         let mut loads = measured.controllers.clone();
-        if loads.is_empty() {
+        if loads.is_empty() && self.profile().counts_accesses() {
             let carried = self.memory_bytes_per_s();
             let load = |(node, bytes): (NodeId, f64)| Some((node, bytes / machine.node(node)?.bandwidth_bytes_per_s?));
             loads = carried.into_iter().filter_map(load).collect();
@@ -280,7 +291,8 @@ impl View<'_> {
     fn link_load(&self, measured: &Measurements, distances: &Distances) -> Metric {
         let mut loads = measured.links.clone();
         let links = &distances.machine.links;
-        if let Some(routes) = distances.routes.as_ref().filter(|_| loads.is_empty()) {
+        let is_estimated = loads.is_empty() && self.profile().counts_accesses();
+        if let Some(routes) = distances.routes.as_ref().filter(|_| is_estimated) {
             let links_between =
                 |from, to| routes.hops(from, to).unwrap_or_default().iter().map(|hop| hop.directed_link()).collect();
             for (directed, bytes) in self.bytes_per_s(links_between, |tally| tally.accesses) {
@@ -383,7 +395,7 @@ fn worst_latency(pattern: &Pattern, distances: &Distances) -> Metric {
     }
 }
 
-fn problem(metrics: &[Metric], samples: u64) -> Problem {
+fn problem(metrics: &[Metric], samples: u64, lines: f64) -> Problem {
     let metric = |name: &str| metrics.iter().find(|metric| metric.name == name);
     let is_bad = |name: &str| metric(name).is_some_and(|metric| metric.is_bad);
     let contended = is_bad("latency_over_idle") || is_bad("controller_load") || is_bad("link_load");
@@ -391,6 +403,8 @@ fn problem(metrics: &[Metric], samples: u64) -> Problem {
         Problem::Unknown
     } else if !waits(metrics) {
         Problem::NotMemoryBound
+    } else if lines >= MOSTLY_LINES {
+        Problem::SharedLines
     } else if contended && (is_bad("imbalance") || is_bad("link_load")) {
         Problem::Contention
     } else if is_bad("local_access_ratio") {
@@ -411,7 +425,7 @@ fn waits(metrics: &[Metric]) -> bool {
     decides.is_none_or(|metric| metric.is_bad)
 }
 
-fn text(problem: Problem, metrics: &[Metric], samples: u64, potential: Option<&Potential>) -> String {
+fn text(problem: Problem, metrics: &[Metric], (samples, lines): (u64, f64), potential: Option<&Potential>) -> String {
     let value = |name: &str| metrics.iter().find(|metric| metric.name == name).and_then(|metric| metric.value);
     let number = |name: &str, digits: usize| {
         value(name).map_or_else(|| "unknown".to_owned(), |value| format!("{value:.digits$}"))
@@ -433,6 +447,11 @@ fn text(problem: Problem, metrics: &[Metric], samples: u64, potential: Option<&P
                  wait {waits} of the time)"
             )
         }
+        Problem::SharedLines => format!(
+            "where memory is is not the problem: {:.1} % of the waiting is for cache lines that other cores use, as those \
+             of locks and counters; give each thread lines of its own, or keep the threads on one node",
+            100.0 * lines
+        ),
         Problem::None => format!(
             "NUMA is not the problem: {local} of the accesses are local, and the slowest memory takes {latency} times \
              its idle latency"

@@ -16,7 +16,9 @@ pub struct CureReport {
     pub dry_run: bool,
     /// Whether the program had ended before it could be cured.
     pub ended: bool,
-    /// Huge pages whose cure is worthwhile.
+    /// Huge pages that are falsely shared, or that only another node uses.
+    pub misplaced: u64,
+    /// Huge pages whose cure is worthwhile, unless their process has ended.
     pub chosen: u64,
     /// Falsely shared huge pages whose cure takes more than it saves within as much time as the program was watched.
     pub not_worth_it: u64,
@@ -53,7 +55,7 @@ impl CureReport {
     /// Adds the next round.
     pub fn add(&mut self, next: Self) {
         self.verdict = next.verdict;
-        (self.dry_run, self.ended) = (next.dry_run, next.ended);
+        (self.dry_run, self.ended, self.misplaced) = (next.dry_run, next.ended, next.misplaced);
         // What was left is judged anew in each round.
         self.not_worth_it = next.not_worth_it;
         self.over_budget = next.over_budget;
@@ -83,7 +85,7 @@ impl fmt::Display for CureReport {
         writeln!(f, "nearside: {}", self.verdict)?;
         let misplaced = count(self.misplaced_pages);
         match (self.chosen, self.dry_run, self.ended) {
-            (0, _, _) => {}
+            (0, dry_run, ended) if dry_run || !ended || self.misplaced == 0 => {}
             (chosen, true, _) => {
                 let (split, whole) = (chosen - self.chosen_whole, self.chosen_whole);
                 writeln!(

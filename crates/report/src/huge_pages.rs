@@ -174,6 +174,10 @@ fn verdict(counts: &SharingCounts, perhaps_huge: u64, found: bool, gain: Option<
         }
         (0, _) if unknown == all => format!("not known: none of {all} huge pages has {FEWEST_OF_BLOCK} samples"),
         (0, _) if all == 1 => "the only huge page is not falsely shared".to_owned(),
+        (0, _) if 2 * unknown >= all => format!(
+            "none of the {} huge pages with {FEWEST_OF_BLOCK} samples is falsely shared; {unknown} have fewer",
+            all - unknown
+        ),
         (0, _) => format!("none of {all} huge pages is falsely shared"),
         (_, Some(gain)) if found => format!(
             "{falsely} {are} falsely shared: with small pages there, on their users' nodes, the program should be \
@@ -279,6 +283,8 @@ mod tests {
         assert_eq!(said(2, 0, 2, None), "not known: none of 2 huge pages has 16 samples");
         assert_eq!(said(1, 0, 0, None), "the only huge page is not falsely shared");
         assert_eq!(said(8, 0, 1, None), "none of 8 huge pages is falsely shared");
+        let few = "none of the 3 huge pages with 16 samples is falsely shared; 5 have fewer";
+        assert_eq!(said(8, 0, 5, None), few);
         assert_eq!(said(1, 1, 0, None), "the only huge page is falsely shared; the gain of small pages is not known");
         assert!(
             said(9, 1, 0, Some(1.5))

@@ -254,8 +254,10 @@ fn counters(view: &View, clock: &Clock) -> (Vec<Value>, usize) {
         for part in 0..parts {
             let sum = of_node.get(&part).copied().unwrap_or_default();
             // Without accesses the bandwidth is 0, but the latency is unknown and keeps its last value.
-            let bandwidth = sum.accesses * LINE_BYTES / (length as f64 / 1e9);
-            events.push(counter(format!("node {node} bandwidth"), part, "bytes_per_s", bandwidth));
+            if view.profile().counts_accesses() {
+                let bandwidth = sum.accesses * LINE_BYTES / (length as f64 / 1e9);
+                events.push(counter(format!("node {node} bandwidth"), part, "bytes_per_s", bandwidth));
+            }
             if sum.timed > 0.0 {
                 events.push(counter(format!("node {node} latency"), part, "ns", sum.time_ns / sum.timed));
             }

@@ -206,6 +206,7 @@ impl TopReport {
             node.share = (reached > 0.0).then(|| accesses / reached);
             let most = profile.machine().node(node.node).and_then(|node| node.bandwidth_bytes_per_s);
             let counted = view.measured().controllers.get(&node.node).copied();
+            let most = most.filter(|_| profile.counts_accesses());
             node.load = counted.or_else(|| most.map(|most| accesses * LINE_BYTES / seconds / most));
         }
         let with_memory = self.nodes.iter().filter(|node| node.memory_bytes > 0);

@@ -2,6 +2,7 @@
 
 use crate::Source;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// The trace format that this version writes.
 pub const FORMAT: u32 = 6;
@@ -50,6 +51,9 @@ pub struct About {
     /// Data that are missing.
     #[serde(default)]
     pub lost: Vec<Loss>,
+    /// Number of files of each table that grows, of a complete trace. Older traces do not say.
+    #[serde(default)]
+    pub files: BTreeMap<String, u64>,
 }
 
 /// A clock of Linux.
@@ -106,6 +110,7 @@ impl About {
             sources: Vec::new(),
             lost: Vec::new(),
             notes: Vec::new(),
+            files: BTreeMap::new(),
         }
     }
 

@@ -92,3 +92,11 @@ pub enum Source {
     /// A page fault that the kernel provoked to see which thread uses a page.
     HintFault,
 }
+
+impl Source {
+    /// Whether its samples stand for a number of accesses to memory. A page fault says who uses a page, not how often, and
+    /// other events of perf may be faults, too.
+    pub fn counts_accesses(self) -> bool {
+        !matches!(self, Self::HintFault | Self::Perf)
+    }
+}

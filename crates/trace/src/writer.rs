@@ -155,6 +155,8 @@ impl Writer {
         let occurred = trace.occurrences().map_err(|source| WriteError::Read(Box::new(source)))?;
         write_symbols(&self.folder, &occurred.resolve(Path::new("/"), self.about.began_unix_s))?;
         self.about.complete = true;
+        let Self { frames, events, samples, counts, .. } = &self;
+        self.about.files = [frames.written(), events.written(), samples.written(), counts.written()].into();
         self.describe()?;
         Ok(self.folder)
     }
@@ -193,6 +195,11 @@ impl<R: Row> Pending<R> {
     fn add(&mut self, row: R) {
         self.since.get_or_insert_with(Instant::now);
         self.rows.push(row);
+    }
+
+    /// The table, and its number of files.
+    fn written(&self) -> (String, u64) {
+        (R::TABLE.to_owned(), self.files.into())
     }
 
     /// Writes all rows, in files of `rows` each. Rows that could not be written are kept.

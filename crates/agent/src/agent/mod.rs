@@ -42,6 +42,9 @@ const DECIDES_ONCE: &str = "what runs already is left where it is";
 const WORKS_ALONE: f64 = 0.95;
 /// Reported on a machine where there is nothing to place.
 pub const ONE_NODE: &str = "this machine has one node with memory: there is nothing to place";
+/// How long moves that users ordered may take in one round, s: between rounds the agent answers, and its service manager
+/// sees that it works. A longer one looks less often at pages that are there already.
+const MOST_MOVE_S: f64 = 10.0;
 /// Longest delay before new processes and threads are placed, where the kernel's records do not end the wait.
 const PROMPT: Duration = Duration::from_millis(20);
 /// How often they end the wait within [`PROMPT`]: a program that forks all the time must not keep a CPU busy here.
@@ -190,10 +193,10 @@ impl Agent {
         self.ledger.take_explained()
     }
 
-    /// Whether a limited decision log ([`Options::log_most_bytes`]) can no longer be written, or can be again, since the
-    /// last call. The agent goes on without it.
-    pub fn take_log_news(&mut self) -> Option<String> {
-        self.ledger.take_log_news()
+    /// What was noted since the last call, and whether a limited decision log ([`Options::log_most_bytes`]) can no longer be
+    /// written, or can be again: the agent goes on without it.
+    pub fn take_news(&mut self) -> Vec<String> {
+        self.ledger.take_news()
     }
 
     /// A file that can be read when [`poll`](Self::poll) is due before [`until_next`](Self::until_next): there are processes

@@ -15,6 +15,8 @@ use rustc_hash::FxHashSet;
 
 /// Rounds after which the state of the kernel's NUMA balancing is checked again.
 const BALANCING_ROUNDS: u64 = 16;
+/// Rounds after which it is checked again whether a process is to be managed: it may have got a grant, or another user.
+const SCOPE_ROUNDS: u64 = 32;
 
 impl Agent {
     /// Decides and acts. `began_ns` is when this call of `poll` began.
@@ -80,6 +82,20 @@ impl Agent {
         }
     }
 
+    /// Stops managing processes that the selection leaves out by now; each is looked at in its turn. `before` is the
+    /// previous round.
+    fn leave_what_is_out_of_scope(&mut self, before: u64) -> Result<(), AgentError> {
+        let turn = |round: u64, pid: Pid| round.wrapping_add(pid.0.into()) / SCOPE_ROUNDS;
+        let is_due = |pid: &Pid| turn(self.round, *pid) > turn(before, *pid);
+        let due: Vec<Pid> = self.managed.iter().map(|(pid, _)| pid).filter(is_due).collect();
+        for pid in due {
+            if !self.options.scope.has(pid) {
+                self.let_go(pid)?;
+            }
+        }
+        Ok(())
+    }
+
     fn observe(&mut self) -> Result<Observation, AgentError> {
         let length_s = self.observer.next_round();
         self.budget.add_round(self.options.budget_bytes_per_s, length_s);
@@ -88,6 +104,7 @@ impl Agent {
         if self.round / BALANCING_ROUNDS > before / BALANCING_ROUNDS {
             self.quiet_the_kernel()?;
         }
+        self.leave_what_is_out_of_scope(before)?;
         self.begin_candidates(length_s)?;
         self.follow_hints()?;
         self.look_for_regions();

@@ -293,7 +293,7 @@ impl Agent {
     }
 
     /// Stops managing a process and restores its CPUs.
-    fn let_go(&mut self, pid: Pid) -> Result<(), AgentError> {
+    pub(super) fn let_go(&mut self, pid: Pid) -> Result<(), AgentError> {
         self.actor.put_back_process(pid).failed.into_iter().for_each(|failed| self.ledger.note_failure(Some(failed)));
         self.managed.remove(pid);
         self.forget(pid)

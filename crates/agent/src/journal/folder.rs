@@ -2,7 +2,7 @@
 
 use crate::journal::JournalError;
 use crate::journal::record::Header;
-use linux::{Pid, PrivateFolder};
+use linux::{Pid, PrivateFolder, Process};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::geteuid;
 use std::env;
@@ -10,9 +10,14 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 /// Upper bound of a header's length.
 const MOST_HEADER_BYTES: u64 = 4096;
+/// How long another process may look at a journal whose own process has ended, or has not begun it.
+const MOST_LOOK: Duration = Duration::from_secs(1);
+const AGAIN: Duration = Duration::from_millis(5);
 
 /// Where agents keep journals and sockets: /run/nearside for root, a folder per user otherwise.
 pub fn default_folder() -> PathBuf {
@@ -52,13 +57,20 @@ pub(super) fn journals(folder: &PrivateFolder) -> Result<Vec<String>, JournalErr
 
 /// Opens or creates a journal and locks it.
 pub(super) fn take(folder: &PrivateFolder, name: &str) -> Result<File, JournalError> {
+    let began = Instant::now();
     loop {
         let file = folder.file(name, 0o600)?;
         let path = folder.path().join(name);
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {
-                return Err(JournalError::InUse { path, process: writer(&file) });
+                let process = writer(&file);
+                // Another process that begins looks for what killed ones have left, and holds each journal for a moment.
+                if process.is_none_or(|pid| Process::open(pid).is_err()) && began.elapsed() < MOST_LOOK {
+                    sleep(AGAIN);
+                    continue;
+                }
+                return Err(JournalError::InUse { path, process });
             }
             Err(error) => return Err(JournalError::system("lock", &path)(error.into())),
         }

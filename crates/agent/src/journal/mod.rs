@@ -21,7 +21,7 @@ pub(crate) use grant_files::{GROUP, ZONE, grant_of};
 pub use own_switch::OwnSwitch;
 pub use put_back::{PutBack, System};
 pub use record::{Bound, FORMAT, Header, JournalRecord, Parsed, Replaced, Verdict, parse};
-pub(crate) use requested::all_cpus;
+pub(crate) use requested::requested;
 
 use crate::grants::Setting;
 use crate::json_line::line;
@@ -171,7 +171,11 @@ impl Journal {
         let record = &self.record;
         let of = |giver| record.inherited(giver, thread.started, (&now, allowed));
         let inherited = || of(pid).or_else(|| of(parent)).cloned();
-        let before = if record.threads.contains_key(&thread) { None } else { inherited() };
+        let before = match record.threads.get(&thread) {
+            None => inherited(),
+            Some(own) if own.cpus.after.contains(&now) => None,
+            Some(_) => record.executed(&thread, (&now, allowed)).cloned(),
+        };
         let before = before.unwrap_or_else(|| requested::requested(now, allowed));
         self.will(&Change::Affinity { thread, before, after: after.clone(), at: linux::ticks() })?;
         Ok(true)

@@ -86,7 +86,7 @@ impl System {
         let alive: BTreeSet<Pid> = record.threads.keys().filter(|thread| is_there(thread)).map(|key| key.pid).collect();
         for (thread, bound) in &record.threads {
             if alive.contains(&thread.pid) {
-                put_back_thread(thread, bound, &mut done);
+                put_back_thread(record, thread, bound, &mut done);
             }
         }
         put_back_heirs(record, &alive, &mut done);
@@ -197,7 +197,7 @@ impl System {
 pub(super) fn put_back_process(record: &JournalRecord, pid: Pid) -> PutBack {
     let mut done = PutBack::default();
     for (thread, bound) in record.of_process(pid).filter(|(thread, _)| is_there(thread)) {
-        put_back_thread(thread, bound, &mut done);
+        put_back_thread(record, thread, bound, &mut done);
     }
     done
 }
@@ -216,7 +216,7 @@ fn seen(folder: &str, look: impl Fn() -> bool) -> bool {
     look() || (Path::new(folder).exists() && look())
 }
 
-fn put_back_thread(thread: &ThreadIdentity, bound: &Bound, done: &mut PutBack) {
+fn put_back_thread(record: &JournalRecord, thread: &ThreadIdentity, bound: &Bound, done: &mut PutBack) {
     // Threads that have ended need no restoring.
     let ThreadIdentity { pid, tid, .. } = *thread;
     if !seen(&format!("/proc/{pid}/task/{tid}"), || thread.is_there()) {
@@ -233,14 +233,18 @@ fn put_back_thread(thread: &ThreadIdentity, bound: &Bound, done: &mut PutBack) {
         }
     };
     let cpuset = allowed(thread.pid);
-    match bound.cpus.verdict(&now, |requested| granted(requested, cpuset.as_ref())) {
-        Verdict::AsBefore => {}
-        Verdict::Theirs => done.theirs += 1,
-        Verdict::Ours => {
-            if !set(thread.pid, thread.tid, &bound.cpus.before, done) {
-                done.left.threads.insert(*thread, bound.clone());
-            }
-        }
+    let executed = || record.executed(thread, (&now, cpuset.as_ref()?));
+    let before = match bound.cpus.verdict(&now, |requested| granted(requested, cpuset.as_ref())) {
+        Verdict::AsBefore => return,
+        Verdict::Ours => Some(&bound.cpus.before),
+        Verdict::Theirs => executed(),
+    };
+    let Some(before) = before else {
+        done.theirs += 1;
+        return;
+    };
+    if !set(thread.pid, thread.tid, before, done) {
+        done.left.threads.insert(*thread, bound.clone());
     }
 }
 
@@ -261,8 +265,10 @@ fn set(pid: Pid, tid: Tid, cpus: &CpuSet, done: &mut PutBack) -> bool {
 
 /// The CPUs that the process's cpuset allows, or all that are online where there are no cpusets.
 pub(super) fn allowed(pid: Pid) -> Option<CpuSet> {
-    let cpuset = Process::open(pid).ok().and_then(|process| Cpusets::find().cpus_of(&process));
-    cpuset.or_else(|| Switch::at("/sys/devices/system/cpu/online").value().ok()?.parse().ok())
+    let cpusets = Cpusets::find();
+    let cpuset = Process::open(pid).ok().and_then(|process| cpusets.cpus_of(&process));
+    let online = || Switch::at("/sys/devices/system/cpu/online").value().ok()?.parse().ok();
+    cpuset.or_else(|| online().map(|cpus| cpusets.without_isolated(cpus)))
 }
 
 /// Restores threads and processes started by changed ones: they inherited the changed CPUs, and get those that they

@@ -181,6 +181,13 @@ impl JournalRecord {
         giver.map(|(_, bound)| &bound.cpus.before)
     }
 
+    /// For the first thread of a process, if it may run on CPUs that were given to another one: the CPUs that it would have.
+    /// A thread that executes a program is the first one from then on, with its own CPUs and the other's number and start.
+    pub fn executed(&self, thread: &ThreadIdentity, now: (&CpuSet, &CpuSet)) -> Option<&CpuSet> {
+        let is_first = thread.tid.0 == thread.pid.0;
+        self.inherited(thread.pid, u64::MAX, now).filter(|_| is_first)
+    }
+
     /// The changed threads of a process.
     pub fn of_process(&self, pid: Pid) -> impl Iterator<Item = (&ThreadIdentity, &Bound)> {
         let least = ThreadIdentity { pid, process_started: 0, tid: Tid(0), started: 0 };

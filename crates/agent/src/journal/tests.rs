@@ -208,6 +208,50 @@ fn what_was_started_with_our_cpus_gets_those_of_before() {
     shell.wait().unwrap();
 }
 
+/// A process whose second thread executes a program is that thread from then on, with the first one's number and start.
+#[test]
+fn what_a_thread_executes_gets_the_cpus_of_before() {
+    const AGAIN: &str = "NEARSIDE_TEST_EXECUTES";
+    if std::env::var_os(AGAIN).is_some() {
+        let executes = || {
+            println!("tid {}", rustix::thread::gettid().as_raw_pid());
+            std::io::stdin().read_line(&mut String::new()).unwrap();
+            std::os::unix::process::CommandExt::exec(Command::new("sleep").arg("60"))
+        };
+        panic!("{}", std::thread::spawn(executes).join().unwrap());
+    }
+    let (fixture, (all, one)) = (Fixture::new(), sets());
+    let other: CpuSet = all.iter().filter(|cpu| !one.contains(*cpu)).collect();
+    if other.is_empty() {
+        return test_tools::skipped("two threads have different CPUs only where there are two");
+    }
+    let this = "journal::tests::what_a_thread_executes_gets_the_cpus_of_before";
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", this, "--nocapture"]).env(AGAIN, "1").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = child.spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let tid = lines.find_map(|line| line.strip_prefix("tid ")?.parse().ok()).map(Tid).unwrap();
+    let (pid, first) = (Pid(child.id()), Tid(child.id()));
+    let (mut journal, _) = fixture.open();
+    bind(&mut journal, pid, first, &other);
+    bind(&mut journal, pid, tid, &one);
+    child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    while fs::read_to_string(format!("/proc/{pid}/comm")).unwrap() != "sleep\n" {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    assert_eq!(affinity(first).unwrap(), one);
+    // Given others again, it gets back what it had before all of them.
+    for again in [false, true] {
+        if again {
+            set_affinity(first, &one).unwrap();
+            bind(&mut journal, pid, first, &other);
+        }
+        assert_eq!(journal.put_back_process(pid).failed, Vec::<String>::new());
+        assert_eq!(affinity(first).unwrap(), all, "{again}");
+    }
+    child.kill().and_then(|()| child.wait()).unwrap();
+}
+
 /// A program started with the agent's CPUs, and an orphan that it leaves behind, whose parent is then another process.
 #[test]
 fn what_a_program_leaves_behind_gets_the_cpus_that_the_program_would_have_had() {

@@ -10,7 +10,7 @@ use crate::migration::route::{Destination, Route};
 use crate::migration::tally::{Amount, Stayed, Tally};
 use crate::processes::process::{Process, ProcessError};
 use crate::residence::present::{Extent, PresentPages};
-use machine::{NodeId, SMALL_PAGE};
+use machine::{HUGE_PAGE, NodeId, SMALL_PAGE};
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -306,6 +306,12 @@ impl<'a> Finder<'a> {
         if is_first { FIRST_PAGES as u64 * SMALL_PAGE } else { self.migration.most_bytes() }
     }
 
+    /// How much moves with a page of this size, which must have one target: the kernel moves a huge page as a whole, also
+    /// where the kernel does not say which pages are huge.
+    fn moved_bytes(&self, page_bytes: u64) -> u64 {
+        if self.present.shows_huge_pages() { page_bytes } else { page_bytes.max(HUGE_PAGE) }
+    }
+
     /// Looks up the nodes of the pages, and passes on those that the route sends elsewhere.
     fn look_up(&mut self) -> Result<(), MigrateError> {
         let Ok(mut load) = self.empty.recv() else {
@@ -324,7 +330,7 @@ impl<'a> Finder<'a> {
                 load.found.gone.add(bytes);
                 continue;
             };
-            match self.migration.route.of(node, address / bytes) {
+            match self.migration.route.of(node, address / self.moved_bytes(bytes)) {
                 Destination::There => load.found.there.add(bytes),
                 Destination::Elsewhere => load.found.elsewhere.add(bytes),
                 Destination::To(target) => {

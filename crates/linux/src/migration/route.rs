@@ -54,7 +54,7 @@ impl Route {
         from.len() != self.targets.len() && self.targets.contains(node)
     }
 
-    /// The decision for a page on this node; `page` is its address divided by its size.
+    /// The decision for a page on this node; `page` is its address divided by the bytes that move with it.
     pub fn of(&self, node: NodeId, page: u64) -> Destination {
         let dealt = |index: u64| self.to[(index % self.to.len() as u64) as usize];
         let target = match &self.from {

@@ -158,7 +158,7 @@ impl CgroupGroup {
         file.map_err(self.failed("open the processes of"))
     }
 
-    /// Moves its processes to the group in another folder, and removes it. Returns whether it was there. Where that group
+    /// Moves its processes, and those of the groups in it, to the group in another folder, and removes them. Returns whether it was there. Where that group
     /// takes none, since it was removed or has groups of its own, the nearest one above that does gets them.
     pub fn remove(&self, into: &Path) -> Result<bool, CgroupGroupError> {
         let list = self.folder.join("cgroup.procs");
@@ -173,11 +173,16 @@ impl CgroupGroup {
                 read => read.map_err(self.failed("list the processes of"))?,
             };
             was_there = true;
-            let is_ending = text.is_empty() && began.elapsed() < ENDING && !self.has_groups();
+            let groups = self.groups();
+            let is_ending = text.is_empty() && began.elapsed() < ENDING && groups.is_empty();
             round += usize::from(!is_ending);
             if round == ROUNDS_UNFROZEN && !is_ending {
                 // Those that are moved go on.
                 let _ = self.set("cgroup.freeze", "1");
+            }
+            for group in groups {
+                // What stays is reported by the removal of this one.
+                let _ = group.remove(into);
             }
             for pid in text.lines() {
                 // A process that has ended meanwhile needs no new group.
@@ -195,10 +200,11 @@ impl CgroupGroup {
         Err(self.failed("remove")(ErrorKind::ResourceBusy.into()))
     }
 
-    /// Whether there are groups in it.
-    fn has_groups(&self) -> bool {
+    /// The groups in it, as those of a container that was started there.
+    fn groups(&self) -> Vec<Self> {
         let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
-        entries.filter_map(|entry| entry.file_type().ok()).any(|kind| kind.is_dir())
+        let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        folders.map(|folder| Self::at(folder.path())).collect()
     }
 
     fn failed(&self, what: &'static str) -> impl FnOnce(io::Error) -> CgroupGroupError {

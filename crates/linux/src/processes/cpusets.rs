@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 pub struct Cpusets {
     version_2: Option<Cgroups>,
     version_1: Option<Hierarchy>,
+    isolated: CpuSet,
 }
 
 /// A hierarchy of version 1 with cpusets.
@@ -36,14 +37,23 @@ impl Cpusets {
             folder: root.join(folder.trim_start_matches('/')),
             mounted: mounted.into(),
         });
-        Self { version_2: Cgroups::find_in(root).ok(), version_1 }
+        let isolated = bounded::text(root.join("proc/cmdline")).map(|words| isolated_by(&words)).unwrap_or_default();
+        Self { version_2: Cgroups::find_in(root).ok(), version_1, isolated }
     }
 
-    /// The CPUs that a process's cpuset allows; `None` where it has no cpuset. Needs no privileges.
+    /// The CPUs that a process's cpuset allows, without those that are isolated unless all are; `None` where it has no
+    /// cpuset. Needs no privileges.
     pub fn cpus_of(&self, process: &Process) -> Option<CpuSet> {
         let version_2 = |cgroups: &Cgroups| cgroups.effective_cpuset(&cgroups.of(process).ok()?).ok()?;
         let cpuset = self.version_2.as_ref().and_then(version_2).map(|cpuset| cpuset.cpus);
-        cpuset.or_else(|| self.version_1.as_ref()?.cpus_of(process))
+        cpuset.or_else(|| self.version_1.as_ref()?.cpus_of(process)).map(|cpus| self.without_isolated(cpus))
+    }
+
+    /// These CPUs without those that the kernel keeps free of threads since it booted (`isolcpus=`), unless all are: the
+    /// affinity of a thread that has chosen none leaves them out.
+    pub fn without_isolated(&self, cpus: CpuSet) -> CpuSet {
+        let left: CpuSet = cpus.iter().filter(|cpu| !self.isolated.contains(*cpu)).collect();
+        if left.is_empty() { cpus } else { left }
     }
 }
 
@@ -57,6 +67,17 @@ impl Hierarchy {
         let folder = self.folder.join(cgroup.trim_start_matches('/'));
         parsed(&folder.join("cpuset.effective_cpus"), str::parse).ok()?
     }
+}
+
+/// The CPUs of `isolcpus=` in the kernel's command line, such as `isolcpus=domain,managed_irq,2-5`: with flags and without
+/// `domain`, threads run on them as on any.
+fn isolated_by(command_line: &str) -> CpuSet {
+    let value = command_line.split_ascii_whitespace().rev().find_map(|word| word.strip_prefix("isolcpus="));
+    let Some(value) = value else { return CpuSet::new() };
+    let list = value.find(|first: char| first.is_ascii_digit()).unwrap_or(value.len());
+    let (flags, list) = value.split_at(list);
+    let is_domain = flags.is_empty() || flags.split(',').any(|flag| flag == "domain");
+    if is_domain { list.parse().unwrap_or_default() } else { CpuSet::new() }
 }
 
 /// The group with cpusets in the text of /proc/PID/cgroup, such as `3:cpuset:/docker/a`.
@@ -95,5 +116,22 @@ mod tests {
         assert_eq!(of_both.map(|cpus| cpus.to_string()).as_deref(), Some("5"));
         root.put("proc/self/mountinfo", "");
         assert_eq!(Cpusets::find_in(root.path()).cpus_of(&process(7)), None);
+    }
+
+    #[test]
+    fn isolated_cpus_are_left_out_unless_all_are() {
+        let of = |words: &str| isolated_by(words).to_string();
+        assert_eq!(
+            ["quiet isolcpus=2-5 nohz_full=6", "isolcpus=domain,managed_irq,7", "quiet"].map(of),
+            ["2-5", "7", ""]
+        );
+        assert_eq!(
+            ["isolcpus=nohz,2-5", "isolcpus=1 isolcpus=2", "isolcpus=x", "isolcpus=2-"].map(of),
+            ["", "2", "", ""]
+        );
+        let root = SavedFiles::new();
+        root.put("proc/cmdline", "isolcpus=2-5\n");
+        let left = |cpus: &str| Cpusets::find_in(root.path()).without_isolated(cpus.parse().unwrap()).to_string();
+        assert_eq!([left("0-7"), left("2-3")], ["0-1,6-7", "2-3"]);
     }
 }

@@ -88,6 +88,16 @@ fn a_file_that_cannot_be_read_is_named() {
     assert!(error.starts_with("cannot read the machine file /nowhere/my.toml: there is no such file"), "{error}");
 }
 
+/// The field that the first line has is not the missing one's table.
+#[test]
+fn a_missing_field_is_of_the_table_that_lacks_it() {
+    let said = |text: &str| Machine::from_toml(text, Path::new("m")).unwrap_err().to_string();
+    let missing = said("description = \"x\"\n");
+    assert!(missing.contains("m:1: missing field `name`"), "{missing}");
+    let of_table = said("name = \"x\"\n[[node]]\nid = 0\n[[node]]\n");
+    assert!(of_table.contains("m:2: node: missing field `"), "{of_table}");
+}
+
 /// Each replaces a part of the example: the old text, the new text, and the mistakes, each as `field: part of the
 /// rule`. The line must be that of the replacement, marked by `@` in it.
 const WRONG: &[(&str, &str, &[&str])] = &[

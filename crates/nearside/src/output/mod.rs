@@ -10,7 +10,7 @@ use crate::options::usage_error::UsageError;
 use rustix::fs::{Access, access};
 use std::collections::BTreeSet;
 use std::error::Error;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::iter::successors;
 use std::os::unix::fs::OpenOptionsExt;
@@ -141,14 +141,26 @@ pub fn write_private(text: &str, file: Option<&Path>) -> Result<(), OutputError>
 
 fn write_into(text: &str, file: Option<&Path>, create: fn(&Path) -> io::Result<File>) -> Result<(), OutputError> {
     let Some(path) = file.filter(|file| !is_output(file)) else { return write_more(text).map(|_| ()) };
+    let is_new = path.symlink_metadata().is_err();
     let written = create(path).and_then(|mut file| file.write_all(text.as_bytes()));
-    written.map_err(|source| OutputError::of_file(path, source))
+    written.map_err(|source| {
+        if is_new {
+            // A part of the text, or none, would pass for the whole.
+            let _ = fs::remove_file(path);
+        }
+        OutputError::of_file(path, source)
+    })
 }
 
 /// Writes a text to standard output. Returns whether the reader is still there.
 pub fn write_more(text: &str) -> Result<bool, OutputError> {
     let mut stdout = io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+    printed(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
+}
+
+/// Whether the reader of standard output is still there, after an attempt to print.
+pub fn printed(printed: io::Result<()>) -> Result<bool, OutputError> {
+    match printed {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
         Err(source) => Err(OutputError { path: None, source }),

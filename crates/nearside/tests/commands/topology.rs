@@ -159,6 +159,24 @@ fn a_reader_that_goes_away_is_no_failure() {
 fn a_full_disk_is_a_failure() {
     let full = refused(1, &["topology", "--from", "small-2x2", "--output", "/dev/full"]);
     assert_eq!(full, "nearside: cannot write to /dev/full: the disk is full\n");
+    let help = format!("{} --help > /dev/full", env!("CARGO_BIN_EXE_nearside"));
+    let said = "nearside: cannot write to standard output: the disk is full\n";
+    Command::new("sh").args(["-c", &help]).assert().code(1).stderr(said);
+}
+
+#[test]
+fn half_of_a_new_file_is_not_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("machine");
+    let limited = format!(
+        "ulimit -f 1; exec {} topology --from small-2x2 --json --output {}",
+        env!("CARGO_BIN_EXE_nearside"),
+        file.display()
+    );
+    let said = format!("nearside: cannot write to {}: ", file.display());
+    let ended = Command::new("bash").args(["-c", &limited]).assert().code(1);
+    assert!(String::from_utf8_lossy(&ended.get_output().stderr).starts_with(&said));
+    assert!(!file.exists());
 }
 
 #[test]

@@ -126,6 +126,8 @@ pub struct ObjectLosses {
     /// Files, and single reports, of other users about processes that were not seen as living descendants of the
     /// program under that user: they were ignored.
     pub unbelieved: u64,
+    /// Reads of rings that were full: their threads waited.
+    pub full: u64,
     /// Whether the folder was closed to other users, because they filled it: their programs reported nothing since.
     pub closed: bool,
 }

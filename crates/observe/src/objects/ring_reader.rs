@@ -104,6 +104,9 @@ impl RingReader {
         let is_sound = written >= self.read
             && written - self.read <= self.capacity as u64
             && written.is_multiple_of(RECORD_WORDS as u64);
+        // A thread with no room left waits for it, or soon will.
+        let is_full = is_sound && written - self.read > (self.capacity - self.capacity / 8) as u64;
+        context.losses.full = context.losses.full.saturating_add(u64::from(is_full));
         let mut records = Records { words, next: self.read, end: if is_sound { written } else { self.read } };
         let mut malformed = u64::from(!is_sound);
         while let Some(record) = records.next() {
@@ -379,6 +382,14 @@ mod tests {
         assert_eq!(malformed(&[record(Kind::Chain, 0, 0, 9), [0; 4]], 8), 1);
         assert_eq!(malformed(&[], RING_BYTES as u64), 1);
         assert_eq!(malformed(&[], 3), 1);
+    }
+
+    #[test]
+    fn a_ring_without_room_is_counted() {
+        let full = |written| read(&[], written).2.full;
+        assert_eq!([full(4), full(RING_BYTES as u64 / 16), full(RING_BYTES as u64 / 8)], [0, 0, 1]);
+        // More than a ring can hold is no ring.
+        assert_eq!(full(RING_BYTES as u64), 0);
     }
 
     proptest! {

@@ -35,7 +35,7 @@ pub fn uninstrumented(
         format!(
             "no objects were reported by {names}: the library cannot be loaded into programs that are linked statically, have \
              privileges that their caller lacks, are started without LD_PRELOAD and NEARSIDE_RINGS in their environment, \
-             or have too low limits of file size or address space (ulimit -f, -v)"
+             or have too low limits of file size or address space (ulimit -f, -v); those that ended at once had not loaded it yet"
         )
     })
 }

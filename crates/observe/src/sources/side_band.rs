@@ -172,6 +172,11 @@ impl SideBand {
         }
     }
 
+    /// How many records the kernel has reported as dropped: those of one CPU with the next one there.
+    pub fn records_lost(&self) -> u64 {
+        self.decoder.lost.iter().filter(|loss| loss.what == LOST_BY_KERNEL).map(|loss| loss.count).sum()
+    }
+
     /// Losses so far.
     pub fn lost(&self) -> Vec<Loss> {
         let mut lost = self.decoder.lost.clone();

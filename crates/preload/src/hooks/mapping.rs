@@ -179,7 +179,12 @@ unsafe extern "C" fn mremap_from(
     let old_bytes = if flags & libc::MREMAP_DONTUNMAP == 0 { old_bytes.next_multiple_of(PAGE) } else { 0 };
     let bytes = bytes.next_multiple_of(PAGE);
     let about = (new as usize, bytes);
-    let Some(entered) = enter(about) else { return new };
+    // Without the event, neither the old addresses nor the new ones are known.
+    let both = match old as usize {
+        old if old_bytes > 0 => old.min(about.0)..(old + old_bytes).max(about.0 + bytes),
+        _ => about.0..about.0 + bytes,
+    };
+    let Some(entered) = enter((both.start, both.len())) else { return new };
     let own = entered.stack();
     let Writer { ring, walk, .. } = &mut *entered.writer;
     let Some(slot) = walk.slot(ring, Frame { stack, base }, own).filter(|_| ring.has_room(2)) else {

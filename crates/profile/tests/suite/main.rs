@@ -2,6 +2,7 @@
 
 mod advice;
 mod attribution;
+mod evidence;
 mod home;
 mod huge_pages;
 mod nested;

@@ -20,7 +20,7 @@ impl fmt::Display for PlaceText<'_> {
         if report.began_with == Some(Lesson::Spread) {
             line(f, "began", "with its memory spread over the nodes, as earlier runs taught")?;
         }
-        if report.spreads_start {
+        if report.spreads_start && report.lesson != Some(Lesson::NoThreads) {
             line(f, "began", "with what it touches before it makes threads spread over the nodes")?;
         }
         if !report.dry_run {

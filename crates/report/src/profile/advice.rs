@@ -24,7 +24,11 @@ pub struct AdviceRow {
 impl AdviceRow {
     /// Adds the line of source and the next steps.
     pub fn new(profile: &Profile, advice: Advice) -> Self {
-        let next_steps = NextSteps::new(advice.action, advice.kind, !advice.processes.is_empty());
+        let of_processes = match advice.action {
+            Action::Replicate => advice.evidence.iter().any(|evidence| evidence.what == "processes"),
+            _ => !advice.processes.is_empty(),
+        };
+        let next_steps = NextSteps::new(advice.action, advice.kind, of_processes);
         Self { source: source_of(profile, advice.site), next_steps, advice }
     }
 }

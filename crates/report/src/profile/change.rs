@@ -98,9 +98,9 @@ impl Change {
     }
 }
 
-/// Samples that reached memory.
+/// Samples that reached memory, as far as they tell a share of accesses.
 fn reached(tally: &Tally) -> u64 {
-    tally.local_samples + tally.remote_samples
+    tally.effective_samples()
 }
 
 #[cfg(test)]
@@ -113,6 +113,9 @@ mod tests {
             samples: local + remote,
             local_samples: local,
             remote_samples: remote,
+            local_accesses: local as f64,
+            remote_accesses: remote as f64,
+            squared_accesses: all,
             accesses: all,
             memory_time_ns: latency_ns.unwrap_or(0.0) * all,
             timed_accesses: if latency_ns.is_some() { all } else { 0.0 },

@@ -28,7 +28,8 @@ impl NextSteps {
     }
 
     /// For an action on objects of a kind; none for [`Action::LeaveAlone`]. `of_processes` is whether whole processes are to
-    /// be pinned, and not the threads of one, which may need more CPUs than a node has.
+    /// be pinned, and not the threads of one, which may need more CPUs than a node has; or, for copies, whether several
+    /// processes map the objects.
     pub fn new(action: Action, kind: ObjectKind, of_processes: bool) -> Option<Self> {
         let (try_with, apply, in_code) = match action {
             Action::AllocateLocally => (
@@ -46,7 +47,8 @@ impl NextSteps {
                 "nearside run --interleave all -- COMMAND",
                 "mbind(MPOL_INTERLEAVE) for this memory only, before it is first written",
             ),
-            Action::Replicate if kind == ObjectKind::MappedFile => (
+            // Copies are private, and made of what several processes map.
+            Action::Replicate if kind == ObjectKind::MappedFile && of_processes => (
                 "nearside compare --policies first-touch,interleave,carrefour -- COMMAND",
                 "nearside place --policy carrefour -- COMMAND",
                 "a copy on each node, made by one of its threads after the initialisation; each thread reads the nearest",
@@ -72,9 +74,9 @@ impl NextSteps {
                 "sched_setaffinity() of each thread to the CPUs of one node",
             ),
             Action::SplitHugePages => (
-                "nearside record -- nearside run --huge never -- COMMAND",
-                "nearside run --huge never -- COMMAND",
-                "madvise(MADV_NOHUGEPAGE) for this memory, before it is first written",
+                "nearside compare --policies first-touch,no-huge-pages,hugepages,predict -- COMMAND",
+                "nearside hugepages cure -- COMMAND",
+                "madvise(MADV_NOHUGEPAGE) for this memory, before each thread writes its part first",
             ),
             Action::Pad => (
                 "nearside compare --policies first-touch,bind -- COMMAND",

@@ -47,7 +47,8 @@ pub fn controllers(
     let seconds = duration_ns as f64 / 1e9;
     let all = saturations(parts);
     let controller = |(node, tally): (NodeId, Tally)| {
-        let bytes_per_s = (seconds > 0.0).then(|| tally.memory_accesses * LINE_BYTES / seconds);
+        let is_known = seconds > 0.0 && view.profile().counts_accesses();
+        let bytes_per_s = is_known.then(|| tally.memory_accesses * LINE_BYTES / seconds);
         let most = machine.node(node).and_then(|node| node.bandwidth_bytes_per_s);
         Controller {
             node,
@@ -158,5 +159,12 @@ fn busiest(accesses: impl Iterator<Item = (NodeId, f64)>) -> Vec<NodeId> {
 
 /// The number of threads that do most of the accesses: all but 1 %.
 pub(crate) fn busy_threads(threads: &[ThreadUse]) -> usize {
-    threads.iter().filter(|thread| thread.counts.share >= 0.01).count()
+    let mut shares: Vec<f64> = threads.iter().map(|thread| thread.counts.share).collect();
+    shares.sort_by(f64::total_cmp);
+    let few = shares.iter().scan(0.0, |sum, share| {
+        *sum += share;
+        Some(*sum)
+    });
+    // Rounding must not count a thread more.
+    shares.len() - few.take_while(|&sum| sum <= 0.01 + 1e-9).count()
 }

@@ -43,7 +43,7 @@ pub fn run(file: Option<&Path>, time_scale: Option<u32>) -> Result<ExitCode, Box
     let socket = settings.configuration.socket.path.clone().unwrap_or_else(|| folder.join(SOCKET));
     let listener = Listener::bind(&socket, settings.access)?;
     let broker = making.map(|making| grants::begin(making, left)).transpose()?;
-    let job = Job::begin(&settings, journal, &sleeper, time_scale)?;
+    let mut job = Job::begin(&settings, journal, &sleeper, time_scale)?;
     let heartbeat = Heartbeat::begin(Duration::from_secs_f64(settings.configuration.round_s));
     let metrics = MetricsFile::new(&settings.configuration);
     let policy = settings.configuration.policy.clone();
@@ -51,7 +51,7 @@ pub fn run(file: Option<&Path>, time_scale: Option<u32>) -> Result<ExitCode, Box
     let server = serve(listener, orders.clone(), waker, live.clone())
         .map_err(|error| format!("cannot serve {}: {error}", socket.display()))?;
     note(&format!("policy {policy}, control socket {}", socket.display()));
-    locked(&job.status()).notes.iter().for_each(|text| note(text));
+    job.take_news().iter().for_each(|text| note(text));
     // Without a service manager there is no socket to notify.
     let _ = sd_notify::notify(&[NotifyState::Ready]);
     let service = Service { orders, sleeper, folder, time_scale, metrics, heartbeat, live };
@@ -152,6 +152,14 @@ impl Job {
         }
     }
 
+    /// What is to be known since the last call.
+    fn take_news(&mut self) -> Vec<String> {
+        match self {
+            Self::Place(agent) => agent.take_news(),
+            Self::Sleep(_, status) => locked(status).notes.clone(),
+        }
+    }
+
     /// Restores everything.
     fn end(self) -> Result<(), Box<dyn Error>> {
         let put_back = match self {
@@ -204,7 +212,7 @@ impl Service {
             let mut failed = None;
             if let Job::Place(agent) = &mut job {
                 failed = agent.poll().err();
-                agent.take_log_news().iter().for_each(|news| note(news));
+                agent.take_news().iter().for_each(|news| note(news));
             }
             if let Some(error) = failed {
                 job.end()?;

@@ -376,6 +376,7 @@ impl Arguments {
             dry_run: self.dry_run,
             rounds: 1,
             ended: is_over,
+            misplaced: found.huge_pages.falsely_shared + found.huge_pages.remote_owner,
             chosen: count(Cure::Split) + count(Cure::MoveWhole),
             chosen_whole: count(Cure::MoveWhole),
             not_worth_it: count(Cure::NotWorthIt),

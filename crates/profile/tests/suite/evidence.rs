@@ -1,0 +1,87 @@
+//! What samples show, and what they do not: the number of threads, of samples, and who uses a stack.
+
+use crate::support::{Trace, face_recognition, mapped, stream_clustering};
+use machine::Tid;
+use profile::{Action, Filter, Measurements, Metric, Profile, Verdict};
+use trace::{AccessKind, Source};
+
+fn verdict(profile: &Profile) -> Verdict {
+    profile.view(&Filter::default()).verdict(&Measurements::default())
+}
+
+fn metric<'a>(verdict: &'a Verdict, name: &str) -> &'a Metric {
+    verdict.metrics.iter().find(|metric| metric.name == name).unwrap()
+}
+
+/// The number of a sample's thread, from that of the eight and of the sample.
+type Threads<'a> = &'a dyn Fn(u32, usize) -> u32;
+
+/// Eight CPUs do the same work with eight threads, with many that wait most of the time, and with many that live one after
+/// another.
+#[test]
+fn what_threads_wait_for_memory_does_not_depend_on_their_number() {
+    let of = |thread: Threads<'_>| {
+        let mut trace = face_recognition();
+        for (number, sample) in trace.samples.iter_mut().enumerate() {
+            (sample.tid, sample.weight) = (Tid(thread(sample.tid.0, number)), 50.0);
+        }
+        let verdict = verdict(&trace.profile());
+        let potential = verdict.potential.unwrap();
+        (metric(&verdict, "memory_bound").value.unwrap(), potential.speedup, verdict.is_numa_problem)
+    };
+    let (bound, speedup, is_problem) = of(&|tid, _| tid);
+    assert!(is_problem && speedup > 1.05, "{speedup}");
+    let waiting = |tid: u32, number: usize| tid + 8 * (number as u32 % 25);
+    let in_turn = |tid: u32, number: usize| tid + 8 * (number as u32 / 400);
+    let cases: [(&str, Threads<'_>); 2] = [("waiting", &waiting), ("in turn", &in_turn)];
+    for (case, threads) in cases {
+        let (many_bound, many_speedup, many) = of(threads);
+        assert!(many && (many_bound / bound - 1.0).abs() < 0.15, "{case}: {many_bound} and {bound}");
+        assert!(((many_speedup - 1.0) / (speedup - 1.0) - 1.0).abs() < 0.15, "{case}: {many_speedup} and {speedup}");
+    }
+}
+
+/// A page fault says who uses a page, not how often: no limit holds for what is not known.
+#[test]
+fn faults_tell_no_bandwidth() {
+    let loads = |source: Source| {
+        let mut trace = stream_clustering();
+        trace.samples.iter_mut().for_each(|sample| sample.source = source);
+        let verdict = verdict(&trace.profile());
+        ["controller_load", "link_load"].map(|name| metric(&verdict, name).value.is_some())
+    };
+    assert_eq!(loads(Source::Lab), [true, true]);
+    assert_eq!([loads(Source::HintFault), loads(Source::Perf)], [[false, false], [false, false]]);
+}
+
+/// Intel's processors sample loads and stores at rates of their own.
+#[test]
+fn few_stores_that_stand_for_many_are_many() {
+    let mut trace = face_recognition();
+    for (number, sample) in trace.samples.iter_mut().enumerate().skip(300) {
+        let is_store = number % 200 == 0;
+        sample.kind = if is_store { AccessKind::Store } else { AccessKind::Load };
+        sample.weight = if is_store { 2000.0 } else { 10.0 };
+    }
+    let advice = trace.profile().view(&Filter::default()).advice(1).remove(0);
+    assert_eq!(advice.action, Action::LeaveAlone, "{:?}", advice.evidence);
+}
+
+/// An array in the stack of the first thread, which others use, too.
+#[test]
+fn threads_are_not_pinned_for_what_they_share_on_a_stack() {
+    let stack = 0x7ff0_0000;
+    let advised = |shared: bool| {
+        let mut trace = Trace::new(&[1]);
+        trace.event(1, 1, 0, mapped(stack, 0x10_0000, "[stack]", false));
+        for number in 0..4000 {
+            let thread = number % 8;
+            let own = if shared { 0 } else { u64::from(thread) * 0x1_0000 };
+            let address = stack + own + trace.random(0x1_0000);
+            trace.access((1, 1 + thread, thread), address, 0, AccessKind::Load);
+        }
+        trace.profile().view(&Filter::default()).advice(1).remove(0).action
+    };
+    assert_eq!(advised(false), Action::PinThreads);
+    assert_ne!(advised(true), Action::PinThreads);
+}
