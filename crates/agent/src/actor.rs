@@ -5,6 +5,7 @@ use crate::huge_pages::{Advisers, CureSteps, Cured, cure};
 use crate::journal::{Journal, JournalError, OwnSwitch, PutBack, requested};
 use crate::managed_process::ManagedProcess;
 use crate::managed_processes::Managed;
+use crate::options::Options;
 use crate::owner;
 use crate::step_outcome::StepOutcome;
 use crate::work_time::since;
@@ -35,6 +36,8 @@ pub(crate) struct Actor {
     helped: Duration,
     /// Once set, nothing more is moved.
     stop: Arc<AtomicBool>,
+    /// Called while ranges move.
+    progress: fn(),
     /// Whether affinity and memory policies that the owner set are respected.
     respects_owner: bool,
     /// Whether pages of shared mappings are moved. All others that other processes map as well are not: samples of one
@@ -44,8 +47,18 @@ pub(crate) struct Actor {
 }
 
 impl Actor {
-    pub fn new(journal: Journal, stop: Arc<AtomicBool>, respects_owner: bool, moves_shared: bool) -> Self {
-        Self { journal, batch: PageBatch::default(), helped: Duration::ZERO, stop, respects_owner, moves_shared }
+    pub fn new(journal: Journal, options: &Options, moves_shared: bool) -> Self {
+        let (stop, progress) = (options.stop.clone(), options.progress);
+        let respects_owner = options.settings.respect_owner;
+        Self {
+            journal,
+            batch: PageBatch::default(),
+            helped: Duration::ZERO,
+            stop,
+            progress,
+            respects_owner,
+            moves_shared,
+        }
     }
 
     /// Gives a switch of the kernel this value, which is recorded first. The inner error is the kernel's.
@@ -345,7 +358,7 @@ impl Actor {
                 most_bytes: Some(left),
                 most_time: most_time.map(|most| most.saturating_sub(since(began_ns))),
             };
-            match migration.run(&process.process, &self.stop, |_| ()) {
+            match migration.run(&process.process, &self.stop, |_| (self.progress)()) {
                 Ok(tally) => {
                     if tally.out_of_time {
                         outcome.out_of_time = true;

@@ -33,6 +33,8 @@ pub(crate) struct Ledger {
     news: Vec<String>,
     /// Failures already noted in this period; each is noted once.
     noted_failures: BTreeSet<String>,
+    /// Those of earlier periods.
+    outdated: BTreeSet<String>,
     notes_began: Instant,
     /// Decisions with their reasons, if requested.
     explained: Option<Vec<String>>,
@@ -57,6 +59,7 @@ impl Ledger {
             news: notes.clone(),
             notes,
             noted_failures: BTreeSet::new(),
+            outdated: BTreeSet::new(),
             notes_began: Instant::now(),
             explained: options.explain.then(Vec::new),
             idle: None,
@@ -75,8 +78,11 @@ impl Ledger {
         self.log.rotate(begin);
     }
 
-    /// What happened to a service's log, and what was noted, since the last call.
+    /// What happened to a service's log, and what was noted, since the last call. A service runs for months: it no longer
+    /// shows what failed in earlier periods.
     pub fn take_news(&mut self) -> Vec<String> {
+        let outdated = std::mem::take(&mut self.outdated);
+        self.notes.retain(|note| !outdated.contains(note));
         self.log.take_news().into_iter().chain(std::mem::take(&mut self.news)).collect()
     }
 
@@ -92,9 +98,8 @@ impl Ledger {
     pub fn note_failure(&mut self, failure: Option<String>) {
         if self.notes_began.elapsed() > NOTES_PERIOD {
             self.notes_began = Instant::now();
-            // A service runs for months: what it shows has an end, too.
-            self.notes.retain(|note| note != NO_MORE_NOTES && !self.noted_failures.contains(note));
-            self.noted_failures.clear();
+            self.outdated.append(&mut self.noted_failures);
+            self.outdated.insert(NO_MORE_NOTES.to_owned());
         }
         let Some(failure) = failure.filter(|_| self.noted_failures.len() <= MOST_NOTES) else { return };
         if self.noted_failures.insert(failure.clone()) {

@@ -44,8 +44,13 @@ impl LifecycleSource {
                 events.extend(recorded.into_iter().filter_map(lifecycle_event));
                 // While pages are moved, a program may start more processes than a ring has room for.
                 let has_lost = std::mem::replace(lost, side_band.records_lost()) != *lost;
-                if std::mem::take(has_skipped) || has_lost {
+                if std::mem::take(has_skipped) {
                     scan_proc(managed, whole_system, &mut events);
+                } else if has_lost {
+                    let mut found = Vec::new();
+                    scan_proc(managed, whole_system, &mut found);
+                    // A process may also give itself another name, which the kernel's records do not show here.
+                    events.extend(found.into_iter().filter(|event| !matches!(event, LifecycleEvent::Executed { .. })));
                 }
             }
             Self::Proc if is_due => scan_proc(managed, whole_system, &mut events),

@@ -50,6 +50,8 @@ pub struct Options {
     pub advice_folder: Option<PathBuf>,
     /// Once set, nothing more is moved and the caller should finish.
     pub stop: Arc<AtomicBool>,
+    /// Called again and again while ranges of memory move, which may take minutes: the agent works.
+    pub progress: fn(),
 }
 
 impl Options {
@@ -74,6 +76,7 @@ impl Options {
             huge_pages: None,
             advice_folder: None,
             stop: Arc::default(),
+            progress: || (),
         }
     }
 }

@@ -17,23 +17,28 @@ const ENOUGH: u64 = 16;
 #[derive(Default)]
 pub(crate) struct Parts(FxHashMap<(ObjectId, u64), BTreeMap<NodeId, u64>>);
 
-/// Accesses to pages of stacks, by thread. All stacks of a process are one object.
+/// Successive accesses to pages of stacks. All stacks of a process are one object, and threads that live one after another
+/// may have the same stack.
 #[derive(Default)]
-pub(crate) struct StackPages(FxHashMap<(ObjectId, u64), FxHashMap<ThreadId, u64>>);
+pub(crate) struct StackPages {
+    last: FxHashMap<(ObjectId, u64), ThreadId>,
+    held: PartOf,
+}
 
 impl StackPages {
     /// Counts an access to an object, if that is stacks.
     pub fn add(&mut self, id: ObjectId, object: &Object, access: &Access) {
-        if object.kind == ObjectKind::Stacks {
-            *self.0.entry((id, access.address / SMALL_PAGE)).or_default().entry(access.thread).or_default() += 1;
+        if object.kind == ObjectKind::Stacks
+            && let Some(last) = self.last.insert((id, access.address / SMALL_PAGE), access.thread)
+        {
+            self.held.0 += u64::from(last == access.thread);
+            self.held.1 += 1;
         }
     }
 
-    /// Accesses by the thread that uses a page most, of all to pages with more than one sample.
+    /// Accesses by the thread that used the page before, of all to pages that were used before.
     pub fn held(&self) -> PartOf {
-        let pages = self.0.values().map(|by_thread| (by_thread.values().max(), by_thread.values().sum::<u64>()));
-        let known = pages.filter_map(|(most, all)| Some((*most?, all))).filter(|(_, all)| *all > 1);
-        known.fold((0, 0), |(held, of), (most, all)| (held + most, of + all))
+        self.held
     }
 }
 

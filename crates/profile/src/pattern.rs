@@ -52,7 +52,7 @@ pub(crate) struct Pattern {
     pub is_of_several_processes: bool,
     /// Bytes of the largest object.
     pub bytes: u64,
-    /// Accesses to pages of stacks by the thread that uses the page most.
+    /// Successive accesses to a page of a stack that are of one thread.
     pub of_own_stack: PartOf,
 }
 

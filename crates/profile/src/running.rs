@@ -27,7 +27,9 @@ impl Seen {
 pub(crate) fn running(threads: impl Iterator<Item = Seen>, cpus: usize, time_ns: f64) -> f64 {
     let times: Vec<Option<f64>> = threads.map(|seen| seen.time_ns().map(|time| time.min(time_ns))).collect();
     let known: Vec<f64> = times.iter().flatten().copied().collect();
-    let mean = if known.is_empty() { time_ns } else { known.iter().sum::<f64>() / known.len() as f64 };
+    let mean = known.iter().sum::<f64>() / known.len().max(1) as f64;
+    // Without times, they may have been there all the time.
+    let mean = if mean > 0.0 { mean } else { time_ns };
     let there = times.len() as f64 * mean / time_ns;
     there.min(cpus.max(1) as f64)
 }
@@ -51,5 +53,7 @@ mod tests {
         let one = (0..100).map(|number| seen(1, 100 * number, 100 * number));
         assert!((running(short(9).chain(one.clone()), 8, 10_000.0) - 2.0).abs() < 0.01);
         assert!((running(one, 8, 10_000.0) - 8.0).abs() < 0.01);
+        let timeless = (0..4).map(|_| seen(9, 7, 7));
+        assert!((running(timeless, 8, 10_000.0) - 4.0).abs() < 0.01);
     }
 }

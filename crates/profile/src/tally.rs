@@ -31,9 +31,7 @@ pub struct Tally {
     pub memory_accesses: f64,
     /// Total latency of all accesses that reached memory and have a known latency, ns.
     pub memory_time_ns: f64,
-    /// Of that, the latency of accesses that another core's cache served.
-    pub line_time_ns: f64,
-    /// Number of the accesses with a known latency.
+    /// Number of these accesses.
     pub timed_accesses: f64,
     /// Total latency of the remote ones among them, ns.
     pub remote_time_ns: f64,
@@ -67,9 +65,6 @@ impl Tally {
             if let Some(latency_ns) = access.latency_ns {
                 self.memory_time_ns += weight * f64::from(latency_ns);
                 self.timed_accesses += weight;
-                if access.served == Some(Served::Peer) {
-                    self.line_time_ns += weight * f64::from(latency_ns);
-                }
                 if access.is_remote() {
                     self.remote_time_ns += weight * f64::from(latency_ns);
                     self.timed_remote_accesses += weight;
@@ -91,7 +86,6 @@ impl Tally {
         self.squared_accesses += other.squared_accesses;
         self.memory_accesses += other.memory_accesses;
         self.memory_time_ns += other.memory_time_ns;
-        self.line_time_ns += other.line_time_ns;
         self.timed_accesses += other.timed_accesses;
         self.remote_time_ns += other.remote_time_ns;
         self.timed_remote_accesses += other.timed_remote_accesses;

@@ -23,8 +23,6 @@ const MEMORY_BOUND: f64 = 0.05;
 const MOST_LOCAL: f64 = 0.9;
 /// Imbalance of controllers from which on a single one is the problem, not all.
 const IMBALANCED: f64 = 0.35;
-/// Part of the waiting time from which on cache lines of other cores are the problem.
-const MOSTLY_LINES: f64 = 0.5;
 /// Least speedup that is worth acting on.
 pub(crate) const WORTH_IT: f64 = 1.05;
 /// Most of the time that an upper bound of a gain saves.
@@ -50,8 +48,6 @@ pub enum Problem {
     /// Not NUMA: all controllers are equally busy, with local accesses. The program needs more bandwidth or fewer
     /// accesses.
     Bandwidth,
-    /// Not the placement of memory: threads wait for cache lines that other cores use.
-    SharedLines,
     /// NUMA: a controller or a link is nearly saturated while others are not.
     Contention,
     /// NUMA: much of the memory is remote.
@@ -152,8 +148,7 @@ impl View<'_> {
             self.imbalance(measured),
         ];
         let samples = self.tally().local_samples + self.tally().remote_samples;
-        let lines = ratio(self.tally().line_time_ns, self.tally().memory_time_ns).unwrap_or(0.0);
-        let problem = if self.selects_outcomes() { Problem::Unknown } else { problem(&metrics, samples, lines) };
+        let problem = if self.selects_outcomes() { Problem::Unknown } else { problem(&metrics, samples) };
         let is_numa = matches!(problem, Problem::Contention | Problem::Distance);
         let potential = if is_numa { self.potential(&distances, pattern.remote.1) } else { None };
         let objects = self.profile().objects().iter().zip(&self.groups().objects);
@@ -171,9 +166,7 @@ impl View<'_> {
                      mem record`",
                     self.tally().samples
                 ),
-                _ => {
-                    text(problem, &metrics, (samples, lines), potential.as_ref()) + &not_sure(problem, &metrics, local)
-                }
+                _ => text(problem, &metrics, samples, potential.as_ref()) + &not_sure(problem, &metrics, local),
             },
             potential,
             metrics,
@@ -395,7 +388,7 @@ fn worst_latency(pattern: &Pattern, distances: &Distances) -> Metric {
     }
 }
 
-fn problem(metrics: &[Metric], samples: u64, lines: f64) -> Problem {
+fn problem(metrics: &[Metric], samples: u64) -> Problem {
     let metric = |name: &str| metrics.iter().find(|metric| metric.name == name);
     let is_bad = |name: &str| metric(name).is_some_and(|metric| metric.is_bad);
     let contended = is_bad("latency_over_idle") || is_bad("controller_load") || is_bad("link_load");
@@ -403,8 +396,6 @@ fn problem(metrics: &[Metric], samples: u64, lines: f64) -> Problem {
         Problem::Unknown
     } else if !waits(metrics) {
         Problem::NotMemoryBound
-    } else if lines >= MOSTLY_LINES {
-        Problem::SharedLines
     } else if contended && (is_bad("imbalance") || is_bad("link_load")) {
         Problem::Contention
     } else if is_bad("local_access_ratio") {
@@ -425,7 +416,7 @@ fn waits(metrics: &[Metric]) -> bool {
     decides.is_none_or(|metric| metric.is_bad)
 }
 
-fn text(problem: Problem, metrics: &[Metric], (samples, lines): (u64, f64), potential: Option<&Potential>) -> String {
+fn text(problem: Problem, metrics: &[Metric], samples: u64, potential: Option<&Potential>) -> String {
     let value = |name: &str| metrics.iter().find(|metric| metric.name == name).and_then(|metric| metric.value);
     let number = |name: &str, digits: usize| {
         value(name).map_or_else(|| "unknown".to_owned(), |value| format!("{value:.digits$}"))
@@ -447,11 +438,6 @@ fn text(problem: Problem, metrics: &[Metric], (samples, lines): (u64, f64), pote
                  wait {waits} of the time)"
             )
         }
-        Problem::SharedLines => format!(
-            "where memory is is not the problem: {:.1} % of the waiting is for cache lines that other cores use, as those \
-             of locks and counters; give each thread lines of its own, or keep the threads on one node",
-            100.0 * lines
-        ),
         Problem::None => format!(
             "NUMA is not the problem: {local} of the accesses are local, and the slowest memory takes {latency} times \
              its idle latency"

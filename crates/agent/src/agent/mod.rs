@@ -42,9 +42,6 @@ const DECIDES_ONCE: &str = "what runs already is left where it is";
 const WORKS_ALONE: f64 = 0.95;
 /// Reported on a machine where there is nothing to place.
 pub const ONE_NODE: &str = "this machine has one node with memory: there is nothing to place";
-/// How long moves that users ordered may take in one round, s: between rounds the agent answers, and its service manager
-/// sees that it works. A longer one looks less often at pages that are there already.
-const MOST_MOVE_S: f64 = 10.0;
 /// Longest delay before new processes and threads are placed, where the kernel's records do not end the wait.
 const PROMPT: Duration = Duration::from_millis(20);
 /// How often they end the wait within [`PROMPT`]: a program that forks all the time must not keep a CPU busy here.
@@ -104,7 +101,7 @@ impl Agent {
             machine: machine.clone(),
             observer,
             managed: Managed::new(machine.cpus(), policy.watches_threads()),
-            actor: Actor::new(journal, options.stop.clone(), options.settings.respect_owner, policy.moves_shared()),
+            actor: Actor::new(journal, &options, policy.moves_shared()),
             ledger: Ledger::open(&options, notes)?,
             round: 0,
             rounds_in_next: 1,

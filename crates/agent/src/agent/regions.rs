@@ -1,6 +1,6 @@
 //! Moves named ranges to the places that the options give them.
 
-use super::{Agent, MOST_MOVE_S};
+use super::Agent;
 use crate::error::AgentError;
 use crate::regions::{OrderedRange, RegionPlace};
 use machine::{NodeSet, NodeWeight, Pid};
@@ -25,21 +25,17 @@ impl Agent {
 
     /// Moves what is not at its place, of the processes that were just looked at.
     pub(super) fn move_regions(&mut self) -> Result<(), AgentError> {
-        let all_began = Instant::now();
         for pid in self.managed.iter().map(|(pid, _)| pid).collect::<Vec<_>>() {
             let Some(process) = self.managed.get_mut(pid) else { continue };
             let Some(is_new) = process.owners.take_ordered() else { continue };
             let began = Instant::now();
-            let mut is_whole = true;
             for action in actions(pid, process.owners.ordered()) {
-                let left_s = MOST_MOVE_S - all_began.elapsed().as_secs_f64();
-                is_whole &= !self.budget.is_used_up() && left_s > 0.0;
-                if is_whole {
-                    is_whole = self.place_region(at_most(action, self.budget.left(), left_s), is_new)?;
+                if !self.budget.is_used_up() {
+                    self.place_region(at_most(action, self.budget.left()), is_new)?;
                 }
             }
             let Some(process) = self.managed.get_mut(pid) else { continue };
-            if !is_whole || self.budget.is_used_up() {
+            if self.budget.is_used_up() {
                 process.owners.go_on();
             } else {
                 process.owners.look_again_after(began.elapsed() * PAUSE_FACTOR);
@@ -48,14 +44,14 @@ impl Agent {
         Ok(())
     }
 
-    /// Reports what was moved; where nothing is, only the first time. Returns whether there was time for all of it.
-    fn place_region(&mut self, action: Action, is_new: bool) -> Result<bool, AgentError> {
+    /// Reports what was moved; where nothing is, only the first time.
+    fn place_region(&mut self, action: Action, is_new: bool) -> Result<(), AgentError> {
         let step = Step { action, reason: Reason::new(Rule::Region) };
         if self.options.dry_run {
             if is_new {
                 self.ledger.add_step(self.round, &step, None);
             }
-            return Ok(true);
+            return Ok(());
         }
         let mut outcome = Outcome { round: self.round, ..Outcome::default() };
         let done = self.actor.carry_out(std::slice::from_ref(&step), &mut self.managed, &mut outcome, None)?;
@@ -68,19 +64,19 @@ impl Agent {
         if has_moved {
             self.observer.memory_changed(self.round, &step.action.fills());
         }
-        Ok(!outcome.out_of_time)
+        Ok(())
     }
 }
 
-/// An action that moves no more than what is left of the budget, and of the time.
-fn at_most(action: Action, left: Option<u64>, left_s: f64) -> Action {
+/// An action that moves no more than what is left of the budget.
+fn at_most(action: Action, left: Option<u64>) -> Action {
     let least = |bytes: u64| left.map_or(bytes, |left| left.min(bytes));
     match action {
-        Action::MoveRanges { pid, node, ranges, bytes, .. } => {
-            Action::MoveRanges { pid, node, ranges, bytes: least(bytes), most_s: Some(left_s) }
+        Action::MoveRanges { pid, node, ranges, bytes, most_s } => {
+            Action::MoveRanges { pid, node, ranges, bytes: least(bytes), most_s }
         }
-        Action::DealRanges { pid, weights, ranges, bytes, .. } => {
-            Action::DealRanges { pid, weights, ranges, bytes: least(bytes), most_s: Some(left_s) }
+        Action::DealRanges { pid, weights, ranges, bytes, most_s } => {
+            Action::DealRanges { pid, weights, ranges, bytes: least(bytes), most_s }
         }
         other => other,
     }
@@ -120,7 +116,7 @@ mod tests {
         };
         let all = [ordered(0x1000, "1"), ordered(0x2000, "0-1"), ordered(0x3000, "here"), ordered(0x4000, "1")];
         let found: Vec<Action> =
-            actions(Pid(7), &all).into_iter().map(|action| at_most(action, Some(0x1800), 1.0)).collect();
+            actions(Pid(7), &all).into_iter().map(|action| at_most(action, Some(0x1800))).collect();
         let [
             Action::MoveRanges { node, ranges, bytes, .. },
             Action::DealRanges { weights, ranges: dealt, bytes: few, .. },

@@ -1,16 +1,15 @@
 //! Places processes by request and by their own hints. Policies treat them as if their owners had placed them.
 
-use super::{Agent, MOST_MOVE_S};
+use super::Agent;
 use crate::error::AgentError;
 use crate::hints::WantedPlace;
 use crate::managed_process::ManagedProcess;
 use machine::{MemoryMode, NodeId, Pid};
 use placement::{Action, AddressRange, Decision, LogLine, Reason, Rule, Step};
-use std::time::Instant;
 
 impl Agent {
-    /// Runs the threads of a managed process on a node, and moves its memory there: in this round and, as far as its
-    /// length and the budget require, in the next ones. The policy leaves it alone from now on if it respects owners. Settings of the
+    /// Runs the threads of a managed process on a node, and moves its memory there: in this round and, as far as the
+    /// budget requires, in the next ones. The policy leaves it alone from now on if it respects owners. Settings of the
     /// process's owner are kept likewise. Does nothing for a process that is not managed.
     pub fn place(&mut self, pid: Pid, node: NodeId) -> Result<(), AgentError> {
         self.place_on(pid, node, true)
@@ -62,25 +61,23 @@ impl Agent {
 
     /// Moves the memory of processes that requests have placed.
     pub(super) fn move_requested(&mut self) -> Result<(), AgentError> {
-        let began = Instant::now();
         for (pid, node) in self.placing.clone() {
-            let left_s = MOST_MOVE_S - began.elapsed().as_secs_f64();
             let respects_owner = self.options.settings.respect_owner;
             let Some(process) = self.managed.get_mut(pid) else {
                 self.placing.remove(&pid);
                 continue;
             };
-            if self.budget.is_used_up() || left_s <= 0.0 {
+            if self.budget.is_used_up() {
                 break;
             }
             let rule = rule(process);
             let (ranges, all_bytes) = left(process, node, respects_owner, self.policy.moves_shared());
             let has_moved = !ranges.is_empty() && {
                 let bytes = self.budget.left().map_or(all_bytes, |left| all_bytes.min(left));
-                self.carry_out(Action::MoveRanges { pid, node, ranges, bytes, most_s: Some(left_s) }, rule)? > 0
+                self.carry_out(Action::MoveRanges { pid, node, ranges, bytes, most_s: None }, rule)? > 0
             };
             // What stays now, stays: it is shared, locked, or the node is full.
-            if !has_moved {
+            if !has_moved || self.budget.left().is_none() {
                 self.placing.remove(&pid);
             }
         }

@@ -174,7 +174,7 @@ impl Journal {
         let before = match record.threads.get(&thread) {
             None => inherited(),
             Some(own) if own.cpus.after.contains(&now) => None,
-            Some(_) => record.executed(&thread, (&now, allowed)).cloned(),
+            Some(_) => record.executed(&thread, &now).cloned(),
         };
         let before = before.unwrap_or_else(|| requested::requested(now, allowed));
         self.will(&Change::Affinity { thread, before, after: after.clone(), at: linux::ticks() })?;

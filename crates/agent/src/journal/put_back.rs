@@ -233,11 +233,10 @@ fn put_back_thread(record: &JournalRecord, thread: &ThreadIdentity, bound: &Boun
         }
     };
     let cpuset = allowed(thread.pid);
-    let executed = || record.executed(thread, (&now, cpuset.as_ref()?));
     let before = match bound.cpus.verdict(&now, |requested| granted(requested, cpuset.as_ref())) {
         Verdict::AsBefore => return,
         Verdict::Ours => Some(&bound.cpus.before),
-        Verdict::Theirs => executed(),
+        Verdict::Theirs => record.executed(thread, &now),
     };
     let Some(before) = before else {
         done.theirs += 1;

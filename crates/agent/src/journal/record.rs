@@ -181,11 +181,15 @@ impl JournalRecord {
         giver.map(|(_, bound)| &bound.cpus.before)
     }
 
-    /// For the first thread of a process, if it may run on CPUs that were given to another one: the CPUs that it would have.
-    /// A thread that executes a program is the first one from then on, with its own CPUs and the other's number and start.
-    pub fn executed(&self, thread: &ThreadIdentity, now: (&CpuSet, &CpuSet)) -> Option<&CpuSet> {
+    /// For the first thread of a process, if it may run on CPUs that were given to another one which is no more: the CPUs
+    /// that it would have. A thread that executes a program is the first one from then on, with its own CPUs and the
+    /// other's number and start, and all others have ended.
+    pub fn executed(&self, thread: &ThreadIdentity, now: &CpuSet) -> Option<&CpuSet> {
         let is_first = thread.tid.0 == thread.pid.0;
-        self.inherited(thread.pid, u64::MAX, now).filter(|_| is_first)
+        let others = || self.of_process(thread.pid).filter(|(other, _)| *other != thread);
+        let gave = |(_, bound): &(_, &Bound)| bound.cpus.after.contains(now);
+        let giver = others().find(gave).filter(|_| is_first && !others().any(|(other, _)| other.is_there()));
+        giver.map(|(_, bound)| &bound.cpus.before)
     }
 
     /// The changed threads of a process.

@@ -18,8 +18,9 @@ pub(crate) fn all_cpus() -> CpuSet {
 /// The affinity that a thread has requested, from the CPUs that it has. Since Linux 6.2 the kernel remembers it. A thread
 /// that has its whole cpuset has requested none, which is as good as all CPUs.
 pub(crate) fn requested(now: CpuSet, allowed: &CpuSet) -> CpuSet {
-    let has_all = allowed.is_subset(&now) && !allowed.intersection(&all_cpus()).is_empty();
-    if has_all { all_cpus() } else { now }
+    let all = all_cpus();
+    // One with isolated CPUs has chosen them, or is in a cpuset of them.
+    if allowed.is_subset(&now) && now.is_subset(&all) { all } else { now }
 }
 
 /// The CPUs that a thread has by what it requested: those of its cpuset, or all of them if it requested none of these.

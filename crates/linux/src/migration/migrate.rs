@@ -5,12 +5,13 @@
 //! CPU, lookups cost no time.
 
 use crate::memory::memory_policy::Whose;
+use crate::migration::moved_whole::MovedWhole;
 use crate::migration::page_batch::{PageBatch, PageRefusal};
 use crate::migration::route::{Destination, Route};
 use crate::migration::tally::{Amount, Stayed, Tally};
 use crate::processes::process::{Process, ProcessError};
 use crate::residence::present::{Extent, PresentPages};
-use machine::{HUGE_PAGE, NodeId, SMALL_PAGE};
+use machine::{NodeId, SMALL_PAGE};
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -229,6 +230,7 @@ struct Finder<'a> {
     migration: &'a Migration,
     process: &'a Process,
     present: PresentPages,
+    whole: MovedWhole,
     /// Pages to look up, with the bytes of each and of all.
     pages: PageBatch,
     page_bytes: Vec<u64>,
@@ -254,6 +256,7 @@ impl<'a> Finder<'a> {
             migration,
             process,
             present,
+            whole: MovedWhole::of(process),
             pages: PageBatch::with_capacity(MOST_PAGES),
             page_bytes: Vec::with_capacity(MOST_PAGES),
             bytes: 0,
@@ -276,8 +279,8 @@ impl<'a> Finder<'a> {
                     Err(error) if is_gone(&error) => range.end,
                     looked => looked.map_err(MigrateError::Find)?,
                 };
-                for extent in &extents {
-                    self.extent(extent)?;
+                for part in extents.iter().flat_map(|extent| self.whole.sized(extent)).collect::<Vec<_>>() {
+                    self.extent(&part)?;
                 }
                 self.passed_bytes += to - from;
                 from = to;
@@ -306,12 +309,6 @@ impl<'a> Finder<'a> {
         if is_first { FIRST_PAGES as u64 * SMALL_PAGE } else { self.migration.most_bytes() }
     }
 
-    /// How much moves with a page of this size, which must have one target: the kernel moves a huge page as a whole, also
-    /// where the kernel does not say which pages are huge.
-    fn moved_bytes(&self, page_bytes: u64) -> u64 {
-        if self.present.shows_huge_pages() { page_bytes } else { page_bytes.max(HUGE_PAGE) }
-    }
-
     /// Looks up the nodes of the pages, and passes on those that the route sends elsewhere.
     fn look_up(&mut self) -> Result<(), MigrateError> {
         let Ok(mut load) = self.empty.recv() else {
@@ -325,12 +322,13 @@ impl<'a> Finder<'a> {
                 located => located.map_err(MigrateError::Move)?,
             }
         }
+        let are_shown = self.present.shows_huge_pages();
         for ((address, status), &bytes) in self.pages.statuses().zip(&self.page_bytes) {
             let Ok(node) = status.node() else {
                 load.found.gone.add(bytes);
                 continue;
             };
-            match self.migration.route.of(node, address / self.moved_bytes(bytes)) {
+            match self.migration.route.of(node, address / self.whole.bytes(bytes, are_shown)) {
                 Destination::There => load.found.there.add(bytes),
                 Destination::Elsewhere => load.found.elsewhere.add(bytes),
                 Destination::To(target) => {

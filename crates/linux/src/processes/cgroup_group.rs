@@ -180,9 +180,13 @@ impl CgroupGroup {
                 // Those that are moved go on.
                 let _ = self.set("cgroup.freeze", "1");
             }
+            // What stays of them is reported as that of this one.
             for group in groups {
-                // What stays is reported by the removal of this one.
-                let _ = group.remove(into);
+                let list = bounded::text(group.folder.join("cgroup.procs")).unwrap_or_default();
+                for pid in list.lines() {
+                    let _ = targets.iter().any(|target| target.set(pid).is_ok());
+                }
+                let _ = fs::remove_dir(&group.folder);
             }
             for pid in text.lines() {
                 // A process that has ended meanwhile needs no new group.
@@ -200,11 +204,12 @@ impl CgroupGroup {
         Err(self.failed("remove")(ErrorKind::ResourceBusy.into()))
     }
 
-    /// The groups in it, as those of a container that was started there.
+    /// The groups in it, as those of a container that was started there: each after those in it.
     fn groups(&self) -> Vec<Self> {
         let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
         let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-        folders.map(|folder| Self::at(folder.path())).collect()
+        let each = folders.map(|folder| Self::at(folder.path()));
+        each.flat_map(|group| group.groups().into_iter().chain([group.clone()])).collect()
     }
 
     fn failed(&self, what: &'static str) -> impl FnOnce(io::Error) -> CgroupGroupError {
@@ -248,5 +253,15 @@ mod tests {
         // The kernel removes a group with its files; here it stays, and what was moved is seen.
         assert!(CgroupGroup::at(old).remove(&above.join("gone/before")).is_err());
         assert_eq!(fs::read_to_string(above.join("cgroup.procs")).unwrap(), "77");
+    }
+
+    #[test]
+    fn groups_are_listed_after_those_in_them() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("container/init")).unwrap();
+        fs::write(folder.path().join("cgroup.procs"), "").unwrap();
+        let names = CgroupGroup::at(folder.path().to_owned()).groups().into_iter();
+        let names: Vec<_> = names.map(|group| group.folder.file_name().unwrap().to_owned()).collect();
+        assert_eq!(names, ["init", "container"]);
     }
 }

@@ -72,7 +72,8 @@ impl Hierarchy {
 /// The CPUs of `isolcpus=` in the kernel's command line, such as `isolcpus=domain,managed_irq,2-5`: with flags and without
 /// `domain`, threads run on them as on any.
 fn isolated_by(command_line: &str) -> CpuSet {
-    let value = command_line.split_ascii_whitespace().rev().find_map(|word| word.strip_prefix("isolcpus="));
+    // The kernel takes the first.
+    let value = command_line.split_ascii_whitespace().find_map(|word| word.strip_prefix("isolcpus="));
     let Some(value) = value else { return CpuSet::new() };
     let list = value.find(|first: char| first.is_ascii_digit()).unwrap_or(value.len());
     let (flags, list) = value.split_at(list);
@@ -127,7 +128,7 @@ mod tests {
         );
         assert_eq!(
             ["isolcpus=nohz,2-5", "isolcpus=1 isolcpus=2", "isolcpus=x", "isolcpus=2-"].map(of),
-            ["", "2", "", ""]
+            ["", "1", "", ""]
         );
         let root = SavedFiles::new();
         root.put("proc/cmdline", "isolcpus=2-5\n");

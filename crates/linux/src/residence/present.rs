@@ -1,10 +1,8 @@
 //! Finds the pages of a process that are present, as runs of neighbours, without touching them.
 
-use crate::processes::process::{Mapping, Process, ProcessError};
-use crate::residence::numa_maps::{NumaMapping, parse_numa_maps};
+use crate::processes::process::{Process, ProcessError};
 use machine::{HUGE_PAGE, SMALL_PAGE, is_kernel_address};
-use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
@@ -15,7 +13,7 @@ use std::os::unix::fs::FileExt;
 pub struct Extent {
     /// Their address range.
     pub range: Range<u64>,
-    /// Page size in bytes: 4 KiB, 2 MiB for huge page table entries, or that of a hugetlb mapping with larger pages.
+    /// Page size in bytes: 4 KiB, or 2 MiB for huge page table entries. A 1 GiB page is reported as pages of 2 MiB.
     pub page_bytes: u64,
 }
 
@@ -26,15 +24,8 @@ pub struct PresentPages {
     file: File,
     /// `None` once `PAGEMAP_SCAN` turned out to be missing; it needs Linux 6.7.
     regions: Option<Vec<Region>>,
-    /// Hugetlb mappings with larger pages than 2 MiB, which the kernel reports as pages of 2 MiB, by address.
-    larger: Vec<LargerPages>,
 }
 
-/// A mapping and the bytes of its pages.
-type LargerPages = (Range<u64>, u64);
-
-/// A folder for each size of hugetlb pages, and the file there with their number.
-const POOLS: &str = "/sys/kernel/mm/hugepages";
 const PAGEMAP_SCAN: libc::c_ulong = 0xc060_6610; // _IOWR('f', 16, struct pm_scan_arg), from linux/fs.h
 const PAGE_IS_PRESENT: u64 = 1 << 3;
 const PAGE_IS_PFNZERO: u64 = 1 << 5;
@@ -76,8 +67,7 @@ struct Region {
 impl PresentPages {
     /// A finder for this process. Needs the process's user, or `CAP_SYS_PTRACE`.
     pub fn new(process: &Process) -> Result<Self, ProcessError> {
-        let larger = if has_larger_pages() { larger_pages(process) } else { Vec::new() };
-        Ok(Self { file: process.file("pagemap")?, regions: Some(vec![Region::default(); MOST_REGIONS]), larger })
+        Ok(Self { file: process.file("pagemap")?, regions: Some(vec![Region::default(); MOST_REGIONS]) })
     }
 
     /// Whether huge pages have been reported as such so far: with Linux 6.7 or newer.
@@ -86,19 +76,8 @@ impl PresentPages {
     }
 
     /// Appends what is present in a range, from its start, and returns the address up to which it searched: the end of
-    /// the range, or earlier if one call cannot report everything. A page is where it begins. An exited process has
-    /// nothing.
+    /// the range, or earlier if one call cannot report everything. An exited process has nothing.
     pub fn find(&mut self, range: &Range<u64>, found: &mut Vec<Extent>) -> io::Result<u64> {
-        let first = found.len();
-        let searched = self.find_entries(range, found)?;
-        if !self.larger.is_empty() {
-            let entries = found.split_off(first);
-            found.extend(entries.iter().flat_map(|extent| sized(extent, &self.larger)));
-        }
-        Ok(searched)
-    }
-
-    fn find_entries(&mut self, range: &Range<u64>, found: &mut Vec<Extent>) -> io::Result<u64> {
         // /proc/PID/maps lists `[vsyscall]`, which belongs to the kernel; the kernel returns EFAULT for it.
         if is_kernel_address(range.start) {
             return Ok(range.end);
@@ -111,48 +90,6 @@ impl PresentPages {
         }
         entries(&self.file, range, found)
     }
-}
-
-/// Whether the system has hugetlb pages larger than 2 MiB. `numa_maps` of a process that has none is not worth its time.
-fn has_larger_pages() -> bool {
-    fs::read_dir(POOLS).into_iter().flatten().flatten().any(|pool| {
-        let name = pool.file_name();
-        let size =
-            name.to_str().and_then(|name| name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse::<u64>().ok());
-        let is_empty = || fs::read_to_string(pool.path().join("nr_hugepages")).is_ok_and(|number| number.trim() == "0");
-        size.is_some_and(|kib| kib > HUGE_PAGE / 1024) && !is_empty()
-    })
-}
-
-fn larger_pages(process: &Process) -> Vec<LargerPages> {
-    let numa = process.text("numa_maps").ok().and_then(|text| parse_numa_maps(&text).ok()).unwrap_or_default();
-    larger_of(&process.mappings().unwrap_or_default(), &numa)
-}
-
-fn larger_of(mappings: &[Mapping], numa: &[NumaMapping]) -> Vec<LargerPages> {
-    let sizes: BTreeMap<u64, u64> = numa.iter().map(|mapping| (mapping.start, mapping.page_bytes)).collect();
-    let size = |mapping: &Mapping| sizes.get(&mapping.range.start).copied().filter(|&bytes| bytes > HUGE_PAGE);
-    mappings.iter().filter_map(|mapping| Some((mapping.range.clone(), size(mapping)?))).collect()
-}
-
-/// Parts of an extent, each of pages of one size. The rest of a page that begins before it is left out.
-fn sized(extent: &Extent, larger: &[LargerPages]) -> Vec<Extent> {
-    let (mut parts, mut start) = (Vec::new(), extent.range.start);
-    while start < extent.range.end {
-        let next = larger.iter().find(|(mapping, _)| mapping.end > start);
-        let (first, end, page_bytes) = match next {
-            Some((mapping, bytes)) if mapping.start <= start => {
-                (start.next_multiple_of(*bytes), mapping.end.min(extent.range.end), *bytes)
-            }
-            Some((mapping, _)) => (start, mapping.start.min(extent.range.end), extent.page_bytes),
-            None => (start, extent.range.end, extent.page_bytes),
-        };
-        if first < end {
-            parts.push(Extent { range: first..end, page_bytes });
-        }
-        start = end;
-    }
-    parts
 }
 
 fn scan(file: &File, range: &Range<u64>, regions: &mut [Region], found: &mut Vec<Extent>) -> io::Result<u64> {
@@ -225,31 +162,6 @@ mod tests {
         assert_eq!(all(&mut pages, &vsyscall), []);
         pages.regions = None;
         assert_eq!(all(&mut pages, &vsyscall), []);
-    }
-
-    #[test]
-    fn pages_of_hugetlb_mappings_have_their_size() {
-        const GIB: u64 = 1 << 30;
-        let maps = crate::parse_maps(
-            "40000000-c0000000 rw-p 00000000 00:0f 7 /anon_hugepage (deleted)\n\
-             c0000000-c0400000 rw-p 00000000 00:00 0 \n",
-        );
-        let numa = "40000000 default file=/anon\\040(deleted) huge anon=2 dirty=2 N0=2 kernelpagesize_kB=1048576\n\
-                    c0000000 default anon=1024 dirty=1024 N0=1024 kernelpagesize_kB=4\n";
-        let larger = larger_of(&maps.unwrap(), &parse_numa_maps(numa).unwrap());
-        assert_eq!(larger, [(GIB..3 * GIB, GIB)]);
-        // The kernel may report neighbours in one region, and the rest of a page by another call.
-        let extent = |range, page_bytes| Extent { range, page_bytes };
-        let all = extent(GIB / 2..3 * GIB + HUGE_PAGE, HUGE_PAGE);
-        assert_eq!(
-            sized(&all, &larger),
-            [
-                extent(GIB / 2..GIB, HUGE_PAGE),
-                extent(GIB..3 * GIB, GIB),
-                extent(3 * GIB..3 * GIB + HUGE_PAGE, HUGE_PAGE)
-            ]
-        );
-        assert_eq!(sized(&extent(GIB + HUGE_PAGE..2 * GIB, HUGE_PAGE), &larger), []);
     }
 
     #[test]

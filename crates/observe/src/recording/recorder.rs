@@ -21,8 +21,8 @@ const MUCH: usize = 4096;
 const SOME: usize = 256;
 /// This many samples count as one event.
 const SAMPLES_PER_EVENT: usize = 16;
-/// From as many reads of full rings on a program is slowed visibly: one is a burst.
-const MANY_FULL: u64 = 8;
+/// From as many reads of full rings on a program is slowed visibly: some are bursts.
+const MANY_FULL: u64 = 64;
 const BUSY_INTERVAL: Duration = Duration::from_millis(1);
 /// A drain takes the machine some ten microseconds.
 const IDLE_INTERVAL: Duration = Duration::from_millis(10);
@@ -235,15 +235,15 @@ impl Recorder {
             );
             if losses.full >= MANY_FULL {
                 about.notes.push(format!(
-                    "the program waited for the recorder, whose buffer of a thread's objects was full {} times: \
+                    "the program waited for the recorder: a buffer of a thread's objects was nearly full {} times; \
                      --small-objects BYTES only counts objects up to that size, which slows the program less",
                     losses.full
                 ));
             }
             if losses.closed {
                 about.notes.push(
-                    "another user filled the folder in which programs report their objects: it was closed, and \
-                     programs of other users have reported none since"
+                    "the folder in which programs report their objects was filled with files that are not theirs: it was \
+                     closed, and programs of other users have reported no objects since"
                         .into(),
                 );
             }

@@ -71,17 +71,18 @@ fn few_stores_that_stand_for_many_are_many() {
 #[test]
 fn threads_are_not_pinned_for_what_they_share_on_a_stack() {
     let stack = 0x7ff0_0000;
-    let advised = |shared: bool| {
+    let advised = |shared: bool, ends: bool| {
         let mut trace = Trace::new(&[1]);
         trace.event(1, 1, 0, mapped(stack, 0x10_0000, "[stack]", false));
         for number in 0..4000 {
-            let thread = number % 8;
-            let own = if shared { 0 } else { u64::from(thread) * 0x1_0000 };
+            // Of threads that end, the next one has the stack.
+            let thread = if ends { number / 500 } else { number % 8 };
+            let own = if shared || ends { 0 } else { u64::from(thread) * 0x1_0000 };
             let address = stack + own + trace.random(0x1_0000);
             trace.access((1, 1 + thread, thread), address, 0, AccessKind::Load);
         }
         trace.profile().view(&Filter::default()).advice(1).remove(0).action
     };
-    assert_eq!(advised(false), Action::PinThreads);
-    assert_ne!(advised(true), Action::PinThreads);
+    assert_eq!([advised(false, false), advised(false, true)], [Action::PinThreads; 2]);
+    assert_ne!(advised(true, false), Action::PinThreads);
 }

@@ -143,7 +143,7 @@ fn verdict_class(problem: Problem) -> &'static str {
     match problem {
         Problem::Contention | Problem::Distance => "bad",
         Problem::Unknown => "unsure",
-        Problem::NotMemoryBound | Problem::None | Problem::Bandwidth | Problem::SharedLines => "",
+        Problem::NotMemoryBound | Problem::None | Problem::Bandwidth => "",
     }
 }
 

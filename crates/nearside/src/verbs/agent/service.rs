@@ -2,7 +2,7 @@
 
 use super::SOCKET;
 use super::grants;
-use super::heartbeat::Heartbeat;
+use super::heartbeat::{self, Heartbeat};
 use super::orders::{Order, Orders};
 use super::settings::{self, Settings};
 use super::sleep::{HangUp, Sleeper, Waker};
@@ -142,6 +142,7 @@ impl Job {
         options.regions = regions(&configuration.regions)?;
         options.advice_folder = Some(configuration.folder.clone().unwrap_or_else(default_folder));
         options.stop = sleeper.stop();
+        options.progress = heartbeat::beat;
         Ok(Self::Place(Box::new(Agent::open(machine, journal, options)?)))
     }
 
