@@ -298,8 +298,8 @@ mod tests {
         assert_eq!(["****xxxxxxxx", "", "*x*x*x*x", "*********x"].map(settled), [4, 0, 0, 0]);
         let late = "x".repeat(90) + "*" + &"x".repeat(9);
         assert_eq!(settled(&late), 0);
-        // Of a hundred samples one is a write, and stands for as many as the others together.
-        let heavy = |at| if at == 90 { (99.0, true) } else { (1.0, false) };
-        assert_eq!(super::settled(100, 91, heavy), 0);
+        // Two of a hundred samples are writes. If the first stands for as many as the others together, it initialises.
+        let first = |weight: f32| super::settled(100, 61, |at| if at == 30 { (weight, true) } else { (1.0, at == 60) });
+        assert_eq!([first(1.0), first(99.0)], [0, 31]);
     }
 }

@@ -3,7 +3,7 @@
 use crate::support::{Trace, face_recognition, mapped, stream_clustering};
 use machine::Tid;
 use profile::{Action, Filter, Measurements, Metric, Profile, Verdict};
-use trace::{AccessKind, Source};
+use trace::{AccessKind, Served, Source};
 
 fn verdict(profile: &Profile) -> Verdict {
     profile.view(&Filter::default()).verdict(&Measurements::default())
@@ -52,6 +52,18 @@ fn faults_tell_no_bandwidth() {
     };
     assert_eq!(loads(Source::Lab), [true, true]);
     assert_eq!([loads(Source::HintFault), loads(Source::Perf)], [[false, false], [false, false]]);
+}
+
+/// A line that cores take from each other says nothing of the memory that it belongs to.
+#[test]
+fn lines_of_other_cores_are_no_contention_of_memory() {
+    let latency = |served: Served| {
+        let mut trace = stream_clustering();
+        trace.samples.iter_mut().for_each(|sample| sample.served = Some(served));
+        metric(&verdict(&trace.profile()), "latency_over_idle").value
+    };
+    assert!(latency(Served::Dram).is_some_and(|factor| factor > 2.0));
+    assert_eq!(latency(Served::Peer), None);
 }
 
 /// Intel's processors sample loads and stores at rates of their own.
