@@ -1,6 +1,6 @@
 //! The service, on four nodes: killed repeatedly while it places programs that check their results, and queried.
 
-use crate::support::{FAST, Lab, RunOutput, is_root_to};
+use crate::support::{Lab, RunOutput, is_root_to};
 use test_tools::Checks;
 use test_tools::json_fields::assert_documented;
 
@@ -21,8 +21,7 @@ const END: &str = include_str!("programs/agent_end.sh");
 fn an_agent_that_is_killed_leaves_nothing_and_one_that_runs_is_asked() {
     let lab = Lab::new();
     let script = [BEGIN, KILL, ASK, ORDER, END].concat();
-    let settings = ["--thp", "never", "--numa-balancing", "on", "--time-scale", "20", "--cpus-per-node", "1"];
-    let options = [&["--quiet"][..], &settings, &FAST].concat();
+    let options = ["--quiet", "--thp", "never", "--numa-balancing", "on", "--time-scale", "20", "--cpus-per-node", "1"];
     let ran = lab.script("small-4x2", &options, &script).succeeded();
     let text = ran.text();
     assert!(!text.contains("ended by itself") && !text.contains("never: "), "{text}");

@@ -66,7 +66,7 @@ fn waited(lab: &Lab) -> Vec<f64> {
 
 #[test]
 fn what_waiting_takes_depends_on_the_machine_and_not_on_the_host() {
-    let lab = Lab::new();
+    let lab = Lab::with_whole_model();
     let idle = waited(&lab);
     let busy = {
         let _busy = Busy::start();
@@ -91,7 +91,7 @@ fn time_s(lab: &Lab) -> f64 {
 
 #[test]
 fn a_sleep_takes_its_simulated_time_and_a_moment_of_the_hosts() {
-    let lab = Lab::new();
+    let lab = Lab::with_whole_model();
     lab.script("small-2x2", &["--json", "../report.json"], "sleep 600").succeeded();
     let time_s = time_s(&lab);
     assert!((600.0..600.1).contains(&time_s), "{time_s}");
@@ -102,7 +102,7 @@ fn a_sleep_takes_its_simulated_time_and_a_moment_of_the_hosts() {
 /// One tick is a nanosecond of simulated time, and no CPU reads an earlier time after another has read a later one.
 #[test]
 fn the_time_stamp_counter_shows_simulated_time() {
-    let lab = Lab::new();
+    let lab = Lab::with_whole_model();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lab/programs/ticks.c");
     let mut compiler = Command::new("cc");
     compiler.args(["-O1", "-pthread", "-o"]).arg(lab.path("work/ticks")).arg(source);
@@ -127,7 +127,7 @@ fn the_time_stamp_counter_shows_simulated_time() {
 /// While the host's process is stopped, no simulated time passes.
 #[test]
 fn a_lab_that_the_host_stops_loses_no_simulated_time() {
-    let lab = Lab::new();
+    let lab = Lab::with_whole_model();
     let script = "echo begun; ../nearside-workloads waits --wait timer --pin 0 --threads 1 --repeat 20000 --json";
     let command = lab.command("small-2x2", &["--json", "../report.json"], &["sh", "-c", script]);
     let child = stopped_in_between(&lab, command);
@@ -161,7 +161,7 @@ fn stopped_in_between(lab: &Lab, mut command: Command) -> Child {
 /// What the guest reads comes from a simulated disk, whether or not the host has it in memory.
 #[test]
 fn files_take_the_time_of_the_simulated_disk() {
-    let lab = Lab::new();
+    let lab = Lab::with_whole_model();
     std::fs::write(lab.path("file"), vec![7; 20 << 20]).unwrap();
     let read = |disk: &str| {
         lab.script("small-2x2", &["--disk", disk, "--json", "../report.json"], "cat ../file | wc -c").succeeded();
@@ -180,7 +180,7 @@ fn a_file_that_the_host_reads_slowly_takes_no_longer() {
     if !crate::support::is_root_to("delay the reads of other processes") {
         return;
     }
-    let lab = Lab::new();
+    let lab = Lab::with_whole_model();
     std::fs::write(lab.path("file"), "at last\n").unwrap();
     let how = EventFFlags::O_RDONLY | EventFFlags::O_CLOEXEC;
     let reads = Fanotify::init(InitFlags::FAN_CLASS_CONTENT | InitFlags::FAN_CLOEXEC, how).unwrap();
@@ -203,7 +203,7 @@ fn a_file_that_the_host_reads_slowly_takes_no_longer() {
 
 #[test]
 fn many_cpus_that_are_woken_at_once_get_on() {
-    let lab = Lab::new();
+    let lab = Lab::with_whole_model();
     let script = "../nearside-workloads waits --wait asleep --pin 0-47 --repeat 20 --json";
     let options = ["--memory-per-node", "256M", "--json", "../report.json"];
     let ran = lab.script("opteron-6174x4", &options, script).succeeded();
@@ -216,7 +216,7 @@ fn many_cpus_that_are_woken_at_once_get_on() {
 /// Programs that stress the clock end, and the clock never runs free.
 #[test]
 fn threads_that_spin_and_never_halt_get_on() {
-    let lab = Lab::new();
+    let lab = Lab::with_whole_model();
     // All CPUs spin on each other without `pause`, in turn; then one never halts, and others read clocks in a loop,
     // while a timer waits for the distant future.
     let script = "sleep 9000000000 & ../nearside-workloads waits --wait lock --repeat 2000 --json && \

@@ -35,7 +35,7 @@ fn chase(lab: &Lab, memory: &str) -> (RunOutput, Value) {
 /// Local: the latencies of the thesis' table 1.2 within 3 %, and all accesses in their own cell of the matrix.
 #[test]
 fn a_local_chase_is_local() {
-    let lab = Lab::new();
+    let lab = Lab::with_whole_model();
     let (ran, report) = chase(&lab, "-m0");
     assert_within(0.03, said(&ran, 0)["best_ns"].as_f64().unwrap(), latency_ns(&topology_of("small-2x2"), 0, 0));
     assert!(report["local_access_ratio"].as_f64().unwrap() > 0.95, "{report}");
@@ -62,7 +62,7 @@ fn a_local_chase_is_local() {
 
 #[test]
 fn a_remote_chase_is_remote() {
-    let lab = Lab::new();
+    let lab = Lab::with_whole_model();
     let (ran, report) = chase(&lab, "-m1");
     assert_within(0.03, said(&ran, 0)["best_ns"].as_f64().unwrap(), latency_ns(&topology_of("small-2x2"), 0, 1));
     assert!(report["local_access_ratio"].as_f64().unwrap() < 0.05, "{report}");
@@ -90,7 +90,7 @@ fn each_hop_costs_what_the_preset_says() {
     let nodes = [nodes[0], nodes[1], nodes[7]];
     let run = |node: &usize| format!("numactl -N0 -m{node} ../nearside-workloads chase --size 32M --repeat 1 --json");
     let script = nodes.iter().map(run).collect::<Vec<_>>().join("; ");
-    let lab = Lab::new();
+    let lab = Lab::with_whole_model();
     let ran = lab.script("small-8x2", &["--quiet"], &script).succeeded();
     for (line, node) in nodes.iter().enumerate() {
         assert_within(0.03, said(&ran, line)["best_ns"].as_f64().unwrap(), hops(node));
@@ -102,7 +102,7 @@ fn each_hop_costs_what_the_preset_says() {
 /// of node 1, far and near.
 #[test]
 fn a_recording_counts_what_serves_each_cpu() {
-    let lab = Lab::new();
+    let lab = Lab::with_whole_model();
     let script = "near=../nearside; chmod 1777 /tmp
         $near record --quiet --cpu-counters --no-objects -o /tmp/trace -- numactl -m1 ../nearside-workloads chase \
             --size 32M --threads 2 --pin 0,3 --repeat 1 --json > /dev/null
@@ -137,7 +137,7 @@ fn a_recording_counts_what_serves_each_cpu() {
 /// Two threads on CPUs 0 and 3 read memory of node 1, far and near.
 #[test]
 fn samples_name_the_thread_its_cpu_and_the_memory() {
-    let lab = Lab::new();
+    let lab = Lab::with_whole_model();
     let workload =
         "echo $$; exec numactl -m1 ../nearside-workloads chase --size 32M --threads 2 --pin 0,3 --repeat 1 --json";
     let options = ["--samples", "../samples", "--sample-period", "100", "--json", "../report.json"];

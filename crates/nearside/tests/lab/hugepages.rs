@@ -15,6 +15,9 @@ pub fn compile(lab: &Lab) {
     compile_as(lab, "work/parts", &["-O1"]);
 }
 
+/// The same, whose threads wait about as long as they work: while a cure is decided, fewer accesses are simulated.
+const RESTING: [&str; 2] = ["-O1", "-DREST_US=6500"];
+
 fn compile_as(lab: &Lab, name: &str, flags: &[&str]) {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lab/programs/parts.c");
     let mut compiler = Command::new("cc");
@@ -73,7 +76,7 @@ fn misplaced(said: &str) -> u64 {
 #[test]
 fn falsely_shared_huge_pages_are_split_by_their_own_program_and_stay_small() {
     let lab = Lab::new();
-    compile(&lab);
+    compile_as(&lab, "work/parts", &RESTING);
     let script = include_str!("programs/hugepages_cure.sh");
     let options = ["--quiet", "--numa-balancing", "off", "--time-scale", "1000"];
     let ran = lab.script("small-4x2", &options, script).succeeded();
@@ -115,8 +118,8 @@ fn falsely_shared_huge_pages_are_split_by_their_own_program_and_stay_small() {
 #[test]
 fn odd_memory_and_programs_are_cured_or_named_and_harmed_by_nothing() {
     let lab = Lab::new();
-    compile(&lab);
-    compile_as(&lab, "work/parts-static", &["-static"]);
+    compile_as(&lab, "work/parts", &RESTING);
+    compile_as(&lab, "work/parts-static", &[&RESTING[..], &["-static"]].concat());
     let script = include_str!("programs/hugepages_odd.sh");
     let options = ["--quiet", "--as-root", "--numa-balancing", "off", "--time-scale", "1000"];
     let ran = lab.script("small-4x2", &options, script).succeeded();
@@ -205,7 +208,7 @@ fn what_a_recording_found_is_kept_small_from_its_allocation_on() {
 #[test]
 fn the_agent_finds_and_cures_falsely_shared_huge_pages() {
     let lab = Lab::new();
-    compile(&lab);
+    compile_as(&lab, "work/parts", &RESTING);
     let script = include_str!("programs/hugepages_agent.sh");
     let ran = lab.script("small-4x2", &["--quiet", "--numa-balancing", "off"], script).succeeded();
     let known = |section: &str| -> Value {
@@ -251,8 +254,7 @@ const JOINING: [&str; 5] = ["--quiet", "--numa-balancing", "off", "--time-scale"
 #[test]
 fn pages_are_joined_when_one_node_uses_them() {
     let lab = Lab::new();
-    // Threads wait about as long as they work: while a cure is decided, fewer accesses are simulated.
-    compile_as(&lab, "work/parts", &["-O1", "-DREST_US=3000"]);
+    compile_as(&lab, "work/parts", &RESTING);
     let ran = lab.script("small-4x2", &JOINING, include_str!("programs/hugepages_join.sh")).succeeded();
     let checks = Checks::new();
     checks.part("join", || {
@@ -281,7 +283,7 @@ fn pages_are_joined_when_one_node_uses_them() {
 #[test]
 fn pages_that_the_kernel_joined_are_split_again() {
     let lab = Lab::new();
-    compile(&lab);
+    compile_as(&lab, "work/parts", &RESTING);
     let ran = lab.script("small-4x2", &JOINING, include_str!("programs/hugepages_rearm.sh")).succeeded();
     let split = |section: &str| {
         let told: Value = serde_json::from_str(ran.section(section)).unwrap();

@@ -16,7 +16,7 @@ fn assert_within(part: f64, measured: &Value, wanted: &Value, what: &str) {
 /// read; a cpuset and a request for too much memory are reported. All from one boot.
 #[test]
 fn the_lab_measures_what_its_preset_says() {
-    let lab = Lab::new();
+    let lab = Lab::with_whole_model();
     std::fs::create_dir(lab.path("kept")).unwrap();
     std::fs::set_permissions(lab.path("kept"), std::os::unix::fs::PermissionsExt::from_mode(0o1777)).unwrap();
     let script = include_str!("programs/measure.sh");

@@ -1,7 +1,7 @@
 //! `nearside migrate` and `nearside bind` on virtual machines: pages move to the requested nodes, keep every write, and
 //! have a reason if they stay.
 
-use crate::support::{FAST, Lab, RunOutput, is_root, is_root_to};
+use crate::support::{Lab, RunOutput, is_root, is_root_to};
 use serde_json::Value;
 use test_tools::Checks;
 use test_tools::json_fields::assert_documented;
@@ -32,7 +32,7 @@ fn stayed<'a>(report: &'a Value, reason: &str) -> &'a Value {
 fn pages_and_threads_go_where_they_are_sent() {
     let lab = Lab::new();
     let script = HOLD.to_owned() + include_str!("programs/migrate_where_sent.sh");
-    let options = [&["--quiet", "--thp", "never", "--numa-balancing", "off"][..], &FAST].concat();
+    let options = ["--quiet", "--thp", "never", "--numa-balancing", "off"];
     let ran = lab.script("small-4x2", &options, &script).succeeded();
     let checks = Checks::new();
     checks.part("threads", || threads_go_where_they_are_bound_and_their_pages_follow(&ran));
@@ -132,7 +132,7 @@ fn threads_go_where_they_are_bound_and_their_pages_follow(ran: &RunOutput) {
 fn no_write_is_lost_and_what_stays_has_its_reason() {
     let lab = Lab::new();
     let script = HOLD.to_owned() + include_str!("programs/migrate_reasons.sh");
-    let options = [&["--quiet", "--thp", "never", "--memory-per-node", "192M"][..], &FAST].concat();
+    let options = ["--quiet", "--thp", "never", "--memory-per-node", "192M"];
     let ran = lab.script("small-4x2", &options, &script).succeeded();
     let checks = Checks::new();
     checks.part("writes", || {
@@ -207,7 +207,7 @@ fn no_write_is_lost_and_what_stays_has_its_reason() {
 fn memory_and_threads_go_where_a_trace_has_seen_them_used() {
     let lab = Lab::new();
     let script = HOLD.to_owned() + include_str!("programs/migrate_by_trace.sh");
-    let options = [&["--quiet", "--thp", "never", "--numa-balancing", "off"][..], &FAST].concat();
+    let options = ["--quiet", "--thp", "never", "--numa-balancing", "off"];
     let ran = lab.script("small-4x2", &options, &script).succeeded();
     let [before, after] =
         ["before", "after"].map(|when| ran.json(when)["counts"]["local_access_ratio"].as_f64().unwrap());
@@ -237,7 +237,7 @@ fn an_ordinary_user_moves_its_own_and_is_told_what_else_it_would_take() {
     let script = HOLD.to_owned() + include_str!("programs/migrate_ordinary_user.sh");
     let script = script.replace('\'', "'\\''");
     let as_nobody = if is_root() { "setpriv --reuid 65534 --regid 65534 --clear-groups " } else { "" };
-    let options = [&["--quiet", "--thp", "never"][..], &FAST].concat();
+    let options = ["--quiet", "--thp", "never"];
     let ran = lab.script("small-2x2", &options, &format!("{as_nobody}sh -c '{script}'")).succeeded();
     let placed = ran.section("placed");
     assert_eq!(

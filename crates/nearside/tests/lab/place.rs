@@ -2,7 +2,7 @@
 //! meanwhile, and everything is restored.
 
 use super::hugepages::compile as compile_parts;
-use crate::support::{FAST, Lab, RunOutput};
+use crate::support::{Lab, RunOutput};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -139,7 +139,7 @@ fn threads_are_kept_near_their_memory_and_free_afterwards() {
 /// as they would, and observing takes its share of the time only.
 #[test]
 fn many_processes_and_other_programs_are_placed_as_usual() {
-    let lab = Lab::new();
+    let lab = Lab::with_whole_model();
     lab.compile("births.c");
     let options = ["--quiet", "--as-root", "--numa-balancing", "off", "--time-scale", "50", "--thp", "never"];
     let ran = lab.script("small-4x2", &options, include_str!("programs/place_odd.sh")).succeeded();
@@ -191,7 +191,7 @@ fn shared_huge_pages_are_split_and_full_nodes_get_no_more() {
     let machine = lab.path("narrow.toml");
     write_narrow_machine(&machine);
     let script = include_str!("programs/place_huge_pages.sh");
-    let options = [&["--quiet", "--time-scale", "50", "--numa-balancing", "off"][..], &FAST].concat();
+    let options = ["--quiet", "--time-scale", "50", "--numa-balancing", "off"];
     let ran = lab.script(machine.to_str().unwrap(), &options, script).succeeded();
     let split = ran.json("split");
     assert_documented(PLACE, [&split]);
@@ -238,7 +238,7 @@ fn what_carrefour_splits_is_what_the_detector_finds_and_stays_small() {
 fn nothing_is_lost_and_everything_is_as_before() {
     let lab = Lab::new();
     let script = include_str!("programs/place_as_before.sh");
-    let options = [&["--quiet", "--time-scale", "50"][..], &FAST].concat();
+    let options = ["--quiet", "--time-scale", "50"];
     let ran = lab.script("small-4x2", &options, script).succeeded();
     let checks = Checks::new();
     let is = |section: &str, text: &str| {
@@ -309,7 +309,7 @@ fn what_processes_share_is_copied_or_dealt_and_busy_processes_are_placed() {
     let machine = lab.path("narrow.toml");
     write_narrow_machine(&machine);
     let script = [COPIES, SYSTEM, "echo '[end]'"].concat();
-    let options = [&["--quiet", "--thp", "never", "--time-scale", "50", "--numa-balancing", "off"][..], &FAST].concat();
+    let options = ["--quiet", "--thp", "never", "--time-scale", "50", "--numa-balancing", "off"];
     let ran = lab.script(machine.to_str().unwrap(), &options, &script).succeeded();
     let copies = ran.json("copies");
     assert_documented(PLACE, [&copies]);

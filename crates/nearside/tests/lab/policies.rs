@@ -2,7 +2,7 @@
 //! as reported by the kernel, as seen by the machine's own memory, and compared with numactl; as root and as an
 //! ordinary user.
 
-use crate::support::{FAST, Lab, RunOutput, is_root, is_root_to};
+use crate::support::{Lab, RunOutput, is_root, is_root_to};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use test_tools::Checks;
@@ -69,7 +69,7 @@ fn each_policy_places_pages_where_it_says() {
     let script = format!("{PLACED} user=root; all_placed; {as_nobody}sh -c '{of_user}'; {others}");
     let (machine, samples) = (lab.path("uneven.toml"), lab.path("samples"));
     let options = ["--quiet", "--thp", "never", "--memory-per-node", "256M", "--sample-period", "500", "--samples"];
-    let options = [&options[..], &[samples.to_str().unwrap()], &FAST].concat();
+    let options = [&options[..], &[samples.to_str().unwrap()]].concat();
     let ran = lab.script(machine.to_str().unwrap(), &options, &script).succeeded();
     let samples = lab.text("samples");
     let samples: Vec<Value> = samples.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

@@ -2,7 +2,7 @@
 
 use crate::library::compiled;
 use crate::reserve::run_script;
-use crate::support::{FAST, Lab, RunOutput};
+use crate::support::{Lab, RunOutput};
 use test_tools::Checks;
 use test_tools::json_fields::assert_documented;
 
@@ -26,7 +26,7 @@ const FAULTS: &str = include_str!("programs/reserve_agent_faults.sh");
 const END: &str = include_str!("programs/reserve_agent_end.sh");
 
 fn run(part: &str) -> RunOutput {
-    run_in(&Lab::new(), "small-4x2", &FAST, part)
+    run_in(&Lab::new(), "small-4x2", &[], part)
 }
 
 /// What a batch system's prolog calls, as packages have it.
@@ -281,7 +281,7 @@ fn grants_are_made_and_ended_in_time() {
 fn grants_are_given_by_the_studys_calls_in_part_and_in_order() {
     let lab = Lab::new();
     let program = compiled(&lab, "grants.c", false);
-    let ran = run_in(&lab, "small-4x2", &FAST, &STUDY.replace("PROGRAM", &program.display().to_string()));
+    let ran = run_in(&lab, "small-4x2", &[], &STUDY.replace("PROGRAM", &program.display().to_string()));
     let checks = Checks::new();
     let part = |name: &'static str, check: &dyn Fn(&str)| checks.part(name, || check(ran.section(name)));
     part("program", &by_the_library);

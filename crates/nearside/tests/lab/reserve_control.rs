@@ -27,7 +27,7 @@ fn rates(ran: &RunOutput, section: &str) -> (f64, f64) {
 
 #[test]
 fn ways_and_limits_are_obeyed_and_nothing_is_left_of_them() {
-    let ran = run_script(&Lab::new(), "magny-cours-4p-control", &["--memory-per-node", "256M"], SCRIPT);
+    let ran = run_script(&Lab::with_whole_model(), "magny-cours-4p-control", &["--memory-per-node", "256M"], SCRIPT);
     let checks = Checks::new();
     let part = |name: &'static str, check: &dyn Fn(&str)| checks.part(name, || check(ran.section(name)));
     let (alone, shared) = (ns(&ran, "alone"), ns(&ran, "shared"));
@@ -80,7 +80,7 @@ fn ways_and_limits_are_obeyed_and_nothing_is_left_of_them() {
 #[test]
 fn the_kernels_resctrl_controls_the_lab_s_caches_and_bandwidth() {
     let script = include_str!("programs/reserve_resctrl.sh");
-    let ran = run_script(&Lab::new(), "magny-cours-4p-control", &["--memory-per-node", "256M"], script);
+    let ran = run_script(&Lab::with_whole_model(), "magny-cours-4p-control", &["--memory-per-node", "256M"], script);
     let checks = Checks::new();
     let part = |name: &'static str, check: &dyn Fn(&str)| checks.part(name, || check(ran.section(name)));
     let (alone, shared) = (ns(&ran, "alone"), ns(&ran, "shared"));

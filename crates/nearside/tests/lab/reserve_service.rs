@@ -18,7 +18,7 @@ fn within(text: &str, phase: &str) -> f64 {
 
 #[test]
 fn a_target_is_held_while_a_batch_comes_and_goes() {
-    let ran = run_script(&Lab::new(), "magny-cours-4p-control", &["--memory-per-node", "256M"], SCRIPT);
+    let ran = run_script(&Lab::with_whole_model(), "magny-cours-4p-control", &["--memory-per-node", "256M"], SCRIPT);
     let checks = Checks::new();
     let part = |name: &'static str, check: &dyn Fn(&str)| checks.part(name, || check(ran.section(name)));
     part("without", &|text| {

@@ -1,7 +1,7 @@
 //! `nearside run` on a virtual machine of 4 nodes: a program that it starts sees what it would see under numactl, and
 //! limits of control groups are named.
 
-use crate::support::{FAST, Lab, RunOutput, is_root_to};
+use crate::support::{Lab, RunOutput, is_root_to};
 use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
@@ -60,7 +60,7 @@ fn a_program_sees_what_numactl_would_have_given_it() {
         .unwrap();
     }
     script += include_str!("programs/run_options.sh");
-    let options = [&["--quiet", "--time-scale", "10"][..], &FAST].concat();
+    let options = ["--quiet", "--time-scale", "10"];
     let ran = lab.script("small-4x2", &options, &script).succeeded();
     let checks = Checks::new();
     for options in OPTIONS {

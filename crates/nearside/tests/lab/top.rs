@@ -1,6 +1,6 @@
 //! `nearside top` on a virtual machine.
 
-use crate::support::{FAST, Lab};
+use crate::support::Lab;
 use serde_json::Value;
 use test_tools::json_fields::assert_documented;
 
@@ -10,7 +10,7 @@ use test_tools::json_fields::assert_documented;
 fn who_reads_from_another_node_is_seen_live() {
     let lab = Lab::new();
     let script = include_str!("programs/top.sh");
-    let options = [&["--quiet", "--thp", "never", "--numa-balancing", "off"][..], &FAST].concat();
+    let options = ["--quiet", "--thp", "never", "--numa-balancing", "off"];
     let ran = lab.script("small-4x2", &options, script).succeeded();
     let none = ran.section("none");
     assert!(

@@ -54,15 +54,21 @@ pub struct Lab {
     folder: TempDir,
     /// Named shared memory that existed before: other programs', and what killed ones left.
     shared: Vec<OsString>,
+    whole_model: bool,
     _turn: Turn,
 }
 
 impl Lab {
+    /// Its runs have the whole model, not [`FAST`]: for tests of what things take.
+    pub fn with_whole_model() -> Self {
+        Self { whole_model: true, ..Self::new() }
+    }
+
     pub fn new() -> Self {
         let turn = Turn::wait();
         let folder = TempDir::new().unwrap();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        let lab = Self { folder, shared: names(Path::new(SHARED)), _turn: turn };
+        let lab = Self { folder, shared: names(Path::new(SHARED)), whole_model: false, _turn: turn };
         for name in ["nearside", "nearside-workloads", PLUGIN].into_iter().chain(LIBRARIES) {
             let from = built().join(name);
             assert!(from.exists(), "{} is missing: run `cargo build --profile ci --workspace` first", from.display());
@@ -110,6 +116,9 @@ impl Lab {
     pub fn command<A: AsRef<OsStr>>(&self, machine: &str, options: &[&str], command: &[A]) -> Command {
         let mut run = self.nearside();
         run.args(["lab", "run", "--machine", machine]);
+        if !self.whole_model {
+            run.args(FAST);
+        }
         if !options.contains(&"--timeout") {
             run.args(["--timeout", LIMIT]);
         }
@@ -297,5 +306,5 @@ pub fn write_uneven_machine(path: &Path) {
     fs::write(path, format!("{head}[[node]]\nid = 2\n{nodes}")).unwrap();
 }
 
-/// The part of the model to use if no test asserts simulated time.
+/// The part of the model to use where no test asserts what the rest of it takes: runs take two thirds of the host's time.
 pub const FAST: [&str; 2] = ["--fidelity", "fast"];

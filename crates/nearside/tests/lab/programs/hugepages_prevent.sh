@@ -1,5 +1,5 @@
 # Runs in the virtual machine of ../hugepages.rs.
-near="../nearside"; parts="parts 3.25 60 0 2 1 3"
+near="../nearside"; parts="parts 3.25 16 0 2 1 3"
 chmod 1777 /tmp; export TMPDIR=/tmp
 for device in /sys/bus/pci/devices/*; do chown 65534 $device/resource* 2> /dev/null; done
 user="setpriv --reuid 65534 --regid 65534 --clear-groups --bounding-set=-all"
