@@ -3,8 +3,9 @@
 #   make            builds everything
 #   make demo       runs three programs on a virtual machine, each with two placements of its memory, and one under several policies
 #   make test       checks format, lints, parsers and all promises, including those on virtual machines; ends with how many
-#                   tests there were, and how many this system made them skip
-#   make nightly    runs the tests that boot virtual machines with Debian's newest kernel, fetched each time
+#                   tests there were, and how many were skipped: by this system, or as they take minutes
+#   make nightly    runs the tests that boot virtual machines with Debian's newest kernel, fetched each time, also those that
+#                   take minutes
 #   make peers      compares hwloc's own test trees and XML files, of the source package in HWLOC_SOURCE, with lstopo, and runs
 #                   numactl's own tests, of that in NUMACTL_SOURCE, with `nearside run` on virtual machines (about 15 minutes)
 #   make pictures   makes a page and picture of each kind in the lab, and checks in a browser, at 1400 and 500 pixels, light and
@@ -82,18 +83,18 @@ test:
 	tools/step cargo clippy --profile $(PROFILE) --workspace --all-targets --locked -- --deny warnings
 	tools/step tools/log $(target)/tests.log cargo test --profile $(PROFILE) --workspace --locked --no-fail-fast
 	tools/step $(built)/nearside-fidelity experiments/*.toml --quick --check
-	tools/step $(built)/nearside-diagnoses facerec psearchy --check
 	@tools/count-tests $(target)/tests.log
 
-# The tests that depend on the guest's kernel, and examples that need programs from PyPI. Built as for `test`, so that both
-# share one build. One of the workloads shows that the campaign of `make results` works. The part of `make torture`
-# that changes inputs runs here too, as it needs no other users.
+# The tests that depend on the guest's kernel or take minutes each, and examples that need programs from PyPI. Built as for
+# `test`, so that both share one build. One of the workloads shows that the campaign of `make results` works. The part of
+# `make torture` that changes inputs runs here too, as it needs no other users.
 nightly: export NEARSIDE_KERNEL := newest
 nightly:
 	tools/requirements build test
 	cargo build --profile $(PROFILE) --workspace --all-targets --locked
 	$(nearside) lab setup
-	cargo test --profile $(PROFILE) --workspace --locked --test lab
+	cargo test --profile $(PROFILE) --workspace --locked --test lab -- --include-ignored
+	$(built)/nearside-diagnoses facerec psearchy --check
 	RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps --locked
 	$(explore) experiments/campaigns/placement.toml --into $(target)/results --only workload=ft,machine=opteron-8380x4
 	$(built)/nearside-torture inputs

@@ -27,7 +27,7 @@ fn an_agent_that_is_killed_leaves_nothing_and_one_that_runs_is_asked() {
     assert!(!text.contains("ended by itself") && !text.contains("never: "), "{text}");
     let number = |section: &str| ran.section(section).trim().parse::<u32>().unwrap();
     let checks = Checks::new();
-    checks.part("kills", || assert!(number("put-back") > 5 && number("switched") > 5, "{text}"));
+    checks.part("kills", || assert!(number("put-back") > 3 && number("switched") > 3, "{text}"));
     checks.part("status", || {
         let status = ran.json("status");
         assert_documented("agent status", [&status]);

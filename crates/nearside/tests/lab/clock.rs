@@ -65,6 +65,7 @@ fn waited(lab: &Lab) -> Vec<f64> {
 }
 
 #[test]
+#[ignore = "it takes minutes: make nightly runs it"]
 fn what_waiting_takes_depends_on_the_machine_and_not_on_the_host() {
     let lab = Lab::with_whole_model();
     let idle = waited(&lab);
@@ -219,8 +220,8 @@ fn threads_that_spin_and_never_halt_get_on() {
     let lab = Lab::with_whole_model();
     // All CPUs spin on each other without `pause`, in turn; then one never halts, and others read clocks in a loop,
     // while a timer waits for the distant future.
-    let script = "sleep 9000000000 & ../nearside-workloads waits --wait lock --repeat 2000 --json && \
-        ../nearside-workloads waits --wait awake --repeat 200 --json && \
+    let script = "sleep 9000000000 & ../nearside-workloads waits --wait lock --repeat 300 --json && \
+        ../nearside-workloads waits --wait awake --repeat 50 --json && \
         timeout 0.02 sh -c 'while :; do :; done'; \
         timeout 0.02 sh -c 'while :; do read x </proc/uptime; done'; \
         bash -c 'for i in $(seq 3000); do now=$EPOCHREALTIME; done'; sleep 1000; kill $!";

@@ -252,6 +252,7 @@ const JOINING: [&str; 5] = ["--quiet", "--numa-balancing", "off", "--time-scale"
 /// Split pages are joined when all their users are on one node for long enough, as far as the budget goes, unless that is
 /// switched off.
 #[test]
+#[ignore = "it takes minutes: make nightly runs it"]
 fn pages_are_joined_when_one_node_uses_them() {
     let lab = Lab::new();
     compile_as(&lab, "work/parts", &RESTING);

@@ -138,6 +138,7 @@ fn threads_are_kept_near_their_memory_and_free_afterwards() {
 /// A thousand forks, 2,000 processes that sleep, another program at a known path, and a full disk for lessons: programs end
 /// as they would, and observing takes its share of the time only.
 #[test]
+#[ignore = "it takes minutes: make nightly runs it"]
 fn many_processes_and_other_programs_are_placed_as_usual() {
     let lab = Lab::with_whole_model();
     lab.compile("births.c");
