@@ -65,7 +65,6 @@ fn waited(lab: &Lab) -> Vec<f64> {
 }
 
 #[test]
-#[ignore = "it takes minutes: make nightly runs it"]
 fn what_waiting_takes_depends_on_the_machine_and_not_on_the_host() {
     let lab = Lab::with_whole_model();
     let idle = waited(&lab);
