@@ -6,8 +6,9 @@ use std::path::Path;
 use std::process::Command;
 use test_tools::Checks;
 
-/// Four parts of 3.25 MiB, on the nodes 0, 1, 0 and 1: their three borders are within huge pages.
-const PARTS: [&str; 2] = ["3.25", "60"];
+/// Four parts of 3.5 MiB, on the nodes 0, 1, 0 and 1. Their three borders are within huge pages, a quarter of one or more from
+/// its ends: what a split saves is well above what it takes.
+const PARTS: [&str; 2] = ["3.5", "60"];
 const CPUS: [&str; 4] = ["0", "2", "1", "3"];
 
 /// Compiles the program into the folder that the guest works in.
@@ -41,7 +42,7 @@ fn huge_pages_at_borders_of_parts_are_found_with_their_owners() {
     let misplaced: i64 = counted.split(' ').next().unwrap().parse().unwrap();
     let found: Value = lab.json("work/found.json");
     let counts = &found["huge_pages"];
-    assert_eq!(counts["all"], 7, "the last one is half used: {counts:#}");
+    assert_eq!(counts["all"], 7, "{counts:#}");
     assert_eq!(counts["falsely_shared"], 3, "{counts:#}");
     let told = found["objects"][0]["pages"]["misplaced_pages"].as_i64().unwrap();
     assert!((told - misplaced).abs() <= 24, "{told} are not the {misplaced} that the program counts");
@@ -145,7 +146,7 @@ fn odd_memory_and_programs_are_cured_or_named_and_harmed_by_nothing() {
     part("hugetlb", 125, &refused("pages of hugetlb pools are left: the kernel does not split them"));
     // The first write to a huge page after a fork makes small ones of it.
     part("forked", 0, &|said, told| {
-        assert!(misplaced(said) <= 640 && told["failed"] == serde_json::json!({}), "{said}\n{told:#}");
+        assert!(misplaced(said) <= 768 && told["failed"] == serde_json::json!({}), "{said}\n{told:#}");
     });
     part("exit", 3, &|_, told| assert!(told["ended"] == true && told["split"] == 0, "{told:#}"));
     part("exec", 125, &refused("none of it is in memory any more"));

@@ -1,5 +1,5 @@
 # Runs in the virtual machine of ../hugepages.rs.
-near=$(realpath ../nearside); library=$(realpath ../libnearside_preload.so); parts="./parts 3.25 90 0 2 1 3"
+near=$(realpath ../nearside); library=$(realpath ../libnearside_preload.so); parts="./parts 3.5 90 0 2 1 3"
 for mode in find cure; do
     printf 'policy = "kernel"\nround_s = 0.05\nfolder = "/tmp/agent"\n[hugepages]\nmode = "%s"\nevery_s = 0.1\n' $mode > /tmp/$mode.toml
 done
