@@ -8,6 +8,7 @@ use std::io;
 pub(crate) const EPERM: i32 = 1;
 pub(crate) const ESRCH: i32 = 3;
 pub(crate) const EIO: i32 = 5;
+pub(crate) const EFAULT: i32 = 14;
 pub(crate) const EBUSY: i32 = 16;
 pub(crate) const ENODATA: i32 = 61;
 pub(crate) const EINVAL: i32 = 22;

@@ -1,11 +1,12 @@
 //! Memory that moves when it is touched.
 
-use crate::error::{EBUSY, EIO, EPERM, Error};
+use crate::error::{EBUSY, EFAULT, EIO, EPERM, Error};
 use linux::{Cause, Faults, LazyMove, NodeMemory};
 
 const NOT_PERMITTED: &str = "to bring pages for system calls too, this process needs CAP_SYS_PTRACE, read access to \
                              /dev/userfaultfd, or vm.unprivileged_userfaultfd = 1; for the program's own accesses alone it \
                              needs none of these";
+const DIFFERS: &str = "parts of it are protected, locked or advised differently than others";
 const MOVES_ALREADY: &str = "another lazy move of it has not ended, or the program resolves its faults itself";
 
 /// From now on, each page of a memory moves when it is touched next, to the node of the thread that touches it, whichever
@@ -23,6 +24,7 @@ pub fn move_lazily(memory: NodeMemory, whose: Faults) -> Result<LazyMove, (NodeM
         let why = match (refused.call, refused.answer.raw_os_error(), whose) {
             ("userfaultfd", Some(EPERM), Faults::All) => Some(NOT_PERMITTED),
             ("userfaultfd", Some(EBUSY), _) => Some(MOVES_ALREADY),
+            ("mremap", Some(EFAULT), _) => Some(DIFFERS),
             _ => None,
         };
         let errno = refused.answer.raw_os_error().unwrap_or(EIO);

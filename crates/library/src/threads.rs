@@ -1,6 +1,6 @@
 //! The CPUs that threads may run on: of the caller, and of live processes.
 
-use crate::error::{EINVAL, Error, subject};
+use crate::error::{EBUSY, EINVAL, Error, subject};
 use linux::{Attempt, Cause, Pid, Process, ProcessError, SystemState, Tid, cpus_in_the_way, diagnose, set_affinity};
 use machine::{CpuSet, IdSet};
 use std::collections::BTreeMap;
@@ -51,7 +51,8 @@ pub fn run_on(thread: Tid, cpus: &CpuSet) -> Result<(), Error> {
 
 /// Changes the affinity of every thread of a process, until all have it: also of threads that are started meanwhile,
 /// which inherit the affinity of their creator. Returns the number of threads changed. If the intersection of a thread's
-/// CPUs with the new ones is empty, or a CPU does not exist, no thread is changed. Needs the process's user, or
+/// CPUs with the new ones is empty, or a CPU does not exist, no thread is changed; for one that was started meanwhile, those
+/// before it are. Needs the process's user, or
 /// `CAP_SYS_NICE`. Linux has no call for the memory policy of another process: [`migrate_process`](crate::migrate_process)
 /// moves its pages.
 pub fn run_process_on(pid: Pid, cpus: &CpuSet, combine: Combine) -> Result<usize, Error> {
@@ -78,7 +79,7 @@ pub fn run_process_on(pid: Pid, cpus: &CpuSet, combine: Combine) -> Result<usize
         let all = opened.threads().map_err(process)?;
         let new: IdSet<Tid> = all.iter().filter(|thread| !done.contains_key(&thread.0)).collect();
         if new.is_empty() {
-            break;
+            return Ok(done.len());
         }
         for (thread, wanted) in wanted(&new, cpus, combine, &attempt)? {
             match set_affinity(thread, &wanted) {
@@ -94,7 +95,8 @@ pub fn run_process_on(pid: Pid, cpus: &CpuSet, combine: Combine) -> Result<usize
             done.insert(thread.0, wanted);
         }
     }
-    Ok(done.len())
+    let why = Cause::Other("it starts threads faster than they can be looked at: stop it meanwhile".to_owned());
+    Err(Error::refused(attempt(), "sched_setaffinity", EBUSY, why))
 }
 
 /// The affinity that each thread gets; ended ones are left out.

@@ -4,7 +4,9 @@
 //! resolved by a thread of its own: with the page's contents, on the node of the thread that waits.
 
 use crate::memory::advice::{Advice, advise};
-use crate::memory::memory_policy::{Misplaced, bind_range, memory_policy, node_at, set_memory_policy};
+use crate::memory::memory_policy::{
+    Misplaced, bind_range, memory_policy, memory_policy_at, node_at, set_memory_policy,
+};
 use crate::memory::node_memory::NodeMemory;
 use crate::memory::user_faults::{Fault, Faults, UserFaults};
 use crate::nodes::node_state::NodeState;
@@ -112,9 +114,18 @@ impl Drop for LazyMove {
 fn start(mut mover: Mover, memory: &NodeMemory) -> Result<(JoinHandle<LazyTally>, Arc<OwnedFd>), LazyMoveError> {
     let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| of("eventfd")(error.into()))?);
     let range = memory.range();
-    bind_range(range.start, range.len(), &MemoryPolicy::default(), Misplaced::default()).map_err(of("mbind"))?;
+    let bind = |policy: &MemoryPolicy| bind_range(range.start, range.len(), policy, Misplaced::default());
+    let policy = memory_policy_at(range.start).map_err(of("get_mempolicy"))?;
+    bind(&MemoryPolicy::default()).map_err(of("mbind"))?;
+    let put_back = || {
+        let _ = bind(&policy);
+        let _ = advise(&range, Advice::InForkedProcesses);
+    };
     // A forked process would have the memory without its pages: as zeros.
-    advise(&range, Advice::NotInForkedProcesses).map_err(of("madvise"))?;
+    if let Err(refused) = advise(&range, Advice::NotInForkedProcesses) {
+        put_back();
+        return Err(of("madvise")(refused));
+    }
     // All faults wait until the thread runs, from the moment on at which the pages are gone.
     let (go, wait) = std::sync::mpsc::channel::<Mover>();
     let ends = stop.clone();
@@ -128,7 +139,7 @@ fn start(mut mover: Mover, memory: &NodeMemory) -> Result<(JoinHandle<LazyTally>
             Ok((thread, stop))
         }
         Err(error) => {
-            let _ = advise(&range, Advice::InForkedProcesses);
+            put_back();
             Err(error)
         }
     }

@@ -45,22 +45,37 @@ pub struct Row<T> {
 
 impl SharedRange {
     /// Maps part of a file on tmpfs or hugetlbfs, from `offset` to its end or of this length. With a length, a missing
-    /// file is created and a short one is extended; a new file gets this mode. Needs write access.
-    pub fn of_file(path: &Path, offset: u64, length: Option<u64>, mode: u32) -> io::Result<Self> {
+    /// file is created and a short one is extended; a new file gets this mode. Needs write access. `for_policy`: refuses
+    /// other file systems, where the kernel keeps no policy of a file.
+    pub fn of_file(path: &Path, offset: u64, length: Option<u64>, mode: u32, for_policy: bool) -> io::Result<Self> {
         let mut options = OpenOptions::new();
-        let file = options.read(true).write(true).create(length.is_some()).mode(mode).open(path)?;
-        let metadata = file.metadata()?;
-        let bytes = length.unwrap_or_else(|| metadata.len().saturating_sub(offset));
-        let page_bytes = page_bytes(&file)?;
+        options.read(true).write(true).mode(mode);
+        match options.open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && length.is_some() => {
+                let file = options.create_new(true).open(path)?;
+                let range = Self::of_open_file(&file, offset, length, for_policy);
+                range.inspect_err(|_| drop(fs::remove_file(path)))
+            }
+            file => Self::of_open_file(&file?, offset, length, for_policy),
+        }
+    }
+
+    fn of_open_file(file: &File, offset: u64, length: Option<u64>, for_policy: bool) -> io::Result<Self> {
+        let all = file.metadata()?.len();
+        let page_bytes = page_bytes(file, for_policy)?;
+        let bytes = checked(offset, length, all, page_bytes)?;
         let end = offset.checked_add(bytes).ok_or_else(|| misplaced("it is too long"))?;
-        check(offset, bytes, page_bytes)?;
-        if metadata.len() < end {
+        if all < end {
             file.set_len(end)?;
         }
         let bytes = bytes as usize;
         // SAFETY: a new mapping at an address that the kernel chooses touches no existing memory.
-        let start =
-            unsafe { mmap(null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, offset) }?;
+        let mapped =
+            unsafe { mmap(null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file, offset) };
+        if mapped.is_err() && all < end {
+            let _ = file.set_len(all);
+        }
+        let start = mapped?;
         let start = NonNull::new(start.cast()).ok_or_else(|| misplaced("it was mapped at address 0"))?;
         Ok(Self { start, bytes, page_bytes, offset })
     }
@@ -85,9 +100,8 @@ impl SharedRange {
             return Err(io::Error::last_os_error());
         }
         let all = segment_bytes(segment)?;
-        let bytes = length.unwrap_or_else(|| all.saturating_sub(offset));
         let page_bytes = if key.huge { crate::HUGE_PAGE } else { SMALL_PAGE as usize };
-        check(offset, bytes, page_bytes)?;
+        let bytes = checked(offset, length, all, page_bytes)?;
         if size(bytes)? as u64 > all {
             return Err(misplaced(&format!("the segment has {all} bytes, and cannot be extended")));
         }
@@ -174,24 +188,32 @@ fn misplaced(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, why)
 }
 
-fn check(offset: u64, bytes: u64, page_bytes: usize) -> io::Result<()> {
+/// The length of a range of memory that has `all` bytes, from an offset to its end or as given.
+fn checked(offset: u64, length: Option<u64>, all: u64, page_bytes: usize) -> io::Result<u64> {
     let page_bytes = page_bytes as u64;
-    if bytes == 0 {
-        return Err(misplaced("it is empty, and no length is given"));
+    let is_whole = |bytes: u64| page_bytes > 0 && bytes.is_multiple_of(page_bytes);
+    let bytes = length.unwrap_or_else(|| all.saturating_sub(offset));
+    match (length, bytes) {
+        (Some(_), 0) => Err(misplaced("a length of 0 has no page")),
+        (None, 0) if all == 0 => Err(misplaced("it is empty, and no length is given")),
+        (None, 0) => Err(misplaced(&format!("it has {all} bytes: the offset is at its end or beyond"))),
+        (None, _) if is_whole(offset) && !is_whole(bytes) => {
+            Err(misplaced(&format!("it has {all} bytes, no multiple of its pages of {page_bytes}: give a length")))
+        }
+        _ if is_whole(offset) && is_whole(bytes) => Ok(bytes),
+        _ => Err(misplaced(&format!("offset and length must be multiples of its pages of {page_bytes} bytes"))),
     }
-    if page_bytes == 0 || !offset.is_multiple_of(page_bytes) || !bytes.is_multiple_of(page_bytes) {
-        return Err(misplaced(&format!("offset and length must be multiples of its pages of {page_bytes} bytes")));
-    }
-    Ok(())
 }
 
-/// Page size of a file in bytes: on hugetlbfs that of the mount. On other file systems a range may start anywhere.
-fn page_bytes(file: &File) -> io::Result<usize> {
+/// Page size of a file in bytes: on hugetlbfs that of the mount.
+fn page_bytes(file: &File, for_policy: bool) -> io::Result<usize> {
     let system = rustix::fs::fstatfs(file)?;
-    if system.f_type == libc::HUGETLBFS_MAGIC {
-        return usize::try_from(system.f_bsize).map_err(|_| misplaced("its pages have no size"));
+    match system.f_type {
+        libc::HUGETLBFS_MAGIC => usize::try_from(system.f_bsize).map_err(|_| misplaced("its pages have no size")),
+        libc::TMPFS_MAGIC => Ok(SMALL_PAGE as usize),
+        _ if !for_policy => Ok(SMALL_PAGE as usize),
+        _ => Err(misplaced("it is on neither tmpfs nor hugetlbfs, and elsewhere the kernel keeps no policy of a file")),
     }
-    Ok(SMALL_PAGE as usize)
 }
 
 fn ftok(key: &SegmentKey<'_>, mode: u32) -> io::Result<libc::key_t> {
@@ -223,19 +245,30 @@ mod tests {
             return test_tools::skipped("memory policies may not be read here");
         };
         let file = tempfile::Builder::new().prefix("linux-crate").tempfile_in("/dev/shm").unwrap();
-        let range = SharedRange::of_file(file.path(), 0, Some(64 << 10), 0o600).unwrap();
+        let range = SharedRange::of_file(file.path(), 0, Some(64 << 10), 0o600, true).unwrap();
         range.set_policy(&MemoryPolicy::bind(node), Misplaced::default()).unwrap();
         assert_eq!(range.absent_bytes().unwrap(), 64 << 10);
         range.populate().unwrap();
         assert_eq!((range.absent_bytes().unwrap(), range.page_bytes()), (0, 4096));
-        let again = SharedRange::of_file(file.path(), 4096, None, 0o600).unwrap();
+        let again = SharedRange::of_file(file.path(), 4096, None, 0o600, true).unwrap();
         let policies = again.policies().unwrap();
         assert_eq!(policies, [Row { range: 4096..64 << 10, value: MemoryPolicy::bind(node) }]);
         assert_eq!(again.nodes().unwrap(), [Row { range: 4096..64 << 10, value: node }]);
         assert_eq!(policies[0].value.mode, MemoryMode::Bind);
-        assert!(SharedRange::of_file(file.path(), 1, None, 0o600).is_err());
-        assert!(SharedRange::of_file(file.path(), 64 << 10, None, 0o600).unwrap_err().to_string().contains("empty"));
-        assert!(SharedRange::of_file(Path::new("/nowhere/file"), 0, None, 0o600).is_err());
+        assert!(SharedRange::of_file(file.path(), 1, None, 0o600, true).is_err());
+        let refused =
+            |offset, length| SharedRange::of_file(file.path(), offset, length, 0o600, true).unwrap_err().to_string();
+        assert!(refused(64 << 10, None).contains("it has 65536 bytes"), "{}", refused(64 << 10, None));
+        assert!(refused(0, Some(0)).contains("a length of 0"));
+        // No process has as many addresses.
+        let new = file.path().with_extension("new");
+        for path in [file.path(), &new] {
+            assert!(SharedRange::of_file(path, 0, Some(1 << 60), 0o600, true).is_err());
+        }
+        assert_eq!((file.as_file().metadata().unwrap().len(), new.exists()), (64 << 10, false));
+        let other = SharedRange::of_file(Path::new("/proc/self/comm"), 0, Some(4096), 0o600, true);
+        assert!(other.is_err_and(|why| why.to_string().contains("neither tmpfs nor hugetlbfs")));
+        assert!(SharedRange::of_file(Path::new("/nowhere/file"), 0, None, 0o600, true).is_err());
     }
 
     #[test]

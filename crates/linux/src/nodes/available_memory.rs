@@ -1,10 +1,24 @@
-//! Available memory of this host.
+//! Available memory.
 
+use crate::nodes::free_memory::FreeMemory;
+use rustix::process::{Resource, getrlimit};
 use std::fs;
 
-/// Memory available to programs, bytes; `None` if the kernel does not report it.
+/// Memory available to the calling process, bytes: this host's, as far as its control group and its limit of addresses
+/// (`ulimit -v`) allow; `None` if the kernel does not report it.
 pub fn available_memory() -> Option<u64> {
-    parse_available(&fs::read_to_string("/proc/meminfo").ok()?)
+    let host = parse_available(&fs::read_to_string("/proc/meminfo").ok()?)?;
+    let groups = FreeMemory::for_caller().limits;
+    let of_group = groups.iter().map(|limit| limit.max_bytes.saturating_sub(limit.used_bytes));
+    let addresses = getrlimit(Resource::As).current.map(|most| most.saturating_sub(mapped_bytes()));
+    of_group.chain(addresses).chain([host]).min()
+}
+
+/// Memory that this process has mapped, bytes.
+fn mapped_bytes() -> u64 {
+    let text = fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = text.split_whitespace().next().and_then(|pages| pages.parse().ok()).unwrap_or(0);
+    pages.saturating_mul(machine::SMALL_PAGE)
 }
 
 fn parse_available(meminfo: &str) -> Option<u64> {

@@ -31,6 +31,12 @@ impl NodeState {
         Ok(Self { online, with_memory, cpus })
     }
 
+    /// Leaves only memory of these nodes, and these CPUs. The nodes stay.
+    pub fn restrict(&mut self, with_memory: &NodeSet, cpus: &CpuSet) {
+        self.with_memory = self.with_memory.intersection(with_memory);
+        self.cpus.values_mut().for_each(|own| *own = own.intersection(cpus));
+    }
+
     /// The CPUs of these nodes.
     pub fn cpus_of(&self, nodes: &NodeSet) -> CpuSet {
         nodes.iter().filter_map(|node| self.cpus.get(&node)).flat_map(IdSet::iter).collect()

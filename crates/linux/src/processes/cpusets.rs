@@ -37,7 +37,11 @@ impl Cpusets {
             folder: root.join(folder.trim_start_matches('/')),
             mounted: mounted.into(),
         });
-        let isolated = bounded::text(root.join("proc/cmdline")).map(|words| isolated_by(&words)).unwrap_or_default();
+        // Linux before 4.2 only has its command line, of which it understands more than is read here.
+        let resolved = parsed(&root.join("sys/devices/system/cpu/isolated"), str::parse).ok().flatten();
+        let isolated = resolved.unwrap_or_else(|| {
+            bounded::text(root.join("proc/cmdline")).map(|words| isolated_by(&words)).unwrap_or_default()
+        });
         Self { version_2: Cgroups::find_in(root).ok(), version_1, isolated }
     }
 

@@ -88,7 +88,7 @@ impl SharedMemoryOptions {
         if policy.is_none() && !self.touch && !self.dump && !self.dump_nodes {
             return Err(UsageError::boxed("nothing to do with it: name a policy, --touch, --dump or --dump-nodes"));
         }
-        let (range, name) = self.range(huge)?;
+        let (range, name) = self.range(huge, policy.is_some() || self.dump || self.verify)?;
         // The kernel looks only at pages that this process maps.
         let populated = self.touch || self.verify || self.dump_nodes || (self.strict && policy.is_some());
         if populated {
@@ -130,7 +130,7 @@ impl SharedMemoryOptions {
         if wrong.is_empty() { Ok(()) } else { Err(format!("not all of {name} is as the policy says").into()) }
     }
 
-    fn range(&self, huge: bool) -> Result<(SharedRange, String), Box<dyn Error>> {
+    fn range(&self, huge: bool, for_policy: bool) -> Result<(SharedRange, String), Box<dyn Error>> {
         let offset = self.offset.unwrap_or(0);
         let (range, name) = match (&self.shm, &self.file) {
             (Some(file), _) => {
@@ -141,7 +141,7 @@ impl SharedMemoryOptions {
             }
             (None, Some(file)) => {
                 let name = file.display().to_string();
-                (SharedRange::of_file(file, offset, self.length, self.shmmode), name)
+                (SharedRange::of_file(file, offset, self.length, self.shmmode, for_policy), name)
             }
             (None, None) => return Err(UsageError::boxed("no shared memory is named")),
         };
@@ -190,7 +190,8 @@ fn why_unusable(error: &io::Error, huge: bool) -> &'static str {
             "; huge pages for a segment need CAP_IPC_LOCK, or the group of vm.hugetlb_shm_group"
         }
         (Some(Errno::NOMEM), _) => {
-            "; if it uses huge pages, reserve some: echo 64 | sudo tee /proc/sys/vm/nr_hugepages"
+            "; if it uses huge pages, reserve some: echo 64 | sudo tee /proc/sys/vm/nr_hugepages; else it is longer than a \
+             process may map"
         }
         (Some(Errno::INVAL), false) => "; a segment has at most kernel.shmmax bytes",
         _ => "",

@@ -10,17 +10,19 @@ use crate::verbs::{replicate::replicate, steady};
 use clap::{Args, ValueEnum};
 use compare::ProgramTimes;
 use linux::{
-    Attempt, Cgroups, ChildSetup, MemoryMode, Switch, SystemState, Tid, affinity, allowed_memory_nodes, diagnose,
-    forbid_huge_pages, memory_policy, monotonic_ns, next_interleave_node, set_affinity, set_memory_policy,
-    why_not_started,
+    Attempt, Cgroups, ChildSetup, MemoryMode, MemoryPolicy, Pid, Process, Switch, SystemState, Tid, affinity,
+    allowed_memory_nodes, diagnose, forbid_huge_pages, memory_policy, monotonic_ns, next_interleave_node, program_file,
+    set_affinity, set_memory_policy, why_not_started,
 };
 use machine::CpuSet;
+use observe::objects::obstacle;
 use report::{HardwareReport, PolicyReport};
 use rustix::io::Errno;
 use std::env;
 use std::error::Error;
 use std::ffi::OsString;
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -164,6 +166,30 @@ impl Arguments {
             (None, None) => None,
         })
     }
+
+    /// Refuses what cannot be combined, before anything is changed.
+    fn check(&self) -> Result<(), Box<dyn Error>> {
+        let has_cpus = self.cpunodebind.is_some() || self.physcpubind.is_some();
+        if self.shared.is_asked_for() {
+            if !self.command.is_empty() || has_cpus || self.cgroup.is_some() {
+                let why = "options for shared memory cannot be combined with a command, CPUs or a control group";
+                return Err(UsageError::boxed(why));
+            }
+        } else if self.command.is_empty() && !self.show {
+            return Err(UsageError::boxed("no command to run: nearside run OPTIONS -- COMMAND"));
+        }
+        Ok(())
+    }
+
+    /// The memory policy and the CPUs.
+    fn resolve(&self, places: &mut Places) -> Result<(Option<MemoryPolicy>, Option<CpuSet>), Box<dyn Error>> {
+        // `same` refers to the other option's nodes, so those are resolved first.
+        if self.policy.is_same() {
+            let cpus = self.cpus(places)?;
+            return Ok((self.policy.resolve(places)?, cpus));
+        }
+        Ok((self.policy.resolve(places)?, self.cpus(places)?))
+    }
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
@@ -172,23 +198,16 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         output::write(&hardware.to_string(), None)?;
         return Ok(ExitCode::SUCCESS);
     }
-    if let Some(cgroup) = &arguments.cgroup {
-        join(cgroup)?;
-    }
+    arguments.check()?;
+    let joined = arguments.cgroup.as_deref().map(Joined::new).transpose()?;
+    start(arguments).inspect_err(|_| joined.iter().for_each(Joined::undo))
+}
+
+/// Applies the options to this process, and becomes the program.
+fn start(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let mut places = Places::of_caller(SystemState::read(None), arguments.all);
-    // `same` refers to the other option's nodes, so those are resolved first.
-    let (policy, cpus) = if arguments.policy.is_same() {
-        let cpus = arguments.cpus(&mut places)?;
-        (arguments.policy.resolve(&mut places)?, cpus)
-    } else {
-        (arguments.policy.resolve(&mut places)?, arguments.cpus(&mut places)?)
-    };
+    let (policy, cpus) = arguments.resolve(&mut places)?;
     if arguments.shared.is_asked_for() {
-        if !arguments.command.is_empty() || cpus.is_some() || arguments.cgroup.is_some() {
-            return Err(UsageError::boxed(
-                "options for shared memory cannot be combined with a command, CPUs or a control group",
-            ));
-        }
         arguments.shared.run(policy.as_ref(), arguments.huge == Some(Huge::Segment))?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -200,10 +219,13 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         (policy, cpus)
     };
     let program = arguments.command.first();
-    if program.is_none() && !arguments.show {
-        return Err(UsageError::boxed("no command to run: nearside run OPTIONS -- COMMAND"));
-    }
     let heap = arguments.heap.as_ref().map(|heap| heap.environment(&mut places)).transpose()?;
+    if let Some((_, program)) = heap.as_ref().zip(program)
+        && let Some(file) = program_file(program, env::var_os("PATH").as_deref())
+        && let Ok(Some(obstacle)) = obstacle(&file)
+    {
+        note(&format!("the program keeps its own heap: {obstacle}"));
+    }
     if heap.is_some() && policy.is_some() {
         note("the program has a memory policy, so its heap does not place objects");
     }
@@ -241,32 +263,67 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     Err(format!("cannot start {}: {}", Path::new(program).display(), why_not_started(program, &error)).into())
 }
 
-/// Joins a control group, and creates it first if missing.
-fn join(cgroup: &Path) -> Result<(), Box<dyn Error>> {
-    let relative = cgroup.strip_prefix("/").unwrap_or(cgroup);
-    if relative.components().any(|part| !matches!(part, std::path::Component::Normal(_))) {
-        return Err(UsageError::boxed(format!("{} is not a path of a control group", cgroup.display())));
-    }
-    let folder = Cgroups::find()?.folder().join(relative);
-    let failed = |what: &str, error: std::io::Error| {
-        let why = match error.raw_os_error().map(Errno::from_raw_os_error) {
-            Some(Errno::BUSY) => {
-                "it enables controllers for its child groups, so it cannot have processes itself: name a child group"
-            }
-            Some(Errno::OPNOTSUPP) => "it is a threaded group, or below one: name another",
-            Some(Errno::AGAIN) => {
-                "a group above it has reached its limit of groups: see its cgroup.max.descendants and cgroup.max.depth"
-            }
-            Some(Errno::NOENT) => "a group above it does not exist, or was just removed: create that one first",
-            _ => "it needs root, or a group that was delegated to you (systemd-run --user --scope -p Delegate=yes)",
+/// A control group that this process has joined.
+struct Joined {
+    folder: PathBuf,
+    is_new: bool,
+    /// The group before, if it is one below the mount.
+    before: Option<PathBuf>,
+}
+
+impl Joined {
+    /// Joins a control group, and creates it first if missing.
+    fn new(cgroup: &Path) -> Result<Self, Box<dyn Error>> {
+        let relative = cgroup.strip_prefix("/").unwrap_or(cgroup);
+        if relative.components().any(|part| !matches!(part, std::path::Component::Normal(_))) {
+            return Err(UsageError::boxed(format!("{} is not a path of a control group", cgroup.display())));
+        }
+        let cgroups = Cgroups::find()?;
+        let folder = cgroups.folder().join(relative);
+        let before = Process::open(Pid(std::process::id())).ok().and_then(|own| cgroups.of(&own).ok());
+        let before = before.map(|before| cgroups.folder().join(before.trim_start_matches('/')));
+        let failed = |what: &str, error: std::io::Error| {
+            let why = why_not_joined(&error);
+            format!("cannot {what} the control group {} ({error}): {why}", folder.display())
         };
-        format!("cannot {what} the control group {} ({error}): {why}", folder.display())
-    };
-    if !folder.is_dir() {
-        fs::create_dir(&folder).map_err(|error| failed("make", error))?;
+        let is_new = match fs::create_dir(&folder) {
+            Err(why) if why.kind() == ErrorKind::AlreadyExists => false,
+            made => made.map(|()| true).map_err(|error| failed("make", error))?,
+        };
+        let joined = enter(&folder).map_err(|error| failed("join", error));
+        let group = Self { folder, is_new, before };
+        joined.inspect_err(|_| group.undo())?;
+        Ok(group)
     }
-    // 0 stands for the writing process.
-    Ok(fs::write(folder.join("cgroup.procs"), "0").map_err(|error| failed("join", error))?)
+
+    /// Leaves it, and removes it if it is new.
+    fn undo(&self) {
+        // What is not possible is left as it is: the error that led here is the one to report. The kernel keeps groups
+        // with processes.
+        let _ = self.before.as_deref().map(enter);
+        if self.is_new {
+            let _ = fs::remove_dir(&self.folder);
+        }
+    }
+}
+
+/// Moves this process into a control group, for which 0 stands.
+fn enter(folder: &Path) -> std::io::Result<()> {
+    fs::write(folder.join("cgroup.procs"), "0")
+}
+
+fn why_not_joined(error: &std::io::Error) -> &'static str {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::BUSY) => {
+            "it enables controllers for its child groups, so it cannot have processes itself: name a child group"
+        }
+        Some(Errno::OPNOTSUPP) => "it is a threaded group, or below one: name another",
+        Some(Errno::AGAIN) => {
+            "a group above it has reached its limit of groups: see its cgroup.max.descendants and cgroup.max.depth"
+        }
+        Some(Errno::NOENT) => "a group above it does not exist, or was just removed: create that one first",
+        _ => "it needs root, or a group that was delegated to you (systemd-run --user --scope -p Delegate=yes)",
+    }
 }
 
 /// Sets the huge page settings that the program inherits, and returns its environment variables for them.

@@ -23,17 +23,17 @@ impl fmt::Display for Obstacle {
         match self {
             Self::Static(path) => write!(
                 f,
-                "{} is linked statically, so no library can report its objects: link it dynamically",
+                "{} is linked statically, so no library can be loaded into it: link it dynamically",
                 path.display()
             ),
             Self::Privileged(path) => write!(
                 f,
                 "{} is setuid, setgid or has capabilities, so the dynamic linker ignores libraries of its caller: \
-                 record a copy without these, as its owner",
+                 use a copy without these, as its owner",
                 path.display()
             ),
             Self::OtherMachine(path) => {
-                write!(f, "{} is not for x86-64, but the library that reports objects is", path.display())
+                write!(f, "{} is not for x86-64, but nearside's library is", path.display())
             }
         }
     }
