@@ -32,7 +32,7 @@ pub enum PciKind {
     Network,
     /// A disk of an `NVMe` controller: 01.08.
     Nvme,
-    /// Another controller of disks: 01.
+    /// Another controller of disks: 01, and 0c.04 for Fibre Channel.
     Storage,
     /// A graphics processor: 03.
     Graphics,
@@ -46,7 +46,7 @@ impl PciKind {
     fn of_class(class: u32) -> Option<Self> {
         match (class >> 16, (class >> 8) & 0xff) {
             (0x01, 0x08) => Some(Self::Nvme),
-            (0x01, _) => Some(Self::Storage),
+            (0x01, _) | (0x0c, 0x04) => Some(Self::Storage),
             (0x02, _) => Some(Self::Network),
             (0x03, _) => Some(Self::Graphics),
             (0x05, 0x02) => Some(Self::CxlMemory),
@@ -102,17 +102,26 @@ impl PciDevice {
 fn all(files: &Files) -> Vec<PciDevice> {
     let mut addresses = files.names(PCI);
     addresses.sort();
-    addresses.into_iter().filter_map(|address| device(files, address)).collect()
+    let mut left = MOST_FOLDERS;
+    let mut read = |address| {
+        let mut own = left.min(MOST_OF_DEVICE);
+        left -= own;
+        let device = device(files, address, &mut own);
+        left += own;
+        device
+    };
+    addresses.into_iter().filter_map(&mut read).collect()
 }
 
-fn device(files: &Files, address: String) -> Option<PciDevice> {
+/// One device, whose names are searched in at most this number of folders.
+fn device(files: &Files, address: String, folders: &mut usize) -> Option<PciDevice> {
     let folder = format!("{PCI}/{address}");
     let text = |name: &str| files.text(&format!("{folder}/{name}")).ok().map(|text| text.trim().to_owned());
     let class = u32::from_str_radix(text("class")?.strip_prefix("0x")?, 16).ok()?;
     let kind = PciKind::of_class(class)?;
     let node = text("numa_node").and_then(|node| node.parse().ok()).map(NodeId);
     let mut names = Vec::new();
-    find_names(files, &folder, 0, &mut names);
+    find_names(files, &folder, folders, &mut names);
     names.sort();
     names.dedup();
     let message = files.names(&format!("{folder}/msi_irqs"));
@@ -127,11 +136,17 @@ fn device(files: &Files, address: String) -> Option<PciDevice> {
 
 /// Folders of a device whose entries are what users know it by.
 const NAMED: [&str; 4] = ["net", "block", "drm", "infiniband"];
-/// Levels between a controller and its disk: `ata1/host0/target0:0:0/0:0:0:0/block`, and one to spare.
-const MOST_LEVELS: usize = 5;
+/// Most folders of all devices, and of one, that are looked into: thousands of disks have fewer, and links of a saved tree
+/// may lead back.
+const MOST_FOLDERS: usize = 50_000;
+const MOST_OF_DEVICE: usize = 10_000;
 
-/// Collects the names of what a device's driver made of it.
-fn find_names(files: &Files, folder: &str, level: usize, names: &mut Vec<String>) {
+/// Collects the names of what a device's driver made of it, in at most this number of folders.
+fn find_names(files: &Files, folder: &str, folders: &mut usize, names: &mut Vec<String>) {
+    if *folders == 0 {
+        return;
+    }
+    *folders -= 1;
     for entry in files.names(folder) {
         let below = format!("{folder}/{entry}");
         if NAMED.contains(&entry.as_str()) {
@@ -140,8 +155,8 @@ fn find_names(files: &Files, folder: &str, level: usize, names: &mut Vec<String>
             names.extend(files.names(&below).into_iter().filter(is_device));
         } else if is_namespace(&entry) {
             names.push(entry);
-        } else if level < MOST_LEVELS && is_part(&entry) {
-            find_names(files, &below, level + 1, names);
+        } else if is_part(&entry) {
+            find_names(files, &below, folders, names);
         }
     }
 }
@@ -152,10 +167,14 @@ fn is_namespace(name: &str) -> bool {
         .is_some_and(|rest| rest.contains('n') && rest.starts_with(|first: char| first.is_ascii_digit()))
 }
 
+/// How folders between a controller and its disks begin: those of SATA, SCSI, SAS (`port-0:0/end_device-0:0`), Fibre Channel
+/// (`rport-7:0-0`), virtio and `NVMe`.
+const PARTS: [&str; 9] = ["ata", "host", "target", "port-", "expander-", "end_device-", "rport-", "virtio", "nvme"];
+
 /// Whether a folder belongs to a device's own tree. Links lead elsewhere, and have other names.
 fn is_part(name: &str) -> bool {
     let scsi = || name.split(':').count() == 4 && name.split(':').all(|part| part.parse::<u32>().is_ok());
-    ["ata", "host", "target", "virtio", "nvme"].iter().any(|word| name.starts_with(word)) || scsi()
+    PARTS.iter().any(|word| name.starts_with(word)) || scsi()
 }
 
 #[cfg(test)]
@@ -184,6 +203,10 @@ mod tests {
         put("0000:5e:00.0", "0x010802\n", "0\n", &["nvme/nvme0/nvme0n1/size", "nvme/nvme0/model"]);
         let disk = "ata1/host0/target0:0:0/0:0:0:0/block/sda/size";
         put("0000:00:17.0", "0x010601\n", "-1\n", &[disk, "subsystem/block/sdz/size"]);
+        let sas = "host1/port-1:0/expander-1:0/port-1:0:2/end_device-1:0:2/target1:0:2/1:0:2:0/block/sdb/size";
+        put("0000:18:00.0", "0x010700\n", "0\n", &[sas]);
+        let fibre = "host7/rport-7:0-0/target7:0:0/7:0:0:1/block/sdc/size";
+        put("0000:19:00.0", "0x0c0400\n", "0\n", &[fibre]);
         put("0000:af:00.0", "0x030200\n", "1\n", &["drm/card0/x", "drm/card0-HDMI-A-1/x", "drm/renderD128/x"]);
         tree.put(&format!("sys/{PCI}/0000:3b:00.1/class"), "nonsense\n");
         tree.put("proc/irq/40/smp_affinity_list", "0-3\n");
@@ -204,12 +227,21 @@ mod tests {
             devices.iter().map(line).collect::<Vec<_>>(),
             [
                 "0000:00:17.0 storage sda unknown",
+                "0000:18:00.0 storage sdb 0",
+                "0000:19:00.0 storage sdc 0",
                 "0000:3b:00.0 network eth0,mlx5_0 1",
                 "0000:5e:00.0 NVMe nvme0n1 0",
                 "0000:af:00.0 graphics card0 1",
             ]
         );
         assert_eq!(PciDevice::all_of_sysfs(&tree.path().join("none")), []);
+        // Links that lead back end as well.
+        let disks = tree.path().join("sys").join(PCI).join("0000:18:00.0");
+        for number in 100..200 {
+            std::os::unix::fs::symlink(".", disks.join(format!("host{number}"))).unwrap();
+        }
+        let again = PciDevice::all_of_sysfs(&tree.path().join("sys"));
+        assert_eq!(again.iter().map(line).collect::<Vec<_>>(), devices.iter().map(line).collect::<Vec<_>>());
     }
 
     #[test]

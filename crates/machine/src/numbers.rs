@@ -108,6 +108,8 @@ const LEAST_WAYS: Bounds = Bounds::new(1.0, 32.0, "ways");
 const CLOCK: Bounds = Bounds::new(1e6, 1e11, "Hz");
 const INSTRUCTIONS_PER_CYCLE: Bounds = Bounds::new(0.01, 100.0, "");
 const LINES: Bounds = Bounds::new(1.0, 65_536.0, "lines");
+/// Cores have some 8 to 24 buffers for loads that miss.
+const LOAD_LINES: Bounds = Bounds::new(1.0, 64.0, "lines");
 /// From a floppy's speed to a hundred terabytes per second: excludes megabytes given as bytes.
 const BANDWIDTH: Bounds = Bounds::new(1e6, 1e14, "bytes/s");
 /// From the speed of a punched tape.
@@ -125,10 +127,10 @@ const PROBES: Bounds = Bounds::new(1e4, 1e12, "a second");
 const INSTRUCTIONS: Bounds = Bounds::new(1.0, 65_536.0, "instructions");
 const TLB_LEVEL: Bounds = Bounds::new(1.0, 2.0, "");
 const TLB_ENTRIES: Bounds = Bounds::new(1.0, 65_536.0, "pages");
-const CACHE_LEVEL: Bounds = Bounds::new(1.0, 8.0, "");
-const CACHE_SIZE: Bounds = Bounds::new(64.0, (1_u64 << 40) as f64, "bytes");
+pub(crate) const CACHE_LEVEL: Bounds = Bounds::new(1.0, 8.0, "");
+pub(crate) const CACHE_SIZE: Bounds = Bounds::new(64.0, (1_u64 << 40) as f64, "bytes");
 const CACHE_WAYS: Bounds = Bounds::new(0.0, 65_536.0, "ways");
-const CACHE_LINE: Bounds = Bounds::new(8.0, 65_536.0, "bytes");
+pub(crate) const CACHE_LINE: Bounds = Bounds::new(8.0, 65_536.0, "bytes");
 
 /// Every table of a machine that can hold numbers.
 pub(crate) fn tables(machine: &Machine) -> Vec<Table<'_>> {
@@ -149,7 +151,7 @@ pub(crate) fn tables(machine: &Machine) -> Vec<Table<'_>> {
             one("stream_bandwidth_bytes_per_s", core.stream_bandwidth_bytes_per_s, BANDWIDTH),
             one("stream_lines", f64::from(core.stream_lines), LINES),
             one("store_lines", f64::from(core.store_lines), LINES),
-            one("load_lines", core.load_lines.map(f64::from), LINES),
+            one("load_lines", core.load_lines.map(f64::from), LOAD_LINES),
             one("reorder_instructions", core.reorder_instructions.map(f64::from), INSTRUCTIONS),
         ];
         tables.push(table("core".to_owned(), core.source.as_ref(), FIELDS, numbers));

@@ -15,6 +15,7 @@ pub use slit::Slit;
 pub use srat::{MemoryRange, Processor, ProcessorId, Srat};
 
 use crate::bounded;
+use crate::chain;
 use crate::description::{Distances, Latency, Machine, Node};
 use crate::ids::{CpuId, NodeId};
 use crate::pairs::LatencyPairs;
@@ -81,14 +82,24 @@ impl Machine {
     }
 
     /// The machine described by the tables in a directory, in files named `SRAT`, `SLIT` and `HMAT` as in
-    /// `/sys/firmware/acpi/tables`. The last two may be missing.
-    pub fn from_acpi_dir(folder: &Path) -> Result<Self, AcpiError> {
+    /// `/sys/firmware/acpi/tables`. The last two may be missing. One of them that breaks its rules is left out with a
+    /// warning, as Linux leaves it out.
+    pub fn from_acpi_dir(folder: &Path) -> Result<(Self, Vec<String>), AcpiError> {
         let optional = |name| match read(&folder.join(name)) {
             Err(AcpiError::Read { error, .. }) if error.kind() == ErrorKind::NotFound => Ok(None),
             read => read.map(Some),
         };
         let srat = read(&folder.join("SRAT"))?;
-        Self::from_acpi(&srat, optional("SLIT")?.as_deref(), optional("HMAT")?.as_deref())
+        let (slit, hmat) = (optional("SLIT")?, optional("HMAT")?);
+        let wrong = [
+            ("SLIT", slit.as_deref().and_then(|slit| Slit::parse(slit).err())),
+            ("HMAT", hmat.as_deref().and_then(|hmat| Hmat::parse(hmat).err())),
+        ];
+        let kept = |table: Option<Vec<u8>>, wrong: &Option<AcpiError>| table.filter(|_| wrong.is_none());
+        let machine = Self::from_acpi(&srat, kept(slit, &wrong[0].1).as_deref(), kept(hmat, &wrong[1].1).as_deref())?;
+        let wrong = wrong.into_iter().filter_map(|(name, wrong)| Some((name, wrong?)));
+        let warnings = wrong.map(|(name, wrong)| format!("the table {name} is left out: {}", chain(&wrong)));
+        Ok((machine, warnings.collect()))
     }
 }
 

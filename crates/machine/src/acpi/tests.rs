@@ -3,6 +3,7 @@
 use super::*;
 use crate::chain;
 use proptest::prelude::*;
+use std::fs;
 
 const REAL: [&[u8]; 3] = [
     include_bytes!("../../tests/fixtures/acpi/4-nodes-6-cpus-hmat/SRAT"),
@@ -120,9 +121,24 @@ fn the_tables_of_qemu_give_the_machine_that_qemu_emulates() {
 fn a_folder_of_tables_is_read_and_only_the_srat_must_be_there() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/acpi/4-nodes-6-cpus-hmat");
     let [srat, slit, hmat] = REAL;
-    assert_eq!(Machine::from_acpi_dir(&folder).unwrap(), Machine::from_acpi(srat, Some(slit), Some(hmat)).unwrap());
+    let (machine, warnings) = Machine::from_acpi_dir(&folder).unwrap();
+    assert_eq!((machine, warnings.len()), (Machine::from_acpi(srat, Some(slit), Some(hmat)).unwrap(), 0));
     let error = Machine::from_acpi_dir(Path::new("/nonexistent")).unwrap_err().to_string();
     assert!(error.starts_with("cannot read the table /nonexistent/SRAT"), "{error}");
+}
+
+/// Linux ignores a SLIT of equal distances: "SLIT table looks invalid. Not used."
+#[test]
+fn a_wrong_slit_or_hmat_is_left_out_with_a_warning() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, table) in [("SRAT", two_nodes()), ("SLIT", slit(2, &[10; 4])), ("HMAT", b"none".to_vec())] {
+        fs::write(folder.path().join(name), table).unwrap();
+    }
+    let (machine, warnings) = Machine::from_acpi_dir(folder.path()).unwrap();
+    assert_eq!(machine, Machine::from_acpi(&two_nodes(), None, None).unwrap());
+    let begins = ["the table SLIT is left out: ", "the table HMAT is left out: "];
+    assert!(warnings.iter().zip(begins).all(|(warning, begins)| warning.starts_with(begins)), "{warnings:?}");
+    assert_eq!(warnings.len(), 2);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use super::tree::{CPUS, Tree};
 use super::{SysfsError, source};
 use crate::description::{Cache, CacheKind, Machine, Package, Sharing, USUAL_LINE_BYTES};
 use crate::ids::PackageId;
+use crate::numbers::{CACHE_LEVEL, CACHE_LINE, CACHE_SIZE};
 use crate::set::CpuSet;
 use crate::size;
 use std::collections::{BTreeMap, BTreeSet};
@@ -114,8 +115,8 @@ impl Tree {
     }
 
     /// `None` for a cache whose kind or size the kernel does not know: the firmware of many small machines does not
-    /// provide it. A line size of 0 is unknown.
-    fn cache_shape(&self, folder: &str, level: u8) -> Result<Option<Shape>, SysfsError> {
+    /// provide it, or provides what no cache is. A line size of 0 is unknown.
+    fn cache_shape(&mut self, folder: &str, level: u8) -> Result<Option<Shape>, SysfsError> {
         let path = |file: &str| format!("{folder}/{file}");
         let (Some(kind), Some(size)) = (self.text(&path("type"))?, self.text(&path("size"))?) else { return Ok(None) };
         let line_bytes: u32 = self.parsed(&path("coherency_line_size"))?.unwrap_or(0);
@@ -127,6 +128,12 @@ impl Tree {
         };
         let size_bytes = size::parse(&size).map_err(|why| self.wrong(&path("size"), &size, &why))?;
         let ways: u32 = self.parsed(&path("ways_of_associativity"))?.unwrap_or(0);
+        let is_line = line_bytes == 0 || (line_bytes.is_power_of_two() && CACHE_LINE.holds(line_bytes.into()));
+        if !is_line || !CACHE_LEVEL.holds(level.into()) || !CACHE_SIZE.holds(size_bytes as f64) {
+            let text = format!("level {level}, {size_bytes} bytes in lines of {line_bytes}");
+            self.warn(format!("the cache of {folder} is left out: no cache has {text}"));
+            return Ok(None);
+        }
         // Some kernels subtract the part of a cache that the hardware reserves from its size, but not from its ways.
         let set_bytes = u64::from(ways) * u64::from(line_bytes);
         let fits = set_bytes > 0 && size_bytes.is_multiple_of(set_bytes);

@@ -3,15 +3,16 @@
 use super::tree::{NODES, Tree};
 use super::{SysfsError, source};
 use crate::description::{Distances, Machine, Node};
-use crate::ids::NodeId;
+use crate::ids::{CpuId, NodeId};
 use crate::pairs::LatencyPairs;
 use crate::set::{CpuSet, NodeSet};
 use crate::validate::MAX_NODES;
 use std::io::ErrorKind;
 
 impl Tree {
-    /// The nodes, with the CPUs that are online. A node whose CPUs are another's already is left out: no Linux has such
-    /// nodes, but firmware and trees made by hand do.
+    /// The nodes, with the CPUs that are online. A CPU of several nodes is the first one's: with `numa=fake`, Linux gives
+    /// each part of a node all its CPUs. A node that goes away meanwhile is left out, and so is one without anything of
+    /// its own.
     pub fn nodes(&mut self, ids: &NodeSet, online: Option<&CpuSet>) -> Result<Vec<Node>, SysfsError> {
         if ids.is_empty() || ids.len() > MAX_NODES {
             let why = format!("a machine has 1 to {MAX_NODES} nodes");
@@ -21,19 +22,28 @@ impl Tree {
         let mut seen = CpuSet::new();
         for id in ids.iter() {
             let folder = format!("{NODES}/node{id}");
-            let cpus: CpuSet = self.set(&folder, &["cpulist", "cpumap"])?.ok_or_else(|| SysfsError::Read {
-                path: self.root.join(&folder).join("cpulist"),
-                source: ErrorKind::NotFound.into(),
-            })?;
-            let cpus = online.map_or_else(|| cpus.clone(), |online| cpus.intersection(online));
-            if !cpus.intersection(&seen).is_empty() {
-                self.warn(format!("node {id} is left out: its CPUs, {cpus}, are another node's too"));
+            let Some(listed) = self.set::<CpuId>(&folder, &["cpulist", "cpumap"])? else {
+                self.warn(format!("node {id} is left out: it is online, but has no list of CPUs"));
                 continue;
-            }
-            seen.extend(cpus.iter());
+            };
+            let listed = online.map_or_else(|| listed.clone(), |online| listed.intersection(online));
+            let cpus = listed.difference(&seen);
             let meminfo = format!("{folder}/meminfo");
             let text = self.text(&meminfo)?.unwrap_or_default();
-            nodes.push(node(id, cpus, self.memory_bytes(&meminfo, &text)?));
+            let memory_bytes = self.memory_bytes(&meminfo, &text)?;
+            if cpus != listed {
+                let theirs = listed.difference(&cpus);
+                if cpus.is_empty() && memory_bytes.is_none_or(|bytes| bytes == 0) {
+                    self.warn(format!("node {id} is left out: its CPUs, {theirs}, are another node's too"));
+                    continue;
+                }
+                self.warn(format!("CPUs {theirs} are another node's too: node {id} is without them"));
+            }
+            seen.extend(cpus.iter());
+            nodes.push(node(id, cpus, memory_bytes));
+        }
+        if nodes.is_empty() {
+            return Err(SysfsError::Read { path: self.root.join(NODES), source: ErrorKind::NotFound.into() });
         }
         Ok(nodes)
     }

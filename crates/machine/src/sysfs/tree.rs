@@ -4,6 +4,7 @@ use super::SysfsError;
 use crate::files::Files;
 use crate::ids::{CpuId, NodeId};
 use crate::set::{CpuSet, IdSet, MAX_ID, NodeSet};
+use rustix::io::Errno;
 use std::fmt;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -34,6 +35,8 @@ impl Tree {
         match self.files.text(path) {
             Ok(text) => Ok(Some(text.trim().to_owned())),
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+            // What it describes has gone since it was opened.
+            Err(error) if error.raw_os_error() == Some(Errno::NODEV.raw_os_error()) => Ok(None),
             Err(source) => Err(SysfsError::Read { path: self.root.join(path), source }),
         }
     }

@@ -200,7 +200,6 @@ fn what_is_wrong_is_named_with_its_file() {
     for (path, text, why) in [
         ("devices/system/node/online", "0-x", "neither a number nor a range"),
         ("devices/system/node/online", "0-9999", "1 to 4096 nodes"),
-        ("devices/system/node/online", "0-2", "node2/cpulist"),
         ("devices/system/node/node0/meminfo", "Node 0 MemTotal: much", "number of kB"),
         ("devices/system/cpu/cpu0/topology/physical_package_id", "one", "invalid digit"),
         ("devices/system/cpu/cpu0/cache/index0/level", "300", "number too large"),
@@ -264,7 +263,8 @@ fn what_contradicts_itself_is_left_out_with_a_warning() {
         ("devices/system/node/node0/distance", "10 -1", "the distances are left out: those of node 0 are `10 -1`"),
         ("devices/system/node/node0/distance", "10", "the distances are left out: those of node 0 are `10`"),
         ("devices/system/node/node0/distance", "0 20", "the distances are left out: those of node 0 are `0 20`"),
-        ("devices/system/node/node1/cpulist", "0-1", "node 1 is left out: its CPUs, 0-1, are another node's too"),
+        ("devices/system/node/node1/cpulist", "0-1", "CPUs 0 are another node's too: node 1 is without them"),
+        ("devices/system/node/online", "0-2", "node 2 is left out: it is online, but has no list of CPUs"),
         ("devices/system/node/node1/cpulist", "", "CPU 1 is left out: no node that is read has it"),
         ("devices/system/cpu/cpu1/topology/core_cpus_list", "0-1", "the cores of CPUs 1 are left out"),
     ] {
@@ -273,6 +273,13 @@ fn what_contradicts_itself_is_left_out_with_a_warning() {
         let (_, warnings) = Machine::from_saved_sysfs(&tree.root()).unwrap();
         assert!(warnings.iter().any(|found| found.starts_with(warning)), "{path} holding `{text}`: {warnings:?}");
     }
+    let tree = Tree::small();
+    for (index, size) in [(0, "0K"), (1, "48K")] {
+        tree.cache(0, index, ["1", if index == 0 { "Data" } else { "Instruction" }, size, "12", "0"]);
+    }
+    let (machine, warnings) = Machine::from_saved_sysfs(&tree.root()).unwrap();
+    assert_eq!((machine.caches.len(), warnings.len()), (1, 1), "{warnings:?}");
+    assert!(warnings[0].contains("/cpu0/cache/index0 is left out: no cache has level 1, 0 bytes in lines of "));
     let tree = Tree::small();
     for node in 0..2 {
         tree.file(&format!("devices/system/node/node{node}/meminfo"), "");

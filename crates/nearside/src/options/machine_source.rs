@@ -152,7 +152,8 @@ fn from_folder(folder: &Path) -> Result<Machine, SourceError> {
     } else if saved.join("devices/system").is_dir() {
         Ok(with_notes(Machine::from_saved_sysfs(&saved)?))
     } else if folder.join("SRAT").exists() {
-        Machine::from_acpi_dir(folder).map_err(|source| SourceError::Acpi { folder: folder.to_owned(), source })
+        let read = Machine::from_acpi_dir(folder).map(with_notes);
+        read.map_err(|source| SourceError::Acpi { folder: folder.to_owned(), source })
     } else if folder.join(TRACE).exists() {
         Err(SourceError::Trace(folder.to_owned()))
     } else {
