@@ -6,7 +6,7 @@ use crate::host::Host;
 use crate::plan::{Arrays, Plan};
 use crate::stream::Words;
 use crate::team::on;
-use linux::{MemoryPolicy, Pages, node_of};
+use linux::{MemoryPolicy, Pages, node_at, node_of};
 use machine::{CpuId, NodeId, Random};
 use std::fs;
 
@@ -48,7 +48,22 @@ impl Arena {
             let _ = pages.advise_huge(plan.options.huge_pages);
             Ok(Some(pages))
         };
-        let (lines, words) = (pages(plan.chase)?, pages(plan.stream)?);
+        let (mut lines, mut words) = (pages(plan.chase)?, pages(plan.stream)?);
+        // A kernel that does not report the location of memory has one node, or forbids the query.
+        let check = |found: Option<NodeId>| match found {
+            Some(found) if found != node => {
+                let why = "the kernel forbids binding memory to a node, as in some containers, or ignores it";
+                Err(MeasureError::Misplaced { wanted: node, found, why })
+            }
+            _ => Ok(()),
+        };
+        // What is filled stays for the rest of the process, and would fill another node.
+        let first = |pages: &mut Pages| {
+            pages.touch(0);
+            node_at(pages.range().start as usize).ok()
+        };
+        let touched = on(cpu, || [&mut lines, &mut words].into_iter().flatten().map(first).collect::<Vec<_>>())?;
+        touched.into_iter().try_for_each(check)?;
         let fill = || {
             let lines: &'static [Line] = lines.map_or(&[], |pages| pages.fill(|_| Line::new()));
             let words: &'static mut [Words] = words.map_or(&mut [], |pages| pages.fill(|i| Words([i as u64; 8])));
@@ -61,14 +76,13 @@ impl Arena {
             words.first().map(node_of),
             words.last().map(node_of),
         ];
-        // A kernel that does not report the location of memory has one node, or forbids the query.
-        for found in ends.into_iter().flatten().flatten() {
-            if found != node {
-                let why = "the kernel forbids binding memory to a node, as in some containers, or ignores it";
-                return Err(MeasureError::Misplaced { wanted: node, found, why });
-            }
-        }
+        ends.into_iter().flatten().map(Result::ok).try_for_each(check)?;
         Ok(Self { node, cpu, lines, words, laid: 0, next: None })
+    }
+
+    /// Bytes of its arrays.
+    pub fn bytes(&self) -> u64 {
+        (size_of_val(self.lines) + size_of_val(&*self.words)) as u64
     }
 
     /// The number of lines.

@@ -2,7 +2,7 @@
 
 use crate::curve::Curve;
 use crate::error::MeasureError;
-use crate::results::{LoadPoint, Results, WorkingSet};
+use crate::results::{Bandwidth, LoadPoint, Results, WorkingSet};
 use crate::statistics::{Matrix, Number};
 use machine::{Cache, CacheKind, Coherence, Core, Latency, Link, LinkDirection, Machine, Node, Source, median_low};
 use std::collections::BTreeMap;
@@ -72,6 +72,11 @@ fn cell(matrix: &Matrix, from: usize, to: usize) -> Option<Number> {
     *matrix.get(from)?.get(to)?
 }
 
+/// The read bandwidth of all cores of a node: of its only core where it has one. None if it spread.
+fn most_cores(bandwidth: &Bandwidth, from: usize, to: usize) -> Option<f64> {
+    cell(&bandwidth.all_cores.read, from, to).or_else(|| cell(&bandwidth.one_core.read, from, to))?.value
+}
+
 /// `None` if a pair that an access can take is unknown. Pairs that no access can take (from a node without CPUs, to one
 /// without memory) get the opposite direction's latency or, failing that, the largest.
 fn whole_matrix(nodes: &[Node], matrix: &Matrix) -> Option<Vec<Vec<f64>>> {
@@ -99,7 +104,7 @@ fn fill_controllers(machine: &mut Machine, results: &Results) {
     let Some(bandwidth) = &results.bandwidth_bytes_per_s else { return };
     let count = machine.nodes.len();
     for (to, node) in machine.nodes.iter_mut().enumerate() {
-        let drawn = |from| value(&bandwidth.all_cores.read, from, to).or(value(&bandwidth.one_core.read, from, to));
+        let drawn = |from| most_cores(bandwidth, from, to);
         if let Some(most) = (0..count).filter_map(drawn).max_by(f64::total_cmp) {
             node.bandwidth_bytes_per_s = Some(most);
             node.source = Some(with_source(node.source.take(), "bandwidth_bytes_per_s"));
@@ -189,7 +194,7 @@ fn fill_links(machine: &mut Machine, results: &Results) {
     if count > MOST_LINKED || !machine.links.is_empty() {
         return;
     }
-    let drawn = |from, to| value(&bandwidth.all_cores.read, from, to).or(value(&bandwidth.one_core.read, from, to));
+    let drawn = |from, to| most_cores(bandwidth, from, to);
     let ids: Vec<_> = machine.nodes.iter().map(|node| node.id).collect();
     let mut links = Vec::new();
     for one in 0..count {

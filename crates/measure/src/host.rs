@@ -2,6 +2,7 @@
 
 use crate::error::MeasureError;
 use crate::missing::Missing;
+use linux::FreeMemory;
 use machine::{CacheKind, CpuId, CpuSet, Machine, NodeId, NodeSet, size};
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -19,6 +20,8 @@ pub struct Host {
     pub(crate) nodes: Vec<Usable>,
     /// What a cpuset or an affinity hides.
     pub(crate) hidden: Vec<Missing>,
+    /// Nodes of which it hides a part.
+    pub(crate) notes: Vec<String>,
     /// Bytes that all nodes together may provide, if a control group limits them.
     pub(crate) memory_limit: Option<u64>,
     /// The kernel's load average of the last minute, as text.
@@ -44,8 +47,11 @@ impl Host {
         let cpus = linux::affinity(linux::Tid::CALLER).map_err(MeasureError::Affinity)?;
         // A kernel without NUMA has no such call, and some containers forbid it: then no node counts as hidden.
         let nodes = linux::allowed_memory_nodes().ok();
-        let mut host = Self::new(machine, &cpus, nodes.as_ref(), free_bytes);
-        host.memory_limit = memory_limit();
+        let free = FreeMemory::for_caller();
+        let of_node = |node| free.nodes.get(&node).copied().unwrap_or_else(available_bytes);
+        let mut host = Self::new(machine, &cpus, nodes.as_ref(), of_node);
+        let limits = free.limits.iter().map(|limit| limit.max_bytes.saturating_sub(limit.used_bytes));
+        host.memory_limit = limits.chain(version_1_limits()).min();
         host.load = fs::read_to_string("/proc/loadavg")
             .ok()
             .and_then(|text| text.split_whitespace().next().map(str::to_owned))
@@ -63,7 +69,11 @@ impl Host {
         let node_of: HashMap<CpuId, usize> =
             machine.nodes.iter().enumerate().flat_map(|(i, node)| node.cpus.iter().map(move |cpu| (cpu, i))).collect();
         let mut cores = vec![Vec::new(); machine.nodes.len()];
+        let mut all_cores = vec![0_usize; machine.nodes.len()];
         for core in machine.cores() {
+            if let Some(&node) = core.first().and_then(|cpu| node_of.get(&cpu)) {
+                all_cores[node] += 1;
+            }
             let usable = core.iter().find(|&cpu| cpus.contains(cpu));
             if let Some((cpu, &node)) = usable.and_then(|cpu| Some((cpu, node_of.get(&cpu)?))) {
                 cores[node].push(cpu);
@@ -79,9 +89,16 @@ impl Host {
                 }
             }
         }
-        let mut hidden = Vec::new();
+        let (mut hidden, mut partly_hidden) = (Vec::new(), Vec::new());
         let mut nodes = Vec::with_capacity(machine.nodes.len());
-        for ((node, cores), cache_bytes) in machine.nodes.iter().zip(cores).zip(cache_bytes) {
+        for (((node, cores), all), cache_bytes) in machine.nodes.iter().zip(cores).zip(all_cores).zip(cache_bytes) {
+            if (1..all).contains(&cores.len()) {
+                partly_hidden.push(format!(
+                    "{} of {all} cores of node {} are used: a cpuset or an affinity hides the others",
+                    cores.len(),
+                    node.id
+                ));
+            }
             if !node.cpus.is_empty() && cores.is_empty() {
                 let why = format!("this process may not run on CPUs {}: a cpuset or an affinity hides them", node.cpus);
                 hidden.push(Missing::new(format!("everything from CPUs of node {}", node.id), why));
@@ -95,7 +112,7 @@ impl Host {
             nodes.push(Usable { id: node.id, cores, free_bytes, cache_bytes });
         }
         let load = "unknown".to_owned();
-        Self { machine, instructions_per_cycle: None, nodes, hidden, memory_limit: None, load }
+        Self { machine, instructions_per_cycle: None, nodes, hidden, notes: partly_hidden, memory_limit: None, load }
     }
 
     /// The usable node with this ID.
@@ -116,52 +133,46 @@ impl Usable {
     }
 }
 
-/// Memory that a node can provide without the OOM killer: free pages, and inactive page cache.
-fn free_bytes(node: NodeId) -> u64 {
-    let of_node = fs::read_to_string(format!("/sys/devices/system/node/node{node}/meminfo"));
-    if let Ok(text) = of_node {
-        return sum_of(&text, &["MemFree:", "Inactive(file):"]);
-    }
-    sum_of(&fs::read_to_string("/proc/meminfo").unwrap_or_default(), &["MemAvailable:"])
+/// Memory that the kernel says can be allocated: of a kernel without NUMA, which has no numbers for nodes.
+fn available_bytes() -> u64 {
+    fs::read_to_string("/proc/meminfo")
+        .ok()
+        .and_then(|text| field(&text, "MemAvailable:")?.checked_mul(1024))
+        .unwrap_or(0)
 }
 
-/// The sum of these fields of a `meminfo`, bytes.
-fn sum_of(text: &str, names: &[&str]) -> u64 {
-    let value = |line: &str| {
-        let mut words = line.split_whitespace().skip_while(|word| !names.contains(word));
-        words.nth(1)?.parse::<u64>().ok()?.checked_mul(1024)
+/// What the memory controllers of version 1 still allow to this process, on systems that have them: its control group's
+/// and its ancestors'. Page cache can be given back.
+fn version_1_limits() -> Vec<u64> {
+    let Ok(groups) = fs::read_to_string("/proc/self/cgroup") else { return Vec::new() };
+    let left = |folder: PathBuf| {
+        let text = |name: &str| fs::read_to_string(folder.join(name)).ok();
+        let number = |name: &str| text(name)?.trim().parse::<u64>().ok();
+        let stat = text("memory.stat")?;
+        let cached = ["total_inactive_file", "total_active_file"].map(|name| field(&stat, name).unwrap_or(0));
+        let used = number("memory.usage_in_bytes")?.saturating_sub(cached.iter().sum());
+        Some(number("memory.limit_in_bytes")?.saturating_sub(used))
     };
-    text.lines().filter_map(value).fold(0, u64::saturating_add)
+    version_1_groups(&groups).into_iter().filter_map(left).collect()
 }
 
-/// What the memory controllers of this process's control group and its ancestors still allow.
-fn memory_limit() -> Option<u64> {
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let number = |path: PathBuf| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
-    memory_groups(&groups)
-        .filter_map(|(folder, [limit, used])| {
-            // `max`, for no limit, is not a number.
-            Some(number(folder.join(limit))?.saturating_sub(number(folder.join(used))?))
-        })
-        .min()
+/// The folders of a process's groups of version 1 that may limit memory. In a container, only the topmost folder may exist.
+fn version_1_groups(groups: &str) -> Vec<PathBuf> {
+    const ROOT: &str = "/sys/fs/cgroup/memory";
+    let path = |line: &str| {
+        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+        let has_memory = controllers.split(',').any(|name| name == "memory");
+        has_memory.then(|| Path::new(ROOT).join(path.trim_start_matches('/')))
+    };
+    let groups: Vec<PathBuf> = groups.lines().filter_map(path).collect();
+    let within = |group: &PathBuf| group.ancestors().take_while(|f| f.starts_with(ROOT)).map(Path::to_owned).collect();
+    groups.iter().flat_map(|group| -> Vec<PathBuf> { within(group) }).collect()
 }
 
-/// The folders of a process's groups that may limit memory, with the names of the limit and of what is used: those of
-/// version 2, or of version 1, which keeps the memory controller on hybrid systems. In a container, only the topmost
-/// folder may exist.
-fn memory_groups(groups: &str) -> impl Iterator<Item = (PathBuf, [&'static str; 2])> + '_ {
-    groups.lines().flat_map(|line| {
-        let mut words = line.splitn(3, ':').skip(1);
-        let (root, files) = match words.next() {
-            Some("") => ("/sys/fs/cgroup", ["memory.max", "memory.current"]),
-            Some(names) if names.split(',').any(|name| name == "memory") => {
-                ("/sys/fs/cgroup/memory", ["memory.limit_in_bytes", "memory.usage_in_bytes"])
-            }
-            _ => return Vec::new(),
-        };
-        let group = Path::new(root).join(words.next().unwrap_or_default().trim_start_matches('/'));
-        group.ancestors().take_while(|folder| folder.starts_with(root)).map(|folder| (folder.into(), files)).collect()
-    })
+/// The number after a name, of lines such as `MemAvailable: 5 kB`.
+fn field(text: &str, name: &str) -> Option<u64> {
+    let words = |line: &str| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok();
+    text.lines().find_map(words)
 }
 
 #[cfg(test)]
@@ -178,6 +189,13 @@ mod tests {
         assert_eq!(cores, [vec![0, 1], vec![3], vec![4], vec![]]);
         let free: Vec<u64> = host.nodes.iter().map(|node| node.free_bytes).collect();
         assert_eq!(free, [1 << 30, 1 << 30, 1 << 30, 0]);
+        assert_eq!(
+            host.notes,
+            [
+                "1 of 2 cores of node 1 are used: a cpuset or an affinity hides the others",
+                "1 of 2 cores of node 2 are used: a cpuset or an affinity hides the others"
+            ]
+        );
         let said: Vec<String> =
             host.hidden.iter().map(|missing| format!("{}: {}", missing.what, missing.why)).collect();
         assert!(said.len() == 2 && said[0].contains("CPUs 6-7") && said[1].contains("memory of node 3"), "{said:?}");
@@ -186,26 +204,18 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_limited_by_groups_of_both_versions() {
-        let folders = |groups: &str| -> Vec<String> {
-            memory_groups(groups).map(|(folder, [limit, _])| folder.join(limit).display().to_string()).collect()
-        };
+    fn memory_is_limited_by_groups_of_version_1_too() {
         assert_eq!(
-            folders("0::/a/b\n"),
-            ["/sys/fs/cgroup/a/b/memory.max", "/sys/fs/cgroup/a/memory.max", "/sys/fs/cgroup/memory.max"]
+            version_1_groups("4:cpu,cpuacct:/x\n3:hugetlb,memory:/c\n2:name=systemd:/y\n0::/a\n"),
+            [Path::new("/sys/fs/cgroup/memory/c"), Path::new("/sys/fs/cgroup/memory")]
         );
-        assert_eq!(
-            folders("4:cpu,cpuacct:/x\n3:hugetlb,memory:/c\n2:name=systemd:/y\n"),
-            ["/sys/fs/cgroup/memory/c/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.limit_in_bytes"]
-        );
-        assert_eq!(folders("no group"), [""; 0]);
+        assert!(version_1_groups("no group").is_empty());
     }
 
     #[test]
-    fn free_memory_is_read_in_both_forms() {
-        let node = "Node 0 MemTotal: 100 kB\nNode 0 MemFree:  7 kB\nNode 0 Inactive(file):  3 kB\n";
-        assert_eq!(sum_of(node, &["MemFree:", "Inactive(file):"]), 10 << 10);
-        assert_eq!(sum_of("MemAvailable:   5 kB\n", &["MemAvailable:"]), 5 << 10);
-        assert_eq!(sum_of("MemFree: a kB\nMemFree:\nMemFree: 99999999999999999999 kB", &["MemFree:"]), 0);
+    fn a_number_follows_its_name() {
+        let text = "total_cache 9\ntotal_active_file 7\nMemAvailable:   5 kB\nMemFree: a kB\nMemTotal:";
+        let names = ["total_active_file", "MemAvailable:", "MemFree:", "MemTotal:", "none"];
+        assert_eq!(names.map(|name| field(text, name)), [Some(7), Some(5), None, None, None]);
     }
 }

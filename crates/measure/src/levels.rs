@@ -1,6 +1,7 @@
 //! Detects caches in a curve of latency by working set.
 
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 
 /// Growth factor of latency from one size to its double below which both are served by the same level. Between two
 /// levels it is larger, as a random cycle is then served by both.
@@ -17,23 +18,27 @@ pub struct CacheLevel {
     pub latency_ns: f64,
 }
 
-/// The flat parts of a curve of (bytes, ns) by increasing size, except the last one, which is memory. A flat part has
-/// at least two points; its last one is reported, as the previous level still serves a part of smaller sizes.
+/// The flat parts of a curve of (bytes, ns) by increasing size, except one at its end, which is memory, or the outermost
+/// cache that it reaches. A flat part has at least two points; its last one is reported, as the previous level still
+/// serves a part of smaller sizes. Parts that differ by less than [`FLAT`] are one, with a jump of the measurement in it.
 pub(crate) fn levels(points: &[(u64, f64)]) -> Vec<CacheLevel> {
-    let flat = |pair: &&[(u64, f64)]| match pair {
-        [(size, ns), (larger, slower)] => (slower / ns).log2() < FLAT.log2() * (*larger as f64 / *size as f64).log2(),
-        _ => false,
-    };
-    let mut found = Vec::new();
-    let mut windows = points.windows(2).peekable();
-    while let Some(pair) = windows.next() {
-        let ends = windows.peek().is_some_and(|next| !flat(next));
-        if let ([_, (size_bytes, latency_ns)], true) = (pair, flat(&pair) && ends) {
-            let (level, size_bytes, latency_ns) = (found.len() as u8 + 1, *size_bytes, *latency_ns);
-            found.push(CacheLevel { level, size_bytes, latency_ns });
+    let mut parts: Vec<Range<usize>> = Vec::new();
+    for (at, pair) in points.windows(2).enumerate() {
+        let [(size, ns), (larger, slower)] = pair else { continue };
+        if (slower / ns).log2() >= FLAT.log2() * (*larger as f64 / *size as f64).log2() {
+            continue;
+        }
+        match parts.last_mut() {
+            Some(last) if last.end == at + 1 || *ns < FLAT * points[last.end - 1].1 => last.end = at + 2,
+            _ => parts.push(at..at + 2),
         }
     }
-    found
+    let caches = parts.into_iter().filter(|part| part.end < points.len());
+    let level = |(level, part): (u8, Range<usize>)| {
+        let (size_bytes, latency_ns) = points[part.end - 1];
+        CacheLevel { level, size_bytes, latency_ns }
+    };
+    (1..).zip(caches).map(level).collect()
 }
 
 #[cfg(test)]
@@ -71,6 +76,15 @@ mod tests {
     fn memory_alone_is_no_cache() {
         assert_eq!(levels(&[(4096, 100.0), (8192, 101.0)]), []);
         assert_eq!(levels(&[]), []);
+    }
+
+    /// Memory's latency jumps by 9 %, which is within the usual spread.
+    #[test]
+    fn a_jump_of_a_level_makes_no_other_level() {
+        let mut points = curve(&[(32 << 10, 1.3)], 95.5, 30);
+        points[20..].iter_mut().for_each(|(_, ns)| *ns *= 1.095);
+        let found = levels(&points);
+        assert!(found.len() == 1 && found[0].size_bytes <= 64 << 10, "{found:?}");
     }
 
     proptest! {

@@ -216,7 +216,7 @@ pub fn plan(host: &Host, options: &Options) -> Result<Plan, MeasureError> {
     let usual = caches.saturating_mul(TIMES_CACHES).clamp(LEAST_SIZE, MOST_SIZE);
     let size_bytes = options.size_bytes.unwrap_or(usual).next_multiple_of(HUGE_PAGE);
     let count = u64::from(chase) + u64::from(stream);
-    let (mut missing, mut notes) = (host.hidden.clone(), Vec::new());
+    let (mut missing, mut notes) = (host.hidden.clone(), host.notes.clone());
     if options.size_bytes.is_none() && size_bytes < caches.saturating_mul(TIMES_CACHES) {
         let (caches, bytes) = (size::format(caches), size::format(size_bytes));
         notes.push(format!(
@@ -252,6 +252,11 @@ pub fn plan(host: &Host, options: &Options) -> Result<Plan, MeasureError> {
     let quick = options.quick;
     let most = arrays.iter().map(|arrays| arrays.bytes).max().unwrap_or(0);
     let steps = steps(host, options, &arrays);
+    let is_loaded = |node| steps.iter().any(|step| matches!(step, Step::Loaded { to, .. } if *to == node));
+    for arrays in arrays.iter().filter(|arrays| has(Part::Loaded) && !is_loaded(arrays.node)) {
+        let why = "one core measures while others load it, and there is one at most to use";
+        missing.push(Missing::new(format!("latency under load in memory of node {}", arrays.node), why));
+    }
     if steps.is_empty() {
         let mut why: Vec<String> = missing.iter().map(|Missing { what, why }| format!("  {what}: {why}")).collect();
         if why.is_empty() {
@@ -312,10 +317,12 @@ fn steps(host: &Host, options: &Options, arrays: &[Arrays]) -> Vec<Step> {
                 }
             }
             Part::Loaded => {
+                // Its own cores load a controller; those of other nodes might load a link instead, but for memory without
+                // CPUs there are no others.
                 let nearest = |to: NodeId| {
-                    from.iter()
-                        .filter(|from| loaders(host, from.id) > 0)
-                        .min_by_key(|from| (distance(host, from.id, to), from.id))
+                    let may = |from: &&&Usable| from.id == to || host.cores(to).is_empty();
+                    let loads = |from: &&&Usable| loaders(host, from.id) > 0;
+                    from.iter().filter(may).filter(loads).min_by_key(|from| (distance(host, from.id, to), from.id))
                 };
                 steps.extend(to.iter().filter_map(|&to| Some(Step::Loaded { from: nearest(to)?.id, to })));
             }
@@ -348,8 +355,7 @@ fn steps(host: &Host, options: &Options, arrays: &[Arrays]) -> Vec<Step> {
 
 /// The number of cores that can load memory while one core of this node chases.
 pub(crate) fn loaders(host: &Host, from: NodeId) -> usize {
-    let own = host.cores(from).len();
-    if own > 1 { own - 1 } else { host.nodes.iter().map(|node| node.cores.len()).sum::<usize>().saturating_sub(own) }
+    host.cores(from).len().saturating_sub(1)
 }
 
 /// The firmware's distance; local if there is none.
@@ -433,7 +439,8 @@ mod tests {
         let plan = plan(&host("small-2x2", "1", 1 << 30), &options()).unwrap();
         assert_eq!(count(&plan, |step| matches!(step, Step::Latency { .. })), 2);
         assert_eq!(count(&plan, |step| matches!(step, Step::Loaded { .. } | Step::Transfer { .. })), 0);
-        assert_eq!(plan.missing.len(), 1);
+        // CPUs of a node, and what takes two of one.
+        assert_eq!(plan.missing.len(), 3, "{:?}", plan.missing);
     }
 
     #[test]

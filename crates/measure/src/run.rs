@@ -5,7 +5,7 @@ use crate::chase::{Line, UNROLLED, walk, walk_writing};
 use crate::cycles::{CYCLES_A_STEP, spend};
 use crate::error::MeasureError;
 use crate::firmware;
-use crate::host::Host;
+use crate::host::{Host, Usable};
 use crate::missing::Missing;
 use crate::plan::{Access, CopyState, Cores, Plan, Step, loaders};
 use crate::results::{Caches, LoadPoint, LoadedCurve, Outcome, Results, WorkingSet};
@@ -13,7 +13,7 @@ use crate::statistics::Number;
 use crate::stream::{BLOCK, LINE, Words, stream};
 use crate::team::{Stop, ThreadRate, on, together};
 use crossbeam_utils::atomic::AtomicCell;
-use machine::{CpuId, NodeId};
+use machine::{CpuId, NodeId, NodeSet};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
@@ -61,6 +61,7 @@ pub fn run(host: &Host, plan: &Plan, interrupted: &AtomicBool, mut progress: imp
         }
     }
     bench.set_huge_pages(&mut results);
+    bench.note_idle_cores(&mut results);
     for &step in &plan.steps {
         if interrupted.load(Relaxed) {
             results.missing.push(Missing::new(step, MeasureError::Interrupted));
@@ -118,14 +119,24 @@ impl Bench<'_> {
     }
 
     fn set_huge_pages(&self, results: &mut Results) {
-        let arrays = u64::from(self.plan.chase) + u64::from(self.plan.stream);
-        let share = huge_page_share(self.plan.arrays.iter().map(|of| of.bytes as u64 * arrays).sum());
+        let share = huge_page_share(self.arenas.iter().map(Arena::bytes).sum());
         results.settings.huge_page_share = share;
         if let Some(share) = share.filter(|share| *share < 0.9 && self.plan.options.huge_pages) {
             results.notes.push(format!(
                 "only {:.0} % of the arrays lay on huge pages, so latencies contain TLB misses and page walks: look at \
                  /sys/kernel/mm/transparent_hugepage/enabled (madvise or always is needed) and at fragmented memory",
                 share * 100.0
+            ));
+        }
+    }
+
+    fn note_idle_cores(&self, results: &mut Results) {
+        let is_idle = |node: &&Usable| !node.cores.is_empty() && !self.arenas.iter().any(|arena| arena.node == node.id);
+        let idle: NodeSet = self.host.nodes.iter().filter(is_idle).map(|node| node.id).collect();
+        let is_asked_for = self.plan.steps.iter().any(|step| matches!(step, Step::Machine { .. }));
+        if is_asked_for && !idle.is_empty() {
+            results.notes.push(format!(
+                "the whole machine's bandwidth is without the cores of nodes {idle}: there are no arrays on these nodes"
             ));
         }
     }
@@ -138,7 +149,7 @@ impl Bench<'_> {
             }
             Step::Transfer { owner, .. } => has(*owner),
             Step::Caches { node } => has(*node),
-            Step::Machine { .. } => !self.arenas.is_empty(),
+            Step::Machine { .. } => self.arenas.iter().any(|arena| !self.host.cores(arena.node).is_empty()),
         }
     }
 
@@ -241,9 +252,8 @@ impl Bench<'_> {
     fn loaded(&mut self, from: NodeId, to: NodeId) -> Result<LoadedCurve, MeasureError> {
         let chaser = self.first_core(from)?;
         let count = loaders(self.host, from);
-        let near = self.host.cores(from).iter();
-        let far = self.host.nodes.iter().filter(|node| node.id != from).flat_map(|node| &node.cores);
-        let loading: Vec<CpuId> = near.chain(far).copied().filter(|cpu| *cpu != chaser).take(count).collect();
+        let loading: Vec<CpuId> =
+            self.host.cores(from).iter().copied().filter(|cpu| *cpu != chaser).take(count).collect();
         let first = loading.first().copied().unwrap_or(chaser);
         let step_s = on(first, seconds_a_step)?;
         let arena = self.arena(to)?;
@@ -322,8 +332,9 @@ impl Bench<'_> {
                 break;
             }
         }
+        // Beyond a number that spreads, levels might be missed, and the others be numbered wrong.
         let told = |set: &WorkingSet| Some((set.size_bytes, set.latency_ns.value?));
-        let levels = crate::levels::levels(&working_sets.iter().filter_map(told).collect::<Vec<_>>());
+        let levels = crate::levels::levels(&working_sets.iter().map_while(told).collect::<Vec<_>>());
         Ok(Caches { node, clock_hz, working_sets, levels })
     }
 }

@@ -253,7 +253,7 @@ fn caches(f: &mut fmt::Formatter<'_>, of: &Caches) -> fmt::Result {
                 "level {}: {} ns, holds {} or more",
                 level.level,
                 ns(level.latency_ns),
-                size::format(level.size_bytes)
+                size::rounded(level.size_bytes)
             )
         });
         table.row([size::rounded(set.size_bytes), cell(Some(&set.latency_ns), ns), seen]);

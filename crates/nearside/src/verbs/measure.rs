@@ -206,7 +206,9 @@ impl Line {
     fn begin(plan: &Plan) -> Self {
         let seconds = plan.expected_s().ceil();
         if !io::stderr().is_terminal() {
-            let _ = writeln!(io::stderr(), "measuring for about {seconds} s: {} steps", plan.steps.len());
+            let steps = plan.steps.len();
+            let steps = if steps == 1 { "1 step".to_owned() } else { format!("{steps} steps") };
+            let _ = writeln!(io::stderr(), "measuring for about {seconds} s: {steps}");
             return Self(None);
         }
         let bar = ProgressBar::new(1000);
