@@ -49,11 +49,11 @@ use std::ffi::{CStr, c_char, c_int};
 use std::fs::File;
 use std::path::Path;
 use std::ptr::null_mut;
-use std::sync::OnceLock;
 use std::sync::atomic::{
     AtomicBool, AtomicU64, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use system_call::SystemCall;
 use task::{PerCpuBase, Task};
@@ -101,6 +101,8 @@ struct Lab {
     switch: AtomicBool,
     /// The guest's count of requests for the counters at their last publication.
     counters_asked: AtomicU64,
+    /// Held while counters are published.
+    publishing: Mutex<()>,
     /// The CPU that made QEMU discard them.
     switched_by: AtomicUsize,
 }
@@ -157,6 +159,7 @@ impl Lab {
             measuring: AtomicBool::new(false),
             switch: AtomicBool::new(false),
             counters_asked: AtomicU64::new(0),
+            publishing: Mutex::new(()),
             switched_by: AtomicUsize::new(0),
         })
     }
@@ -438,6 +441,15 @@ impl Lab {
             control.follow(&self.model, &self.numbers);
         }
         let Some(pmu) = self.pmu() else { return };
+        self.publish_if_asked(cpu, vcpu, pmu);
+        if pmu.waits_for_input() {
+            self.pace.change(&self.model, |times| times.set_input(true));
+        }
+    }
+
+    /// Several CPUs may ask at once: one publishes at a time.
+    fn publish_if_asked(&self, cpu: usize, vcpu: &Vcpu, pmu: Pmu<'_>) {
+        let _publishing = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
         if pmu.command() == Command::Rest && pmu.state() == Command::Measure {
             self.pace.stop(self.settle(cpu, vcpu));
             self.publish(pmu);
@@ -447,9 +459,6 @@ impl Lab {
         let asked = pmu.counters_asked();
         if self.counters_asked.swap(asked, Relaxed) != asked {
             self.publish(pmu);
-        }
-        if pmu.waits_for_input() {
-            self.pace.change(&self.model, |times| times.set_input(true));
         }
     }
 

@@ -149,6 +149,9 @@ pub enum LabError {
 }
 
 impl LabError {
+    /// Exit status after `--timeout`, as of `timeout`.
+    pub const TIMED_OUT: u8 = 124;
+
     /// Adds a damaged file of QEMU or the kernel, if one may have led to this.
     pub(crate) fn or_damage_of(self, assets: &Assets) -> Self {
         let others = matches!(
@@ -174,7 +177,7 @@ impl LabError {
         match self {
             Self::NotStarted { why, .. } if why.kind() == io::ErrorKind::NotFound => 127,
             Self::NotStarted { .. } => 126,
-            Self::Timeout { .. } => 124,
+            Self::Timeout { .. } => Self::TIMED_OUT.into(),
             Self::Interrupted(signal) => 128 + signal,
             _ => 125,
         }

@@ -66,11 +66,22 @@ fn read(file: &Path, path: &str, mode: u32) -> Result<FirstFile, LabError> {
     Ok(FirstFile { path: path.to_owned(), mode, contents })
 }
 
+/// Variables by which a loader finds libraries elsewhere, as those of environment modules do. The guest's first program has
+/// none of them.
+const OF_LOADER: [&str; 3] = ["LD_LIBRARY_PATH", "LD_PRELOAD", "LD_AUDIT"];
+
 /// The loader and shared libraries of a program, as determined by its own loader.
 fn libraries(program: &Path) -> Result<Vec<PathBuf>, LabError> {
-    let listed = Command::new("ldd").arg(program).output();
-    let listed = listed.map_err(|why| LabError::file("run `ldd` on", program, why))?;
-    Ok(parse_libraries(&String::from_utf8_lossy(&listed.stdout)))
+    let mut ldd = Command::new("ldd");
+    for variable in OF_LOADER {
+        ldd.env_remove(variable);
+    }
+    let failed = |why| LabError::file("run `ldd` on", program, why);
+    let listed = ldd.arg(program).output().map_err(failed)?;
+    let text = String::from_utf8_lossy(&listed.stdout);
+    let missing = text.lines().find(|line| line.contains("not found")).map(str::trim);
+    let why = if listed.status.success() { missing.map(str::to_owned) } else { Some(listed.status.to_string()) };
+    why.map_or_else(|| Ok(parse_libraries(&text)), |why| Err(failed(io::Error::other(why))))
 }
 
 /// The paths in the output of `ldd`: `name => /path (address)`, or `/path (address)` for the loader.

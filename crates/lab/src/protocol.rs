@@ -8,7 +8,7 @@ use std::io::{self, Read, Write};
 /// The port's name, by which the guest finds it.
 pub const PORT: &str = "nearside";
 /// Path of the [`Task`] in the guest's first file system.
-pub const TASK_FILE: &str = "task";
+pub const TASK_FILE: &str = "nearside-task";
 /// Maximum number of stream bytes in one frame.
 pub const CHUNK: usize = 64 << 10;
 const FRAME_MAX: u32 = 1 << 20;

@@ -15,8 +15,9 @@ use linux::{ChildSetup, SharedWords};
 use model::pmu::{self, Pmu, Sample};
 use model::{Configuration, Measured, Mechanisms, control_block};
 use rustix::fs::{MemfdFlags, Mode, OFlags, ftruncate, memfd_create, open};
+use rustix::process::{PidfdFlags, Signal, getppid, getsid, pidfd_open, pidfd_send_signal};
 use signal_hook::SigId;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGKILL, SIGTERM, SIGWINCH};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGKILL, SIGTERM, SIGTSTP, SIGWINCH};
 use signal_hook::flag::register_conditional_default;
 use signal_hook::iterator::{Handle, Signals};
 use signal_hook::low_level::emulate_default_handler;
@@ -114,7 +115,9 @@ pub fn run(assets: &Assets, run: &Run, tell: &mut dyn FnMut(Event)) -> Result<Ou
     tell(Event::Stage(Stage::Booting));
     check_memory(&run.shape)?;
     let ending = ENDING.into_iter().filter(|&signal| !linux::is_ignored(signal));
-    let signals = Signals::new(ending.chain([SIGWINCH])).map_err(LabError::host("watch for signals"))?;
+    let stops = Some(SIGTSTP).filter(|signal| !linux::is_ignored(*signal) && may_be_continued());
+    let others = [SIGWINCH].into_iter().chain(stops);
+    let signals = Signals::new(ending.chain(others)).map_err(LabError::host("watch for signals"))?;
     let shared = memory("nearside-pmu", pmu::BYTES, &[])?;
     let words = SharedWords::map(&shared, pmu::BYTES).map_err(LabError::host("map the virtual PMU"))?;
     let words = Arc::new(words);
@@ -128,6 +131,12 @@ pub fn run(assets: &Assets, run: &Run, tell: &mut dyn FnMut(Event)) -> Result<Ou
         out_folder::make_programs_executable(Path::new(out));
     }
     result.map_err(|failed| failed.or_damage_of(assets))
+}
+
+/// Whether a shell of this session may continue this process once it is stopped. The kernel does not stop others at Ctrl-Z.
+fn may_be_continued() -> bool {
+    let parents = getppid().and_then(|parent| getsid(Some(parent)).ok());
+    parents.is_some() && parents == getsid(None).ok()
 }
 
 /// Restores the default action of signals that ask this process to end. Call it after a run; no further run is possible
@@ -150,7 +159,8 @@ pub fn check_memory(shape: &Shape) -> Result<(), LabError> {
     }
 }
 
-/// A virtual machine and its threads. Dropping it ends them.
+/// A virtual machine and its threads. Dropping it ends the machine, and with it the threads, but for one that waits for
+/// standard input.
 struct Running {
     qemu: Child,
     port: UnixStream,
@@ -219,6 +229,9 @@ impl Running {
         let (input_wanted, wanted) = sync_channel(1);
         let signal = Arc::new(AtomicI32::new(0));
         let handle = signals.handle();
+        // Without it (before Linux 5.3) Ctrl-Z does not stop the machine.
+        let machine = rustix::process::Pid::from_raw(qemu.id().cast_signed());
+        let machine = machine.and_then(|qemu| pidfd_open(qemu, PidfdFlags::empty()).ok());
         let threads = [
             thread::Builder::new().spawn(move || {
                 loop {
@@ -239,7 +252,7 @@ impl Running {
             }),
             thread::Builder::new().spawn({
                 let (signal, to_guest) = (signal.clone(), to_guest.clone());
-                move || watch_signals(signals, &signal, &closed_by_signal, &to_guest)
+                move || watch_signals(signals, &signal, &closed_by_signal, (&to_guest, machine.as_ref()))
             }),
         ];
         let mut machine = Self { qemu, port, console, messages, to_guest, signal, signals: handle, input_wanted };
@@ -363,7 +376,7 @@ impl Running {
         LabError::Timeout { state: not_done, limit, advice, console: self.console.tail() }
     }
 
-    /// Ends QEMU and joins the threads.
+    /// Ends QEMU.
     fn end(&mut self) {
         let _ = self.qemu.kill();
         let _ = self.qemu.wait();
@@ -482,13 +495,23 @@ fn find_plugin() -> Result<PathBuf, LabError> {
 }
 
 /// Notes a signal that asks this program to end, and closes the port, which ends the run. A second signal ends the
-/// program at once; QEMU ends with it.
-fn watch_signals(mut signals: Signals, noted: &AtomicI32, port: &UnixStream, to_guest: &SyncSender<ToGuest>) {
+/// program at once; QEMU ends with it. Ctrl-Z stops QEMU as long as this program.
+fn watch_signals(
+    mut signals: Signals,
+    noted: &AtomicI32,
+    port: &UnixStream,
+    (to_guest, qemu): (&SyncSender<ToGuest>, Option<&OwnedFd>),
+) {
     for signal in &mut signals {
         if signal == SIGWINCH {
             if let Some((rows, columns)) = terminal_size() {
                 let _ = to_guest.try_send(ToGuest::Resize(rows, columns));
             }
+        } else if signal == SIGTSTP {
+            // Where QEMU has ended, so does this program.
+            let _ = qemu.map(|qemu| pidfd_send_signal(qemu, Signal::STOP));
+            let _ = emulate_default_handler(signal);
+            let _ = qemu.map(|qemu| pidfd_send_signal(qemu, Signal::CONT));
         } else if noted.swap(signal, SeqCst) == 0 {
             let _ = port.shutdown(Shutdown::Both);
         } else {

@@ -39,8 +39,8 @@ impl Decisions {
         [kind, round, number].into_iter().fold(Random(self.seed), |mut random, part| Random(random.bits() ^ part))
     }
 
-    /// The node that a thread is moved to for a round; `None` leaves it where it is. Threads are numbered in the order
-    /// in which they were first seen.
+    /// The node that a thread is moved to for a round, which may be the one that it is on; `None` leaves it free. Threads
+    /// are numbered in the order in which they were first seen.
     pub fn node_of_thread(&self, round: u64, thread: u64) -> Option<NodeId> {
         let mut random = self.random(OF_THREADS, round, thread);
         if random.below(ROUNDS_A_MOVE) != 0 {

@@ -14,6 +14,8 @@ pub const CPUS_MAX: usize = 255;
 pub const NODES_MAX: usize = 128;
 /// Memory that a kernel with its first file system needs to boot.
 const MEMORY_MIN: u64 = 512 << 20;
+/// Of a node: all nodes together have addresses of QEMU's CPUs then.
+const MEMORY_MOST: u64 = 1 << 44;
 /// Unit of node memory in QEMU.
 const MEMORY_UNIT: u64 = 2 << 20;
 /// Guest memory up to 3 GiB lies below the devices; from 3.5 GiB on, all memory above 3 GiB moves to 4 GiB (QEMU,
@@ -96,6 +98,8 @@ pub enum ShapeError {
         "{asked} of memory per node is too little: Linux needs {least} in all; ask for more with --memory-per-node"
     )]
     TooLittleMemory { asked: String, least: String },
+    #[error("{asked} of memory per node is more than a virtual machine's node may have: {most}")]
+    TooMuchMemory { asked: String, most: String },
     #[error("{asked} is not a multiple of {unit}, the unit in which a node gets memory")]
     UnevenMemory { asked: String, unit: String },
     #[error(
@@ -124,8 +128,11 @@ pub fn shape(preset: &Machine, changes: Changes) -> Result<Shape, ShapeError> {
         return Err(ShapeError::NoCpus { machine: name() });
     }
     let memory = changes.memory_per_node.unwrap_or(MEMORY_PER_NODE);
+    let text = machine::size::format;
+    if memory > MEMORY_MOST {
+        return Err(ShapeError::TooMuchMemory { asked: text(memory), most: text(MEMORY_MOST) });
+    }
     if !memory.is_multiple_of(MEMORY_UNIT) {
-        let text = machine::size::format;
         return Err(ShapeError::UnevenMemory { asked: text(memory), unit: text(MEMORY_UNIT) });
     }
     for node in machine.nodes.iter_mut().filter(|node| node.memory_bytes > 0) {
@@ -134,19 +141,12 @@ pub fn shape(preset: &Machine, changes: Changes) -> Result<Shape, ShapeError> {
     match machine.nodes.iter().map(|node| node.memory_bytes).sum::<u64>() {
         0 if memory > 0 => Err(ShapeError::NoMemory { machine: name() }),
         total if total < MEMORY_MIN => {
-            let text = machine::size::format;
             Err(ShapeError::TooLittleMemory { asked: text(memory), least: text(MEMORY_MIN) })
         }
         _ => {
             let nodes = preset.nodes.iter().map(|node| node.id).zip(machine.nodes.iter().map(|node| node.id));
             let renumbered = nodes.filter(|(before, now)| before != now).collect();
             let topology = topology(&machine);
-            // The table of CPUs has a byte for each.
-            let has = topology.apic_id(cpus - 1) + 1;
-            if !numbers.is_sorted() && has > CPUS_MAX {
-                let what = "numbers of interrupt controllers, which --cpu-numbers preset names,";
-                return Err(ShapeError::TooMany { machine: name(), what, has, most: CPUS_MAX });
-            }
             Ok(Shape { memory: place_memory(&machine), topology, machine, numbers, renumbered })
         }
     }
@@ -292,7 +292,7 @@ fn topology(machine: &Machine) -> Topology {
         machine.nodes.iter().map(|node| node.cpus.clone()).filter(|node| !node.is_empty()).collect();
     let caches = last_level_caches(machine);
     let is_in_node = |cache: &CpuSet| nodes.iter().any(|node| cache.is_subset(node));
-    // IDs of interrupt controllers above 254 need hardware that QEMU's PC lacks.
+    // IDs of interrupt controllers above 254 need hardware that QEMU's PC lacks: Linux leaves their CPUs out.
     let fits = |each: usize, count: usize| each.next_power_of_two() * count.next_power_of_two() <= CPUS_MAX;
     let caches_alike = caches.iter().all(|cache| cache.len() * caches.len() == cpus && is_in_node(cache));
     let caches = Some(caches.len()).filter(|count| caches_alike && *count > 0 && fits(cpus / count, *count));
@@ -303,7 +303,9 @@ fn topology(machine: &Machine) -> Topology {
     let packages_alike = machine.packages.iter().all(|package| package.cpus.len() * sockets == cpus);
     let cores_alike = threads == 1 || machine.smt_cores.iter().map(CpuSet::len).all(|size| size == threads);
     let covers = sockets * dies * cores * threads == cpus && [0, cpus].contains(&(machine.smt_cores.len() * threads));
-    if nodes_alike && packages_alike && cores_alike && covers {
+    // Also, the table of CPUs that names them has a byte for each.
+    let fits = cpus == 0 || topology.apic_id(cpus - 1) < CPUS_MAX;
+    if nodes_alike && packages_alike && cores_alike && covers && fits {
         topology
     } else {
         // QEMU nests CPUs evenly or not at all; Linux gets the nodes separately, and they stay right.
@@ -380,8 +382,9 @@ mod tests {
         assert_eq!(ids, [0, 5, 8, 13, 16, 61]);
     }
 
+    /// Linux leaves out CPUs whose interrupt controllers have larger numbers than its PC has room for.
     #[test]
-    fn interrupt_controllers_whose_numbers_are_too_large_are_refused() {
+    fn packages_whose_numbers_of_interrupt_controllers_are_too_large_are_not_shown() {
         // Three nodes of 40 cores need 2 and 6 bits for the numbers of a package.
         let of_node = |node: usize| (0..40).map(|core| (6 * core + node).to_string()).collect::<Vec<_>>().join(",");
         let of_package = |first: usize| [first, first + 2, first + 4].map(of_node).join(",");
@@ -390,9 +393,11 @@ mod tests {
         let packages = [0, 1].map(package).join(",");
         let nodes = [0, 1, 2, 3, 4, 5].map(node).join(",");
         let machine = preset(&format!("name = \"turns\"\npackage = [{packages}]\nnode = [{nodes}]\n"));
-        let refused = shape(&machine, Changes { cpu_numbers: CpuNumbers::Preset, ..Changes::default() });
-        assert!(matches!(refused, Err(ShapeError::TooMany { has: 424, .. })), "{refused:?}");
-        assert!(shape(&machine, Changes::default()).is_ok());
+        for cpu_numbers in [CpuNumbers::Preset, CpuNumbers::Nested] {
+            let made = shape(&machine, Changes { cpu_numbers, ..Changes::default() }).unwrap();
+            assert_eq!(made.topology, Topology { sockets: 1, dies: 1, cores: 240, threads: 1 });
+            assert_eq!(made.topology.apic_id(239), 239);
+        }
     }
 
     #[test]
@@ -403,6 +408,7 @@ mod tests {
                 shape.memory.iter().map(|range| (range.start >> 30, range.end >> 30, range.node)).collect::<Vec<_>>()
             })
         };
+        assert!(matches!(ranges(1 << 33), Err(ShapeError::TooMuchMemory { .. })), "the sum would be too large");
         assert_eq!(ranges(1)?, [(0, 1, 0), (1, 2, 1), (2, 3, 2)]);
         assert_eq!(ranges(2)?, [(0, 2, 0), (2, 3, 1), (4, 5, 1), (5, 7, 2)]);
         Ok(())

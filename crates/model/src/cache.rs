@@ -2,6 +2,7 @@
 
 use crate::LINE_BYTES;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use zerocopy::{AllocError, FromZeros};
 
 /// Associativity of a cache for which the description gives none (0): enough to make conflicts rare, as in most L2 and
 /// L3 caches.
@@ -56,21 +57,22 @@ pub(crate) enum Found {
 
 impl Cache {
     /// A cache of `size_bytes` in lines of [`LINE_BYTES`]. A number of sets that `ways` does not divide evenly is
-    /// rounded down.
-    pub(crate) fn new(size_bytes: u64, ways: u32, latency_ps: u32) -> Self {
+    /// rounded down. Fails if the host has no room for it.
+    pub(crate) fn new(size_bytes: u64, ways: u32, latency_ps: u32) -> Result<Self, AllocError> {
         let lines = (size_bytes / LINE_BYTES).max(1);
         let ways = if ways == 0 { WAYS_IF_UNKNOWN } else { u64::from(ways).min(MAX_WAYS) }.min(lines);
         let sets = lines / ways;
         let set_words = 1 + ways.div_ceil(HINTS);
-        Self {
-            sets: (0..sets * set_words).map(|_| AtomicU64::new(0)).collect(),
-            tags: (0..sets * ways).map(|_| AtomicU32::new(EMPTY)).collect(),
+        Ok(Self {
+            sets: <[AtomicU64]>::new_box_zeroed_with_elems((sets * set_words) as usize)?,
+            // Zeros are [`EMPTY`].
+            tags: <[AtomicU32]>::new_box_zeroed_with_elems((sets * ways) as usize)?,
             ways: ways as usize,
             set_words: set_words as usize,
             all_ways: u64::MAX >> (MAX_WAYS - ways),
             division: Division::by(sets),
             latency_ps,
-        }
+        })
     }
 
     /// The first line number that is too large for the tags.
@@ -266,7 +268,7 @@ mod tests {
 
     /// Share of hits of accesses at random to this many bytes, beside streams that each miss twice as often.
     fn share_beside(streams: u64, bytes: u64, own: u64, others: u64) -> f64 {
-        let cache = Cache::new(5 << 20, 40, 0);
+        let cache = Cache::new(5 << 20, 40, 0).unwrap();
         let mut random = machine::Random(7);
         let (mut hits, mut position, counted) = (0_u64, 0, 200_000_u32);
         for access in 0..2 * counted {
@@ -295,7 +297,7 @@ mod tests {
     #[test]
     fn a_line_that_was_written_leaves_by_name() {
         for sets in [1, 4, 12, 60] {
-            let cache = Cache::new(2 * sets * LINE_BYTES, 2, 0);
+            let cache = Cache::new(2 * sets * LINE_BYTES, 2, 0).unwrap();
             let [first, second, third, fourth] = [0, 1, 2, 3].map(|i| 7 * sets + i * sets + sets / 2);
             assert_eq!(cache.access(first, true), Found::Missed(None));
             assert_eq!(cache.access(second, false), Found::Missed(None));
@@ -321,7 +323,7 @@ mod tests {
         fn a_line_that_came_in_last_is_there(
             lines in 1_u64..5000, ways in 0_u32..100, accesses in prop::collection::vec(0_u64..1 << 40, 1..500),
         ) {
-            let cache = Cache::new(lines * LINE_BYTES, ways, 0);
+            let cache = Cache::new(lines * LINE_BYTES, ways, 0).unwrap();
             for line in accesses.into_iter().map(|line| line % cache.line_limit()) {
                 hit(&cache, line);
                 prop_assert!(hit(&cache, line));
@@ -330,7 +332,7 @@ mod tests {
 
         #[test]
         fn what_fits_stays(sets in 1_u64..300, ways in 1_u64..=64, start in 0_u64..1 << 30) {
-            let cache = Cache::new(sets * ways * LINE_BYTES, ways as u32, 0);
+            let cache = Cache::new(sets * ways * LINE_BYTES, ways as u32, 0).unwrap();
             let lines = start..start + sets * ways;
             prop_assert_eq!(lines.clone().filter(|&line| hit(&cache, line)).count(), 0);
             prop_assert!(lines.clone().all(|line| hit(&cache, line)));
@@ -346,8 +348,8 @@ mod tests {
             let count = 1 + count % (all - 1 - first).max(1);
             let own = (u64::MAX >> (64 - count)) << first;
             let whole = u64::MAX >> (64 - all);
-            let cache = Cache::new(sets * u64::from(all) * LINE_BYTES, all, 0);
-            let alone = Cache::new(sets * u64::from(count) * LINE_BYTES, count, 0);
+            let cache = Cache::new(sets * u64::from(all) * LINE_BYTES, all, 0).unwrap();
+            let alone = Cache::new(sets * u64::from(count) * LINE_BYTES, count, 0).unwrap();
             for (is_own, line) in accesses {
                 if is_own {
                     prop_assert_eq!(hit_in(&cache, line, own), hit(&alone, line));
@@ -362,7 +364,7 @@ mod tests {
         fn the_last_line_is_there_whatever_the_masks(
             ways in 2_u32..=64, accesses in prop::collection::vec((any::<u64>(), 0_u64..300), 1..500),
         ) {
-            let cache = Cache::new(u64::from(ways) * LINE_BYTES, ways, 0);
+            let cache = Cache::new(u64::from(ways) * LINE_BYTES, ways, 0).unwrap();
             let whole = u64::MAX >> (64 - ways);
             for (mask, line) in accesses {
                 let mask = if mask & whole == 0 { whole } else { mask };
@@ -376,7 +378,7 @@ mod tests {
         fn masks_that_are_gone_leave_no_trace(
             ways in 2_u32..=64, masked in prop::collection::vec((0_u32..64, 0_u64..300), 1..300),
         ) {
-            let cache = Cache::new(u64::from(ways) * LINE_BYTES, ways, 0);
+            let cache = Cache::new(u64::from(ways) * LINE_BYTES, ways, 0).unwrap();
             for (way, line) in masked {
                 hit_in(&cache, line, 1 << (way % ways));
             }
@@ -389,7 +391,7 @@ mod tests {
 
         #[test]
         fn two_ways_are_exact_lru(sets in 1_u64..20, accesses in prop::collection::vec(0_u64..200, 0..500)) {
-            let cache = Cache::new(sets * 2 * LINE_BYTES, 2, 0);
+            let cache = Cache::new(sets * 2 * LINE_BYTES, 2, 0).unwrap();
             let mut reference = vec![VecDeque::new(); sets as usize];
             for line in accesses {
                 let set = &mut reference[(line % sets) as usize];
@@ -403,7 +405,7 @@ mod tests {
         #[test]
         fn the_last_few_lines_of_a_set_are_never_replaced(ways in 2_u64..=64, accesses in prop::collection::vec(0_u64..100, 2..500)) {
             // Bit-PLRU keeps at least the two most recent lines of a set, whatever came before.
-            let cache = Cache::new(ways * LINE_BYTES, ways as u32, 0);
+            let cache = Cache::new(ways * LINE_BYTES, ways as u32, 0).unwrap();
             for pair in accesses.windows(2) {
                 hit(&cache, pair[0]);
                 hit(&cache, pair[1]);
@@ -415,7 +417,7 @@ mod tests {
 
     #[test]
     fn a_hot_line_outlives_a_scan() {
-        let cache = Cache::new(16 * LINE_BYTES, 16, 0);
+        let cache = Cache::new(16 * LINE_BYTES, 16, 0).unwrap();
         hit(&cache, 0);
         for line in 1..1000 {
             hit(&cache, line);
@@ -425,7 +427,7 @@ mod tests {
 
     #[test]
     fn a_scan_twice_the_size_misses_mostly() {
-        let cache = Cache::new(512 << 10, 16, 0);
+        let cache = Cache::new(512 << 10, 16, 0).unwrap();
         let lines = (1 << 20) / LINE_BYTES;
         for line in 0..lines {
             hit(&cache, line);
@@ -437,9 +439,9 @@ mod tests {
     #[test]
     fn unknown_and_huge_associativity_keep_the_size() {
         for (ways, expected) in [(0, 16), (100, 64), (u32::MAX, 64)] {
-            let cache = Cache::new(1 << 20, ways, 0);
+            let cache = Cache::new(1 << 20, ways, 0).unwrap();
             assert_eq!((cache.ways, cache.tags.len()), (expected, (1 << 20) / 64));
         }
-        assert_eq!(Cache::new(0, 0, 0).tags.len(), 1);
+        assert_eq!(Cache::new(0, 0, 0).unwrap().tags.len(), 1);
     }
 }

@@ -57,7 +57,10 @@ pub(crate) fn caches(machine: &Machine, map: &MemoryMap) -> Result<(Box<[Cache]>
             None => return Err(missing(field())),
         };
         for cpus in machine.cache_instances(cache) {
-            let made = Cache::new(cache.size_bytes, cache.ways, latency_ps);
+            let made = Cache::new(cache.size_bytes, cache.ways, latency_ps).map_err(|_| {
+                let field = format!("cache[{index}].size_bytes");
+                out_of_range(field, cache.size_bytes, "the host has no room for it: some 5 bytes per line")
+            })?;
             if map.end / LINE_BYTES >= made.line_limit() {
                 let field = format!("cache[{index}].size_bytes");
                 return Err(out_of_range(field, cache.size_bytes, "it is too small for the tags of this much memory"));

@@ -144,20 +144,31 @@ impl Coherence {
         let (pages, lines) = (zeroed(lines.div_ceil(PAGE_LINES))?, zeroed(lines)?);
         let routes = Routes::new(machine)?;
         let nodes = machine.nodes.len();
-        let picoseconds = |ns: f64| (ns * 1000.0).round() as u32;
+        // A line passes through at most five of these.
+        let picoseconds = |ns: f64| match (ns * 1000.0).round() {
+            ps if ps <= f64::from(u32::MAX / 8) => Ok(ps as u32),
+            _ => Err(ModelError::OutOfRange {
+                machine: machine.name.clone(),
+                field: "a latency of coherence".to_owned(),
+                value: ns.to_string(),
+                rule: "the model supports half a millisecond (5e5 ns) at most",
+            }),
+        };
         let mut way_ps = Vec::with_capacity(nodes * nodes);
         for from in &machine.nodes {
-            way_ps.extend(machine.nodes.iter().map(|to| picoseconds(added_ns(machine, &routes, from.id, to.id) / 2.0)));
+            for to in &machine.nodes {
+                way_ps.push(picoseconds(added_ns(machine, &routes, from.id, to.id) / 2.0)?);
+            }
         }
         Ok(Some(Self {
             pages,
             lines,
             cores: cores.into(),
             turns: Turns::default(),
-            line_ps: picoseconds(coherence.line_ns),
-            sibling_ps: coherence.sibling_ns.map(picoseconds),
-            shortest_ps: picoseconds(coherence.sibling_ns.unwrap_or(coherence.line_ns).min(coherence.line_ns)).into(),
-            directory_ps: picoseconds(coherence.directory_ns.unwrap_or(0.0)),
+            line_ps: picoseconds(coherence.line_ns)?,
+            sibling_ps: coherence.sibling_ns.map(picoseconds).transpose()?,
+            shortest_ps: picoseconds(coherence.sibling_ns.unwrap_or(coherence.line_ns).min(coherence.line_ns))?.into(),
+            directory_ps: picoseconds(coherence.directory_ns.unwrap_or(0.0))?,
             way_ps: way_ps.into(),
             nodes,
         }))

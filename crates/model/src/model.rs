@@ -26,6 +26,7 @@ use machine::{CpuId, Machine, NodeId};
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use zerocopy::AllocError;
 
 /// The memory system of a machine.
 ///
@@ -106,22 +107,30 @@ impl Model {
         let cpus: Box<[Cpu]> = homes
             .iter()
             .zip(cpu_caches)
-            .map(|(&(_, node), caches)| Cpu {
-                node,
-                caches,
-                core_index: core_of(node, caches),
-                core: Core::new(core, ps_per_instruction),
-                tlb: Tlb::new(machine),
-                path_use: PathUse::default(),
-                counts: Counts::default(),
-                found_hits: Counts::default(),
-                streams: Streams::default(),
-                lines: LineCounts::new(columns(nodes.len())),
-                write_buffer: WriteBuffer::new(core.stream_lines),
-                level3_ways: AtomicU64::new(ALL_WAYS),
-                throttle: Throttle::default(),
+            .map(|(&(_, node), caches)| {
+                Ok(Cpu {
+                    node,
+                    caches,
+                    core_index: core_of(node, caches),
+                    core: Core::new(core, ps_per_instruction),
+                    tlb: Tlb::new(machine)?,
+                    path_use: PathUse::default(),
+                    counts: Counts::default(),
+                    found_hits: Counts::default(),
+                    streams: Streams::default(),
+                    lines: LineCounts::new(columns(nodes.len())),
+                    write_buffer: WriteBuffer::new(core.stream_lines),
+                    level3_ways: AtomicU64::new(ALL_WAYS),
+                    throttle: Throttle::default(),
+                })
             })
-            .collect();
+            .collect::<Result<_, AllocError>>()
+            .map_err(|_| ModelError::OutOfRange {
+                machine: machine.name.clone(),
+                field: "tlb.entries".to_owned(),
+                value: format!("for {} CPUs", homes.len()),
+                rule: "the host has no room for the TLBs of all CPUs",
+            })?;
         let has_memory = |index: &usize| memory.iter().any(|range| range.node == *index);
         let bandwidth = |index: usize| machine.nodes[index].bandwidth_bytes_per_s.map(|bandwidth| (index, bandwidth));
         let began = Totals::zero(nodes.len() * columns(nodes.len()));

@@ -25,7 +25,7 @@ pub const PCI_RESOURCE: &str = "resource2";
 pub const MACHINE_FILE: &str = "/run/nearside/machine.toml";
 
 const MAGIC: u64 = u64::from_le_bytes(*b"nearside");
-const VERSION: u64 = 5;
+const VERSION: u64 = 6;
 
 /// Words of the control block.
 mod word {
@@ -62,7 +62,7 @@ const MOST_PUBLISHING: Duration = Duration::from_secs(10);
 /// Time between two looks whether one has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Room for the counters, bytes.
-const COUNTERS_MAX: usize = 1 << 20;
+const COUNTERS_MAX: usize = 4 << 20;
 const SLOT_WORDS: usize = 15;
 const _: () = assert!((word::RING + SLOTS as usize * SLOT_WORDS) * 8 <= BYTES);
 

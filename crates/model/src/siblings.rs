@@ -32,6 +32,11 @@ impl PathUse {
     }
 }
 
+/// Use of a core's path in a slot, ps.
+fn busy_ps<'a>(core: &[usize], slot: usize, path_use: &impl Fn(usize) -> &'a PathUse) -> u64 {
+    core.iter().map(|&cpu| path_use(cpu).busy_ps[slot].load(Relaxed)).fold(0, u64::wrapping_add)
+}
+
 /// The cores with more than one CPU.
 pub(crate) struct Siblings {
     /// The indexes of their CPUs.
@@ -50,11 +55,30 @@ impl Siblings {
         Self { seen_ps: vec![0; SLOTS * cores.len()].into(), cores }
     }
 
+    /// Forgets all use so far, and what it stretched.
+    pub(crate) fn begin<'a>(&mut self, path_use: impl Fn(usize) -> &'a PathUse) {
+        for (slot, seen_ps) in self.seen_ps.chunks_mut(self.cores.len().max(1)).enumerate() {
+            for (core, seen_ps) in self.cores.iter().zip(seen_ps) {
+                *seen_ps = busy_ps(core, slot, &path_use);
+                core.iter().for_each(|cpu| path_use(*cpu).stretch[slot].store(WHOLE, Relaxed));
+            }
+        }
+    }
+
+    /// Whether any slot has use that was not read, or a stretch that may have to end.
+    pub(crate) fn has_news<'a>(&self, path_use: impl Fn(usize) -> &'a PathUse) -> bool {
+        self.seen_ps.chunks(self.cores.len().max(1)).enumerate().any(|(slot, seen_ps)| {
+            self.cores.iter().zip(seen_ps).any(|(core, seen_ps)| {
+                let stretched = || core.iter().any(|cpu| path_use(*cpu).stretch[slot].load(Relaxed) != WHOLE);
+                busy_ps(core, slot, &path_use) != *seen_ps || stretched()
+            })
+        })
+    }
+
     /// Reads a window's use from its slot and sets the stretch of another one.
     pub(crate) fn close<'a>(&mut self, slot: usize, decided: usize, path_use: impl Fn(usize) -> &'a PathUse) {
         for (core, seen_ps) in self.cores.iter().zip(&mut self.seen_ps[slot * self.cores.len()..]) {
-            let busy_ps: u64 =
-                core.iter().map(|&cpu| path_use(cpu).busy_ps[slot].load(Relaxed)).fold(0, u64::wrapping_add);
+            let busy_ps = busy_ps(core, slot, &path_use);
             let asked = busy_ps.wrapping_sub(*seen_ps) as f64 / WINDOW_PS as f64;
             *seen_ps = busy_ps;
             let Some(&first) = core.first() else { continue };

@@ -4,6 +4,7 @@ use crate::LINE_BYTES;
 use crate::cache::Cache;
 use machine::{HUGE_PAGE, Machine, PageSize, SMALL_PAGE};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use zerocopy::AllocError;
 
 /// Recently used pages, by their low bits: using one of them again needs no TLB lookup.
 const RECENT: usize = 16;
@@ -34,20 +35,23 @@ pub(crate) struct Tlb {
 
 impl Tlb {
     /// `None` for a machine without TLBs: then every translation is free.
-    pub(crate) fn new(machine: &Machine) -> Option<Self> {
+    pub(crate) fn new(machine: &Machine) -> Result<Option<Self>, AllocError> {
         let buffer = |tlb: &machine::Tlb| {
             let latency_ps = (tlb.latency_ns.unwrap_or(0.0) * 1000.0).round() as u32;
             Cache::new(u64::from(tlb.entries) * LINE_BYTES, tlb.ways.min(MAX_WAYS), latency_ps)
         };
         let find = |size, level| machine.tlbs.iter().position(|tlb| tlb.level == level && tlb.pages.contains(&size));
         let levels = |size| [1, 2].map(|level| find(size, level));
-        (!machine.tlbs.is_empty()).then(|| Self {
+        if machine.tlbs.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(Self {
             recent: [const { AtomicU64::new(NOTHING) }; RECENT],
-            buffers: machine.tlbs.iter().map(buffer).collect(),
+            buffers: machine.tlbs.iter().map(buffer).collect::<Result<_, _>>()?,
             small: levels(PageSize::Small),
             huge: levels(PageSize::Huge),
             walker_until_ps: AtomicU64::new(0),
-        })
+        }))
     }
 
     /// Translates an address. After a miss the page must be [learned](Self::learn).
@@ -154,7 +158,7 @@ mod tests {
                 source: None,
             })
             .collect();
-        Tlb::new(&machine).unwrap()
+        Tlb::new(&machine).unwrap().unwrap()
     }
 
     /// Translates, and learns after a miss. Returns whether it missed.

@@ -14,7 +14,7 @@ use crate::cpu::Cpu;
 use crate::own_counts::{SLOTS, WINDOW_PS};
 use crate::queues::{Flow, Queues, Step};
 use crate::resources::{Resources, columns};
-use crate::siblings::Siblings;
+use crate::siblings::{PathUse, Siblings};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -117,9 +117,9 @@ impl Windows {
         let mut window = self.first_open.load(Relaxed);
         while window < now {
             if closing.quiet >= SLOTS {
-                // No slot has counts and no delay is left: a gap of any length is closed at once. Counts that another
-                // thread adds from here on belong to windows that are still open.
-                if !closing.has_news(cpus, self.nodes) {
+                // No slot has counts, and neither a delay nor a stretch is left: a gap of any length is closed at once.
+                // Counts that another thread adds from here on belong to windows that are still open.
+                if !closing.siblings.has_news(path_use(cpus)) && !closing.has_news(cpus, self.nodes) {
                     closing.queues.pass((now - window) as f64 * WINDOW_PS as f64);
                     window = now;
                     break;
@@ -139,6 +139,7 @@ impl Windows {
             let counted = counted(cpus, self.nodes, slot);
             closing.seen[slot * counted.len()..][..counted.len()].copy_from_slice(&counted);
         }
+        closing.siblings.begin(path_use(cpus));
         closing.queues.clear();
         closing.pairs.clear();
         closing.flows.clear();
@@ -165,6 +166,11 @@ impl Windows {
     }
 }
 
+/// The use of its core's path by each CPU.
+fn path_use<'a>(cpus: &'a [Cpu]) -> impl Fn(usize) -> &'a PathUse {
+    |cpu| &cpus[cpu].path_use
+}
+
 impl Closing {
     /// Whether any slot has new lines.
     fn has_news(&self, cpus: &[Cpu], nodes: usize) -> bool {
@@ -181,7 +187,7 @@ impl Closing {
         self.average(windows, slot, &lines);
         self.queues.settle(&self.flows);
         let decided = ((window + LAG) % SLOTS as u64) as usize;
-        self.siblings.close(slot, decided, |cpu| &cpus[cpu].path_use);
+        self.siblings.close(slot, decided, path_use(cpus));
         self.quiet = if was_quiet && self.flows.is_empty() { self.quiet + 1 } else { 0 };
         if self.quiet < SLOTS {
             self.decide(windows, decided);

@@ -55,7 +55,7 @@ impl Host {
 
 /// Whether this process is the init process of a virtual machine of the lab.
 pub fn is_guest() -> bool {
-    std::process::id() == 1 && Path::new("/").join(TASK_FILE).exists()
+    std::process::id() == 1 && Path::new("/").join(TASK_FILE).is_file()
 }
 
 /// Runs the guest's side and powers the machine off.

@@ -150,14 +150,14 @@ impl Apt<'_> {
     }
 
     /// The packages with the headers of a kernel: its own and the common ones, and the programs of its build.
-    pub fn header_packages(&self, release: &str, kernel: &Path) -> Result<Vec<String>, SetupError> {
+    pub fn header_packages(&self, release: &str, cached: Option<&Path>) -> Result<Vec<String>, SetupError> {
         let own = format!("linux-headers-{release}");
         let depends = run(private("apt-cache", &self.scratch).args(["depends", "--important", &own]))?;
         self.interrupts.check()?;
         if !depends.succeeded() {
             let reason =
                 format!("no package {own}: the archive may have only a newer kernel now; {}", self.complaint());
-            return Err(SetupError::Headers { kernel: kernel.to_owned(), reason });
+            return Err(SetupError::Headers { kernel: cached.map(Path::to_owned), reason });
         }
         let mut packages = kernel_packages::header_packages(&depends.checked()?);
         packages.push(own);

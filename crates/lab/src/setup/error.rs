@@ -96,13 +96,10 @@ pub enum SetupError {
     },
 
     /// The archive has no headers of the kernel.
-    #[error(
-        "cannot fetch the headers of the guest's kernel: {reason}\n\
-         remove {} and run the same command again, which fetches a kernel and its headers", kernel.display()
-    )]
+    #[error("cannot fetch the headers of the guest's kernel: {reason}\n{}", advice_on_headers(kernel.as_deref()))]
     Headers {
-        /// The cached kernel's folder.
-        kernel: PathBuf,
+        /// The cached kernel's folder; none if the kernel is the user's.
+        kernel: Option<PathBuf>,
         /// The obstacle.
         reason: String,
     },
@@ -128,7 +125,7 @@ pub enum SetupError {
     },
 
     /// Ctrl-C.
-    #[error("interrupted: nothing was changed")]
+    #[error("interrupted: what had been fetched as a whole is kept")]
     Interrupted,
 
     /// No handler for Ctrl-C could be installed.
@@ -187,5 +184,15 @@ fn offer(offered: &[String], apt: &str) -> String {
         ([], apt) => format!("none found; `apt-get update` ended with\n{apt}"),
         (offered, "") => format!("only {}", offered.join(", ")),
         (offered, apt) => format!("only {}; `apt-get update` ended with\n{apt}", offered.join(", ")),
+    }
+}
+
+fn advice_on_headers(cached: Option<&Path>) -> String {
+    match cached {
+        Some(kernel) => {
+            let kernel = kernel.display();
+            format!("remove {kernel} and run the same command again, which fetches a kernel and its headers")
+        }
+        None => format!("build the module with the headers of that kernel, or without {KERNEL_FOLDER_VARIABLE}"),
     }
 }

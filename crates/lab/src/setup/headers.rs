@@ -38,8 +38,8 @@ pub fn fetch(
     progress: &dyn Fn(&str),
 ) -> Result<(), SetupError> {
     let release = kernel.kernel_version.as_str();
-    let folder = folder_of(&kernel.modules).unwrap_or(&kernel.modules);
-    let packages = apt.header_packages(release, folder)?;
+    let cached = folder_of(&kernel.modules).filter(|folder| folder.starts_with(cache.path("")));
+    let packages = apt.header_packages(release, cached)?;
     progress(&format!("fetching {} (17 MiB)", packages.join(", ")));
     let unpacked = apt.download(&packages)?;
     let build = unpacked.join(build_folder_within(release));

@@ -1,5 +1,6 @@
 //! The guest's kernel: an image and its modules.
 
+use super::absolute;
 use machine::chain;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -85,7 +86,7 @@ impl Kernel {
 
 /// The folder named by the user; no other place is searched then.
 pub fn named_folder() -> Option<PathBuf> {
-    std::env::var_os(KERNEL_FOLDER_VARIABLE).map(PathBuf::from)
+    std::env::var_os(KERNEL_FOLDER_VARIABLE).map(|folder| absolute(folder.into()))
 }
 
 /// Debian moved from the first to the second between 12 and 13.

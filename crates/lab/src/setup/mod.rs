@@ -191,3 +191,8 @@ fn fetch(
     hashes::keep(&whole)?;
     cache.replace(name, &whole)
 }
+
+/// A path from the root: QEMU runs in another folder.
+fn absolute(path: PathBuf) -> PathBuf {
+    std::path::absolute(&path).unwrap_or(path)
+}

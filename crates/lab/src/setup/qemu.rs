@@ -1,5 +1,6 @@
 //! QEMU: the user's own, the host's, or the cached one, whichever is usable first.
 
+use super::absolute;
 use machine::chain;
 use std::ffi::OsStr;
 use std::fs;
@@ -42,7 +43,7 @@ pub struct Qemu {
 impl Qemu {
     pub(super) fn find(cache: &Cache) -> Result<Qemu, SetupError> {
         if let Some(program) = std::env::var_os(QEMU_VARIABLE) {
-            let path = PathBuf::from(program);
+            let path = absolute(PathBuf::from(program));
             return Qemu::installed(&path).map_err(|reason| SetupError::Variable {
                 variable: QEMU_VARIABLE,
                 path,
@@ -108,7 +109,7 @@ fn on_path() -> Option<PathBuf> {
         path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
     };
     let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|folder| folder.join(PROGRAM)).find(executable)
+    std::env::split_paths(&path).map(|folder| absolute(folder.join(PROGRAM))).find(executable)
 }
 
 /// The version of a QEMU that starts, is new enough and loads plugins; else the problem with it.

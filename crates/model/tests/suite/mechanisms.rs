@@ -53,6 +53,46 @@ fn each_part_does_something_and_nothing_when_it_is_off() {
     assert!(latency(None) > 1.2 * latency(Some(Mechanism::LoadCurves)));
 }
 
+/// Lines a CPU reads from its L3 in 2 ms, after its core's other CPU has ended. Another core takes a line from memory now
+/// and then, as a kernel's tick does: nothing else goes to memory.
+fn lines_from_l3(part: Option<Mechanism>) -> u64 {
+    let model = without("xeon-6130x2", part);
+    let [first, second] = *machine("xeon-6130x2").smt_cores[0].iter().collect::<Vec<_>>() else {
+        panic!("no siblings")
+    };
+    let far = machine("xeon-6130x2").nodes[1].cpus.first().unwrap().0 as usize;
+    let mut cpus = vec![(first.0 as usize, 0, 0_u64), (second.0 as usize, 0, 0)];
+    let (mut ticks, mut lines) = (0, 0);
+    while let Some((at, (cpu, time_ps, line))) =
+        cpus.iter().copied().enumerate().min_by_key(|(_, (_, time_ps, _))| *time_ps)
+    {
+        if time_ps >= 5 * MS {
+            break;
+        }
+        model.advance(time_ps);
+        if time_ps >= ticks * MS {
+            ticks += 1;
+            model.access(far, time_ps, Request::to(NODE_BYTES + ticks * 8192, AccessKind::Load), || None);
+        }
+        // Of 6 MiB each.
+        let address = (at as u64) * (8 << 20) + line % (6 << 14) * 64;
+        let access = model.access(cpu, time_ps, Request::to(address, AccessKind::Load), || None);
+        lines += u64::from(time_ps >= 3 * MS);
+        cpus[at] = (cpu, time_ps + 500 + access.stall_ps, line + 1);
+        if at == 1 && time_ps >= 2 * MS {
+            cpus.pop();
+        }
+    }
+    lines
+}
+
+#[test]
+fn a_core_is_not_shared_with_a_cpu_that_has_ended() {
+    let (with, without) = (lines_from_l3(None), lines_from_l3(Some(Mechanism::Siblings)));
+    assert!(without > 1_000_000, "{without}");
+    assert_within("lines in 2 ms", with as f64, without as f64, 0.01);
+}
+
 /// `spec/field.md` 5.4, row C: 53.8 ns within the socket, 113.9 for the owner's own memory, 175.7 for the reader's.
 #[test]
 fn a_line_comes_from_the_cache_that_has_written_it() {

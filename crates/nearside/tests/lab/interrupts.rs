@@ -43,13 +43,35 @@ fn before_it_has_started_anything() {
     }
 }
 
-/// Its output is not read: it must end all the same.
+/// Whether a process's child, QEMU, is stopped.
+fn is_qemu_stopped(of: &Child) -> bool {
+    let children = format!("/proc/{0}/task/{0}/children", of.id());
+    let qemu = std::fs::read_to_string(children).unwrap();
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", qemu.trim())).unwrap();
+    stat.rsplit_once(") ").unwrap().1.starts_with('T')
+}
+
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    for _ in 0..500 {
+        if is_so() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("never: {what}");
+}
+
+/// Its output is not read: it must end all the same, also after Ctrl-Z, which stops the machine as well.
 #[test]
 fn while_it_runs_and_writes_without_a_reader() {
     let lab = Lab::new();
     let mut child = start(&lab, "exec yes");
     let mut stdout = child.stdout.take().unwrap();
     stdout.read_exact(&mut [0; 2]).unwrap();
+    kill_process(Pid::from_child(&child), Signal::TSTP).unwrap();
+    wait_until("QEMU stops", || is_qemu_stopped(&child));
+    kill_process(Pid::from_child(&child), Signal::CONT).unwrap();
+    wait_until("QEMU goes on", || !is_qemu_stopped(&child));
     std::thread::sleep(Duration::from_millis(500));
     let ran = end(&lab, child, Signal::TERM);
     ran.failed(128 + 15, &["interrupted by signal 15"]);
