@@ -4,7 +4,7 @@ use crate::page_cache::PageCache;
 use crate::request::{Host, Request, check};
 use crate::run_once::Runner;
 use crate::runs::Runs;
-use linux::{NodeError, NodeState};
+use linux::{NodeError, NodeState, Pid, Process};
 use observe::LabCounters;
 use placement::PolicyError;
 use report::{Comparison, Simulation};
@@ -39,12 +39,16 @@ impl Request<'_> {
             remarks.push(error.to_string());
             None
         });
-        let nodes = NodeState::read(Path::new("/sys"))?;
+        let mut nodes = NodeState::read(Path::new("/sys"))?;
         if nodes.online.len() == 1 {
             let text = "This machine has one node: there is nothing to place, and all policies are equivalent.";
             remarks.push(text.to_owned());
         }
         let mut comparison = self.comparison(host, nodes.online.len(), remarks);
+        // Bindings to what a cpuset does not allow would fail.
+        if let Ok(own) = Process::open(Pid(std::process::id())).and_then(|own| own.status()) {
+            nodes.restrict(&own.nodes, &own.cpus);
+        }
         let mut runs = Runs {
             request: *self,
             page_cache: (!self.keep_caches).then(|| PageCache::new(self.command, &host.nearside)),

@@ -87,6 +87,9 @@ pub enum NoRun {
     /// It ran longer than it may, and was ended.
     #[error("it was ended after {} s", .0.as_secs_f64())]
     Late(Duration),
+    /// The kernel stopped it, as no program of a comparison has the terminal.
+    #[error("it was stopped as it uses the terminal, which programs have no part of here: give it its input in a file")]
+    Terminal,
     /// The kernel's NUMA balancing is not as it was at the start.
     #[error(
         "kernel.numa_balancing was {before} at its start and {after} at its end: something else changed it meanwhile"
@@ -225,6 +228,9 @@ impl Runner {
             // A signal interrupts the sleep.
             let _ = poll(&mut polled, Some(&patience));
             let state = pid.map_or(Waited::Unknown, waited);
+            if state == Waited::WantsTerminal {
+                return Err(NoRun::Terminal);
+            }
             if let Some(pid) = pid.filter(|_| state == Waited::Ended) {
                 // What the program left running would disturb the next run. Its number is its own until it is reaped.
                 let _ = kill_process_group(pid, Signal::KILL);
@@ -279,6 +285,8 @@ fn seconds_between(began_ns: u64, ended_ns: u64) -> f64 {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Waited {
     Runs,
+    /// It is stopped, as it read from the terminal or changed it in the background.
+    WantsTerminal,
     /// It stays to be reaped.
     Ended,
     /// The kernel has reaped it, as where SIGCHLD is ignored.
@@ -286,9 +294,15 @@ enum Waited {
 }
 
 fn waited(pid: rustix::process::Pid) -> Waited {
-    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    let options = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     match waitid(WaitId::Pid(pid), options) {
-        Ok(Some(_)) => Waited::Ended,
+        Ok(Some(status)) => match status.stopping_signal().and_then(Signal::from_named_raw) {
+            Some(Signal::TTIN | Signal::TTOU) => Waited::WantsTerminal,
+            // A user may stop it, and continue it.
+            Some(_) => Waited::Runs,
+            None if status.stopped() => Waited::Runs,
+            None => Waited::Ended,
+        },
         Ok(None) => Waited::Runs,
         Err(_) => Waited::Unknown,
     }
@@ -302,6 +316,8 @@ fn end(child: &mut Child) {
     let Some(group) = rustix::process::Pid::from_raw(child.id().cast_signed()) else { return };
     // Processes that have ended need no signal.
     let _ = kill_process_group(group, Signal::TERM);
+    // What is stopped gets no other signal.
+    let _ = kill_process_group(group, Signal::CONT);
     let since = Instant::now();
     while since.elapsed() < END_TIMEOUT && matches!(child.try_wait(), Ok(None)) {
         sleep(COUNTERS_INTERVAL);

@@ -71,7 +71,7 @@ impl Runs<'_> {
             comparison.policies = entries.into_iter().map(|entry| entry.runs).collect();
             return tell(comparison);
         }
-        // Each policy runs first, last and in between, so that drift affects all of them alike.
+        // Each policy runs first, last and in between: over as many rounds as policies, drift affects all of them alike.
         let warm_ups = comparison.warm_ups;
         let rounds = 0..warm_ups + self.request.repeat;
         let turns = rounds.flat_map(|round| (0..entries.len()).map(move |turn| (round, round + turn)));
@@ -137,9 +137,7 @@ impl Runs<'_> {
             |error| match error {
                 NoRun::Interrupted => Stop::Interrupted,
                 NoRun::Numad(why) => Stop::LeftOut(why),
-                error @ (NoRun::System { .. } | NoRun::Late(_) | NoRun::Loud | NoRun::Switched { .. }) => {
-                    Stop::Failed(chain(&error), String::new())
-                }
+                error => Stop::Failed(chain(&error), String::new()),
             },
         )?;
         if let Some(times) = prepared.times.as_ref().and_then(TimesFile::read) {
@@ -252,7 +250,7 @@ impl Runs<'_> {
         let mut command: Vec<OsString> = Vec::new();
         let mut times = None;
         if !words.is_empty() {
-            let file = TimesFile::new().map_err(|why| no_file(&why))?;
+            let file = TimesFile::new().map_err(no_file)?;
             command.push(self.host.nearside.clone().into());
             command.extend(words.into_iter().chain(file.arguments()));
             command.push("--".into());
@@ -267,7 +265,7 @@ impl Runs<'_> {
     fn verb(&self, candidate: &Candidate, options: Vec<OsString>) -> Result<(Option<Placed>, Vec<OsString>), Stop> {
         Ok(match candidate {
             Candidate::Placed(policy) => {
-                let placed = Placed::new().map_err(|why| no_file(&why))?;
+                let placed = Placed::new().map_err(no_file)?;
                 let words = placed.arguments(policy, self.request.place_options);
                 (Some(placed), words)
             }
@@ -288,7 +286,7 @@ impl Runs<'_> {
     fn search(&self, entry: &mut Entry, runner: &mut Runner, index: &mut usize) -> Result<(), Stop> {
         let tried = bindings(&self.with_cpus(), &self.nodes.with_memory, self.request.oracle_tries);
         let mut best: Option<(f64, Binding)> = None;
-        let mut last = None;
+        let mut failed = Vec::new();
         for binding in &tried {
             entry.binding = Some(binding.clone());
             match self.run_once(entry, runner, index) {
@@ -300,13 +298,17 @@ impl Runs<'_> {
                 }
                 Err(Stop::Interrupted) => return Err(Stop::Interrupted),
                 // Some programs do not fit on one node.
-                Err(failed) => last = Some(failed),
+                Err(why) => failed.push(why),
             }
         }
         let Some((_, binding)) = best else {
-            return Err(last.unwrap_or_else(|| Stop::LeftOut("--oracle-runs is 0".to_owned())));
+            return Err(failed.pop().unwrap_or_else(|| Stop::LeftOut("--oracle-runs is 0".to_owned())));
         };
-        entry.note(format!("the best of {} static bindings that were tried once is {binding}", tried.len()));
+        let ran = tried.len() - failed.len();
+        entry.note(format!("the best of {ran} static bindings that were tried once is {binding}"));
+        if let Some(Stop::Failed(why, _) | Stop::LeftOut(why)) = failed.last() {
+            entry.note(format!("{} more static bindings were tried and failed, the last one so: {why}", failed.len()));
+        }
         entry.binding = Some(binding);
         Ok(())
     }
@@ -335,8 +337,10 @@ impl Runs<'_> {
     }
 }
 
-fn no_file(why: &io::Error) -> Stop {
-    Stop::LeftOut(format!("cannot make a temporary file: {why}"))
+/// No fault of the policy: it is no reason to leave it out.
+#[expect(clippy::needless_pass_by_value, reason = "it is called by `map_err`")]
+fn no_file(why: io::Error) -> Stop {
+    Stop::Failed(format!("cannot make a temporary file: {why}"), String::new())
 }
 
 /// Switches the kernel's NUMA balancing on or off until the guard is dropped; does nothing if it is already so.

@@ -349,38 +349,39 @@ struct Words<'a> {
 impl Words<'_> {
     /// Replaces the words in a text, fragments first: they may contain words of the row.
     fn fill(&mut self, field: &'static str, text: &str) -> Result<String, Broken> {
-        let used = &mut self.used;
-        let with_fragments = replaced(text, UNKNOWN, |word| {
-            let fragment = self.fragments.get(word);
-            used.extend(fragment.map(|_| word.to_owned()));
-            fragment.cloned().or_else(|| self.row.contains_key(word).then(|| format!("{{{word}}}")))
-        });
-        let filled = with_fragments.and_then(|text| {
-            replaced(&text, UNKNOWN, |word| {
-                used.insert(word.to_owned());
-                self.row.get(word).map(|word| match word {
-                    Word::Text(text) => text.clone(),
-                    Word::Number(number) => number.to_string(),
-                })
-            })
+        let mut of_row = |word: &str| {
+            self.used.insert(word.to_owned());
+            match self.row.get(word) {
+                Some(Word::Text(text)) => Ok(text.clone()),
+                Some(Word::Number(number)) => Ok(number.to_string()),
+                None => Err(format!("{{{word}}} is {UNKNOWN}")),
+            }
+        };
+        let filled = replaced(text, |word| {
+            let value = of_row(word);
+            self.fragments.get(word).map_or(value, |fragment| replaced(fragment, &mut of_row))
         });
         filled.map_err(|rule| (field, rule))
     }
 }
 
-/// A text with each `{word}` replaced. `unknown` says where words come from, in the error about one that is unknown.
-pub(crate) fn replaced(
-    text: &str,
-    unknown: &str,
-    mut by: impl FnMut(&str) -> Option<String>,
-) -> Result<String, String> {
+/// A text with each `{word}` replaced. `{{` and `}}` stand for single braces.
+pub(crate) fn replaced(text: &str, mut by: impl FnMut(&str) -> Result<String, String>) -> Result<String, String> {
     let (mut out, mut rest) = (String::new(), text);
-    while let Some((before, after)) = rest.split_once('{') {
-        let (word, after) = after.split_once('}').ok_or("a { starts a word, but no } follows")?;
-        let filled = by(word).ok_or_else(|| format!("{{{word}}} is {unknown}"))?;
-        out.push_str(before);
-        out.push_str(&filled);
-        rest = after;
+    while let Some(at) = rest.find(['{', '}']) {
+        out.push_str(&rest[..at]);
+        let brace = &rest[at..=at];
+        rest = &rest[at + 1..];
+        if let Some(after) = rest.strip_prefix(brace) {
+            out.push_str(brace);
+            rest = after;
+        } else if brace == "{" {
+            let (word, after) = rest.split_once('}').ok_or("a { starts a word, but no } follows")?;
+            out.push_str(&by(word)?);
+            rest = after;
+        } else {
+            out.push_str(brace);
+        }
     }
     out.push_str(rest);
     Ok(out)

@@ -160,26 +160,29 @@ fn lowest<'a>(results: &Results, metric: &str, cells: &[&'a Cell]) -> Option<&'a
     means.into_iter().min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(cell, _)| cell)
 }
 
-/// The geometric mean of the pairs' ratios.
+/// The geometric mean of the pairs' ratios. It has no interval if hosts may be what differs between the two sides.
 fn mean_ratio(results: &Results, metric: &str, pairs: &[(&Cell, &Cell)]) -> Option<Estimate> {
-    if let [(of, against)] = pairs {
-        return ratio(results, metric, of, against);
-    }
     let different: BTreeSet<&str> =
         pairs.iter().flat_map(|(of, against)| [of, against]).map(|cell| cell.id.as_str()).collect();
     let different: Vec<&str> = different.into_iter().collect();
     let times: Vec<Vec<f64>> = different.iter().map(|id| results.values(id, metric)).collect();
     let position = |cell: &Cell| different.binary_search(&cell.id.as_str()).unwrap_or_default();
     let positions: Vec<(usize, usize)> = pairs.iter().map(|(of, against)| (position(of), position(against))).collect();
-    Estimate::mean_ratio(&positions, &times)
+    let ratio = Estimate::mean_ratio(&positions, &times)?;
+    let interval = ratio.interval.filter(|_| have_alike_hosts(results, pairs));
+    Some(Estimate { interval, ..ratio })
 }
 
-/// The ratio of two cells. That of cells that ran on different hosts has no interval: the hosts may be what differs.
-fn ratio(results: &Results, metric: &str, of: &Cell, against: &Cell) -> Option<Estimate> {
-    let ratio = Estimate::ratio(&results.values(&of.id, metric), &results.values(&against.id, metric))?;
-    let interval =
-        ratio.interval.filter(|_| results.hosts(&of.id).any(|host| results.hosts(&against.id).any(|of| of == host)));
-    Some(Estimate { interval, ..ratio })
+/// Whether hosts differ as little between the two sides as between the cells of a side: of the pairs that have no host in
+/// common, both sides ran on the same hosts, each as often.
+fn have_alike_hosts(results: &Results, pairs: &[(&Cell, &Cell)]) -> bool {
+    let hosts = |cell: &Cell| results.hosts(&cell.id).collect::<BTreeSet<_>>();
+    let apart =
+        pairs.iter().map(|(of, against)| [hosts(of), hosts(against)]).filter(|[of, against]| of.is_disjoint(against));
+    let (mut of, mut against): (Vec<_>, Vec<_>) = apart.map(|[of, against]| (of, against)).unzip();
+    of.sort();
+    against.sort();
+    of == against
 }
 
 fn effect_result(results: &Results, effect: &Effect, compared: &[Compared]) -> EffectResult {
@@ -329,6 +332,6 @@ pub fn relative_means<'a>(
     move |cell| {
         let labels = campaign.baseline.substitute(&cell.labels).filter(|_| !campaign.baseline.is_empty())?;
         let baseline = campaign.cell(&labels).filter(|baseline| *baseline != cell)?;
-        ratio(results, SECONDS, cell, baseline)
+        mean_ratio(results, SECONDS, &[(cell, baseline)])
     }
 }

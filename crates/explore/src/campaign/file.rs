@@ -361,8 +361,10 @@ impl CellBuilder<'_> {
 
     /// A text with the values of axes in the place of their names.
     fn filled(&self, labels: &[usize], template: &str) -> Result<String, String> {
-        let word = |word: &str| self.value(labels, word).filter(|_| !SETTINGS.contains(&word)).map(str::to_owned);
-        crate::file::replaced(template, "no axis", word)
+        crate::file::replaced(template, |word| {
+            let value = self.value(labels, word).filter(|_| !SETTINGS.contains(&word));
+            value.map(str::to_owned).ok_or_else(|| format!("{{{word}}} is no axis: {{{{ and }}}} stand for braces"))
+        })
     }
 
     /// Every axis must have an effect on some command.
@@ -378,7 +380,8 @@ impl CellBuilder<'_> {
             .chain(self.file.environment.values())
             .map(String::as_str)
             .collect();
-        let is_used = |name: &str| templates.iter().any(|template| template.contains(&format!("{{{name}}}")));
+        // Of doubled braces, none begins a word.
+        let is_used = |name: &str| templates.iter().any(|text| text.replace("{{", "").contains(&format!("{{{name}}}")));
         if let Some((name, _)) = self.values.iter().find(|(name, _)| RESERVED.contains(name)) {
             let rule = "has the name of a column that every result has".to_owned();
             return Err(Violation { field: format!("grid.{name}"), rule });

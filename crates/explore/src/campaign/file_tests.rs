@@ -173,21 +173,44 @@ fn baselines_of_several_cells_and_names_that_no_output_can_have_are_mistakes() {
 
 /// All runs of a cell are one part's, which ran on one host.
 #[test]
-fn the_ratio_of_cells_without_a_common_host_has_no_interval() {
+fn a_ratio_has_an_interval_if_both_sides_ran_on_the_same_hosts() {
     let campaign = campaign(STUDY);
     let all: Vec<&Cell> = campaign.cells.iter().collect();
-    let results = |hosts: [&'static str; 2]| {
+    let has_interval = |effect: usize, on_b: fn(usize) -> bool| {
         let number = |cell: &Cell| all.iter().position(|of| of.id == cell.id).unwrap();
         let unit = |cell: &Cell, round: u32| Unit {
-            host: Some(hosts[number(cell) / 2 % 2].to_owned()),
+            host: Some(if on_b(number(cell)) { "b" } else { "a" }.to_owned()),
             ..measured(cell, round, 1.0 + f64::from(round) / 1000.0)
         };
         let units = all.iter().flat_map(|cell| (0..3).map(move |round| unit(cell, round)));
-        Results::of(&campaign, units.collect::<Vec<_>>()).0
+        let results = Results::of(&campaign, units.collect::<Vec<_>>()).0;
+        Judged::new(&campaign, &results, &all).effects()[effect].ratio.unwrap().interval.is_some()
     };
-    let has_interval =
-        |hosts| Judged::new(&campaign, &results(hosts), &all).effects()[0].ratio.unwrap().interval.is_some();
-    assert_eq!((has_interval(["a", "a"]), has_interval(["a", "b"])), (true, false));
+    // One pair: the third of the last four cells, and the first of them.
+    assert_eq!((has_interval(0, |_| false), has_interval(0, |number| number / 2 % 2 == 1)), (true, false));
+    // Four pairs: each of the first four cells with one of the last four.
+    assert!(!has_interval(1, |number| number >= 4), "what differs may be the host");
+    assert!(has_interval(1, |number| (number >= 4) != (number % 2 == 0)), "both hosts are on both sides");
+    assert!(!has_interval(1, |number| number == 0), "one of four");
+}
+
+#[test]
+fn a_cell_that_is_the_fastest_itself_is_compared_with_itself() {
+    let text = "title = 't'\ncommand = 'p {n}'\nseconds = '/s'\n[grid]\nn = [1, 2, 3]\n[[effect]]\nname = 'e'\n\
+                of = { n = '1' }\nagainst = { n = ['1', '2', '3'] }\nexpect = 'same'\nwithin = '1 %'\n";
+    let campaign = campaign(text);
+    let all: Vec<&Cell> = campaign.cells.iter().collect();
+    let times = |cell: &Cell| if cell.labels == [0] { [1.0, 1.5, 0.5] } else { [9.0, 9.1, 9.2] };
+    let units = all.iter().flat_map(|cell| (0..).zip(times(cell)).map(|(round, s)| measured(cell, round, s)));
+    let results = Results::of(&campaign, units.collect::<Vec<_>>()).0;
+    let effect = &Judged::new(&campaign, &results, &all).effects()[0];
+    assert_eq!((effect.claim, effect.ratio.unwrap().interval), (Claim::Met, Some((1.0, 1.0))), "it does not vary");
+}
+
+#[test]
+fn braces_are_doubled() {
+    let text = "title = 't'\ncommand = 'awk \"{{print {n}}}\" }'\n[grid]\nn = [3]\n";
+    assert_eq!(campaign(text).cells[0].command, ["awk", "{print 3}", "}"]);
 }
 
 #[test]

@@ -7,18 +7,21 @@ use std::collections::BTreeMap;
 /// labels so far. A difference between hosts is then none between settings, not even between combinations of two, as
 /// baselines often are.
 pub fn parts(cells: &[&Cell], count: usize) -> Vec<usize> {
-    let mut parts: Vec<BTreeMap<[(usize, usize); 2], usize>> = vec![BTreeMap::new(); count];
+    // Parts beyond the number of cells stay empty.
+    let count = count.min(cells.len()).max(1);
+    // Of each pair of labels, the cells of each part.
+    let mut numbers: BTreeMap<[(usize, usize); 2], Vec<usize>> = BTreeMap::new();
     let mut sizes = vec![0_usize; count];
     let part_of = |cell: &&Cell| {
         let labels: Vec<(usize, usize)> = cell.labels.iter().copied().enumerate().collect();
         // Each label alone is its pair with itself.
         let pairs = || labels.iter().enumerate().flat_map(|(at, a)| labels[at..].iter().map(move |b| [*a, *b]));
-        let alike = |part: &usize| {
-            let sum: usize = pairs().filter_map(|pair| parts[*part].get(&pair)).sum();
-            (sum, sizes[*part])
-        };
-        let part = (0..count).min_by_key(alike).unwrap_or_default();
-        pairs().for_each(|pair| *parts[part].entry(pair).or_default() += 1);
+        let mut alike = vec![0_usize; count];
+        for of_pair in pairs().filter_map(|pair| numbers.get(&pair)) {
+            alike.iter_mut().zip(of_pair).for_each(|(sum, number)| *sum += number);
+        }
+        let part = (0..count).min_by_key(|part| (alike[*part], sizes[*part])).unwrap_or_default();
+        pairs().for_each(|pair| numbers.entry(pair).or_insert_with(|| vec![0; count])[part] += 1);
         sizes[part] += 1;
         part
     };

@@ -44,6 +44,9 @@ fn around_ratio(ratio: f64, parts: &[(f64, f64)]) -> (f64, f64) {
 }
 
 impl Estimate {
+    /// The ratio of a time to itself.
+    pub const ONE: Self = Self { mean: 1.0, interval: None };
+
     /// The mean of measurements; none if there are none.
     pub fn from_values(values: &[f64]) -> Option<Self> {
         let mean = mean(values)?;
@@ -54,10 +57,11 @@ impl Estimate {
         Some(Self { mean, interval: Sums::from_values(values).map(around) })
     }
 
-    /// The ratio of two times. The interval is that of the ratio's logarithm, with Welch's degrees of freedom, as the
-    /// variances may differ.
+    /// The ratio of two times; none if one is 0. The interval is that of the ratio's logarithm, with Welch's degrees of
+    /// freedom, as the variances may differ.
     pub fn ratio(long: &[f64], short: &[f64]) -> Option<Self> {
-        let ratio = mean(long)? / mean(short).filter(|mean| *mean > 0.0)?;
+        let positive = |values| mean(values).filter(|mean| *mean > 0.0);
+        let ratio = positive(long)? / positive(short)?;
         let parts = [long, short].map(Sums::from_values).into_iter().collect::<Option<Vec<Sums>>>();
         let parts =
             parts.map(|sums| sums.iter().map(|sums| (sums.relative_variance, sums.freedom)).collect::<Vec<_>>());

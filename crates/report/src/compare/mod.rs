@@ -140,7 +140,7 @@ pub struct CompareReport {
     /// What was run.
     #[serde(flatten)]
     pub comparison: Comparison,
-    /// The baseline: first touch, or else the first policy that ran.
+    /// The baseline: first touch, or else the first policy, of those that did not fail, if there are any.
     pub baseline: Option<String>,
     /// Summaries of the runs, by policy.
     pub summaries: Vec<PolicySummary>,
@@ -152,7 +152,8 @@ impl CompareReport {
     /// Summarizes the runs.
     pub fn new(comparison: Comparison) -> Self {
         let ran = || comparison.policies.iter().filter(|policy| !policy.runs.is_empty());
-        let baseline = ran().find(|policy| policy.policy == FIRST_TOUCH).or_else(|| ran().next());
+        // `min_by_key` returns the first of several.
+        let baseline = ran().min_by_key(|policy| (policy.failed.is_some(), policy.policy != FIRST_TOUCH));
         let summaries: Vec<PolicySummary> =
             comparison.policies.iter().map(|policy| policy.summary(baseline, comparison.cpus)).collect();
         let baseline = baseline.map(|policy| policy.policy.clone());
@@ -175,7 +176,10 @@ impl PolicyRuns {
 
     fn summary(&self, baseline: Option<&Self>, cpus: usize) -> PolicySummary {
         let seconds = self.seconds();
-        let speedup = baseline.and_then(|baseline| Estimate::ratio(&baseline.seconds(), &seconds));
+        let speedup = baseline.and_then(|baseline| {
+            let is_itself = baseline.policy == self.policy;
+            if is_itself { Some(Estimate::ONE) } else { Estimate::ratio(&baseline.seconds(), &seconds) }
+        });
         let memory = MemoryCounts::sum(self.runs.iter().filter_map(|run| run.memory.as_ref()));
         // Values that only some runs have would be averaged over other runs than the time.
         let all = |of: fn(&OneRun) -> Option<f64>| {

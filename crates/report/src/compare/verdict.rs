@@ -55,13 +55,11 @@ impl Verdict {
                 as_good.join(", ")
             ));
         }
-        if all_alike && baseline.is_some() {
-            let speedup = against.and_then(&longer).map_or(String::new(), |ratio| times(&ratio));
-            let best = &best.0.policy;
-            return undecided(format!(
-                "No significant difference: the best, {best}, was {speedup} as fast as {}.",
-                baseline.unwrap_or_default()
-            ));
+        if let Some((against, ratio)) = against.and_then(|against| Some((against, longer(against)?)))
+            && all_alike
+        {
+            let (best, speedup, of) = (&best.0.policy, times(&ratio), &against.0.policy);
+            return undecided(format!("No significant difference: the best, {best}, was {speedup} as fast as {of}."));
         }
         let beaten = against.filter(|(policy, _)| !as_good.contains(&policy.policy.as_str()));
         let reason = beaten.map_or(String::new(), |against| why(against.1, best.1));

@@ -2,7 +2,9 @@
 
 use crate::support::html_reader::{read, stays_here};
 use machine::{NodeId, presets};
-use report::{CompareReport, Comparison, FailedRun, MemoryCounts, OneRun, PolicyRuns, Simulation, comparison_to_html};
+use report::{
+    CompareReport, Comparison, Estimate, FailedRun, MemoryCounts, OneRun, PolicyRuns, Simulation, comparison_to_html,
+};
 
 fn memory(local: u64, remote: u64, latency_ns: f64) -> MemoryCounts {
     let nodes: Vec<NodeId> = (0..4).map(NodeId).collect();
@@ -125,6 +127,16 @@ fn a_winner_is_named_only_where_chance_allows() {
         let left = text(vec![slow(), failing(times), fast()]);
         assert!(left.starts_with("carrefour is the fastest: 2.00 times (") && !left.contains("interleave"), "{left}");
     }
+    // One that failed as first touch is no baseline.
+    let failed_first = PolicyRuns { failed: failed.clone(), ..slow() };
+    let report = CompareReport::new(comparison(vec![failed_first, fast(), runs("b", &[100.2, 101.1, 98.8], None)]));
+    assert_eq!(report.baseline.as_deref(), Some("carrefour"));
+    assert!(
+        report.verdict.text.contains("carrefour, was ") || report.verdict.text.contains("carrefour had"),
+        "{report}"
+    );
+    let own = report.summaries.iter().find(|summary| summary.policy == "carrefour").unwrap();
+    assert_eq!(own.speedup, Some(Estimate::ONE));
     assert!(text(vec![slow()]).starts_with("Only first-touch ran"));
     assert!(text(vec![]).starts_with("No policy completed a run"));
     // Without first touch, the first policy is the baseline.

@@ -26,16 +26,21 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Name of the file that the guest hands over.
 const FILE: &str = "comparison.json";
 
-/// The comparison and the machine; or nearside's exit code where there is no result, which is reported already.
-pub fn compare(
-    arguments: &Arguments,
-    options: &MachineOptions,
-) -> Result<Result<(Comparison, Machine), ExitCode>, Box<dyn Error>> {
+/// How a comparison in the lab ended.
+pub struct Compared {
+    /// Its results so far and the machine; none if the lab ended before the first, which is reported already.
+    pub results: Option<(Comparison, Machine)>,
+    /// Nearside's exit code, if it does not follow from the results.
+    pub exit_code: Option<ExitCode>,
+}
+
+/// Compares in the lab.
+pub fn compare(arguments: &Arguments, options: &MachineOptions) -> Result<Compared, Box<dyn Error>> {
     let shape = match options.shape() {
         Ok(shape) => shape,
         Err(error) => {
             crate::print_error(error.as_ref());
-            return Ok(Err(ExitCode::from(LAB_FAILED)));
+            return Ok(Compared { results: None, exit_code: Some(ExitCode::from(LAB_FAILED)) });
         }
     };
     compare::check(&arguments.policies, &shape.machine).map_err(UsageError::boxed)?;
@@ -65,7 +70,9 @@ pub fn compare(
         status
     });
     let text = match fs::read_to_string(&file) {
-        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(Err(status)),
+        Err(why) if why.kind() == io::ErrorKind::NotFound => {
+            return Ok(Compared { results: None, exit_code: Some(status) });
+        }
         read => read.map_err(|why| LabError::File { what: "read", path: file.clone(), why })?,
     };
     let mut comparison: Comparison = serde_json::from_str(&text)?;
@@ -79,7 +86,8 @@ pub fn compare(
     });
     // Ctrl-C ends the machine at once: the run in progress has not been handed over.
     comparison.interrupted |= is_unfinished(&comparison);
-    Ok(Ok((comparison, shape.machine)))
+    let is_the_labs = [ExitCode::from(LabError::TIMED_OUT), ExitCode::from(LAB_FAILED)].contains(&status);
+    Ok(Compared { results: Some((comparison, shape.machine)), exit_code: is_the_labs.then_some(status) })
 }
 
 /// Says how long the rest takes as each run ends, in the time of this host, which the guest does not know.

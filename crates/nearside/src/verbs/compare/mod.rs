@@ -15,6 +15,7 @@ use crate::verbs::lab::MachineOptions;
 use clap::Args;
 use clap_complete::ArgValueCompleter;
 use compare::{Candidate, CompareError, Host, Progress, Request, Seconds};
+use in_lab::Compared;
 use linux::program_file;
 use machine::Machine;
 use report::{CompareReport, Comparison, comparison_to_html};
@@ -27,7 +28,7 @@ use std::time::{Duration, Instant};
 /// Run a program under several memory and thread policies, and compare
 ///
 /// The program runs the given number of times under each policy, on this machine or, with --machine, in the lab.
-/// Policies take turns, so that drift affects all of them alike. Standard input is empty, and output is shown only if
+/// Policies take turns, and each round begins with another one. Standard input is empty, and output is shown only if
 /// the program fails. A table shows the run time with the 95 % confidence interval of its mean, the speed-up over first
 /// touch, where memory accesses went, how many pages were moved and what the policy itself cost. A sentence names the
 /// fastest policy, if the difference is significant.
@@ -53,7 +54,7 @@ Examples:
   nearside compare -m small-4x2 --time-scale 20 --seconds /seconds -- nearside-workloads streamcluster --json
   nearside compare --seconds '{{}}s total' -- gm benchmark convert photo.bmp -negate null:
 
-Exit codes: 0 all runs went well; 1 one did not, or the system refused; 124 after --timeout; 125 the lab failed; 127 there is no such program; 2 the \
+Exit codes: 0 all runs went well; 1 one did not, or the system refused; 124 after --timeout; 125 the lab failed, or --machine is not one; 127 there is no such program; 2 the \
 command line is wrong. Ctrl-C ends the program, restores everything, and reports the runs so far.
 
 Environment: with --machine, as of `nearside lab run`.", Candidate::list()))]
@@ -136,14 +137,15 @@ pub fn run(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dy
         crate::print_error(&*Box::<dyn Error>::from(format!("there is no program {}", program.display())));
         return Ok(ExitCode::from(NO_PROGRAM));
     }
-    let (comparison, machine) = match &arguments.machine {
-        Some(options) => match in_lab::compare(arguments, options)? {
-            Ok(compared) => compared,
-            Err(status) => return Ok(status),
-        },
-        None => here(arguments)?,
+    let compared = match &arguments.machine {
+        Some(options) => in_lab::compare(arguments, options)?,
+        None => Compared { results: Some(here(arguments)?), exit_code: None },
     };
-    print_report(arguments, &CompareReport::new(comparison), &machine, terminal)
+    let Some((comparison, machine)) = compared.results else {
+        return Ok(compared.exit_code.unwrap_or(ExitCode::FAILURE));
+    };
+    let code = print_report(arguments, &CompareReport::new(comparison), &machine, terminal)?;
+    Ok(compared.exit_code.unwrap_or(code))
 }
 
 impl Arguments {
