@@ -12,6 +12,8 @@ pub struct CureReport {
     pub verdict: String,
     /// Recordings.
     pub rounds: u32,
+    /// Sampled accesses of all recordings. Without any, nothing is known of the program's huge pages.
+    pub samples: u64,
     /// Whether nothing was to be done.
     pub dry_run: bool,
     /// Whether the program had ended before it could be cured.
@@ -61,6 +63,7 @@ impl CureReport {
         self.over_budget = next.over_budget;
         self.too_many_mappings = next.too_many_mappings;
         self.rounds += next.rounds;
+        self.samples += next.samples;
         // Where nothing is done, each round finds the same pages.
         if next.dry_run {
             (self.chosen, self.chosen_whole, self.misplaced_pages) = (0, 0, 0);

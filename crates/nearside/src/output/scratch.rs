@@ -10,5 +10,6 @@ pub fn scratch_folder() -> Result<TempDir, Box<dyn Error>> {
         let place = env::temp_dir();
         format!("cannot make a temporary folder in {} ({error}): name another place in TMPDIR", place.display()).into()
     };
-    tempfile::tempdir().map_err(failed)
+    // Of a process that is killed it is left, and its name tells whose it is.
+    tempfile::Builder::new().prefix("nearside-").tempdir().map_err(failed)
 }

@@ -26,7 +26,10 @@ use std::process::ExitCode;
 #[command(
     override_usage = "nearside assert [OPTIONS] LIMITS [TRACE] [-- <CMD>...]",
     mut_arg("output", |output| output.help("Keep the trace in this folder [default: it is removed]")),
-    mut_args(|option| if option.get_help_heading() == Some(RECORDING) { option.conflicts_with("trace") } else { option }),
+    mut_args(|option| match option.get_help_heading() {
+        Some(RECORDING) if option.get_id() != "quiet" => option.conflicts_with("trace"),
+        _ => option,
+    }),
 )]
 #[command(after_help = "\
 Examples:

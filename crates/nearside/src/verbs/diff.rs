@@ -29,7 +29,7 @@ Examples:
 
 Exit codes:
   0  all went well, whatever the traces say without --fail-on
-  1  a trace cannot be read, and the message says why; or what --fail-on names has happened, or there is nothing to compare
+  1  a trace cannot be read, and the message says why; or with --fail-on, what it names has happened, or there is nothing to compare
   2  the command line is wrong, or names what neither trace has")]
 pub struct Arguments {
     /// The first trace: before

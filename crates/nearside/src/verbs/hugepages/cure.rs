@@ -55,10 +55,10 @@ Examples:
   sudo nearside hugepages cure --pid 4711
   nearside record -o program.trace -- ./program && nearside hugepages cure --from program.trace -- ./program
 
-Exit codes: the program's own, or 0 with --pid; 125 the recording or the cure failed, 126 the program cannot be run, 127 there is \
+Exit codes: the program's own, or 0 with --pid; 125 the recording or the cure failed, or with --pid no access was sampled, 126 the program cannot be run, 127 there is \
 no such program, 2 the command line is wrong.")]
 pub struct Arguments {
-    /// Cure a running process
+    /// Cure a running process and its children
     #[arg(long, short, value_name = "PID", value_parser = process, conflicts_with = "command")]
     pid: Option<u32>,
 
@@ -260,7 +260,12 @@ impl Arguments {
         })();
         all.ended |= all.changes() == 0 && observable::has_ended(Pid(pid));
         self.finish(rounds, &all)?;
-        Ok(0)
+        match all.samples {
+            0 if self.recording.quiet => Err(all.verdict.into()),
+            // The verdict has said why.
+            0 => Ok(FAILED),
+            _ => Ok(0),
+        }
     }
 
     /// Writes the result, also of the rounds before one that failed.
@@ -375,6 +380,7 @@ impl Arguments {
             verdict: found.verdict,
             dry_run: self.dry_run,
             rounds: 1,
+            samples: found.samples,
             ended: is_over,
             misplaced: found.huge_pages.falsely_shared + found.huge_pages.remote_owner,
             chosen: count(Cure::Split) + count(Cure::MoveWhole),

@@ -67,7 +67,7 @@ pub struct Arguments {
     #[arg(value_name = "TRACE", conflicts_with_all = ["command", "pid"])]
     trace: Option<PathBuf>,
 
-    /// Record a running process
+    /// Record a running process and its children
     #[arg(long, short, value_name = "PID", value_parser = process, conflicts_with = "command")]
     pid: Option<u32>,
 

@@ -1,7 +1,7 @@
 //! The command line of `nearside place`.
 
 use crate::options::candidates;
-use crate::options::process_name::process;
+use crate::options::process_name::{Named, processes};
 use crate::options::regions::RegionPlaces;
 use crate::options::seconds::seconds;
 use crate::options::thresholds::ThresholdOptions;
@@ -120,8 +120,8 @@ pub struct Arguments {
     pub machine: Option<String>,
 
     /// Place running processes and their children, until they end or Ctrl-C: numbers or names, separated by commas
-    #[arg(long, value_name = "PID", value_parser = process, value_delimiter = ',', conflicts_with_all = ["command", "system"])]
-    pub pid: Vec<u32>,
+    #[arg(long, value_name = "PID", value_parser = processes, value_delimiter = ',', conflicts_with_all = ["command", "system"])]
+    pub pid: Vec<Named>,
 
     /// Place all busy processes, until Ctrl-C: those of other users only as root
     #[arg(long, conflicts_with = "command")]

@@ -6,6 +6,7 @@ use crate::interrupt::asked_to_end;
 use crate::options::loaded_first;
 use crate::options::machine_source;
 use crate::options::policy::note;
+use crate::options::process_name::Named;
 use crate::options::usage_error::UsageError;
 use crate::output;
 use crate::output::json;
@@ -16,14 +17,13 @@ use agent::journal::default_folder;
 use agent::{Agent, Journal, Options, PlaceReport, PutBack, Scope};
 pub use arguments::Arguments;
 use arguments::KernelBalancing;
-use linux::{ChildSetup, Pid, Process, Switch};
+use linux::{ChildSetup, Switch};
 use machine::{Machine, chain};
 use observe::{Followed, Target, wait_until_set};
 use placement::{Lesson, MemoryPlacement, Policy, PolicyName, Settings};
 use report::PlaceText;
 use rustix::fd::BorrowedFd;
 use rustix::process::geteuid;
-use std::collections::BTreeSet;
 use std::error::Error;
 use std::io::Write;
 use std::path::PathBuf;
@@ -70,20 +70,6 @@ fn place(arguments: &Arguments) -> Result<u8, Box<dyn Error>> {
         }
     }
     Ok(status)
-}
-
-/// These processes and their current descendants; the kernel reports later ones.
-fn with_descendants(pids: &[u32]) -> Vec<u32> {
-    let mut all = pids.to_vec();
-    let mut seen: BTreeSet<u32> = pids.iter().copied().collect();
-    let mut next = 0;
-    while let Some(pid) = all.get(next).copied() {
-        next += 1;
-        // A process that has ended has no children; the error is reported where it was named.
-        let children = Process::open(Pid(pid)).and_then(|process| process.children()).unwrap_or_default();
-        all.extend(children.iter().map(|pid| pid.0).filter(|pid| seen.insert(*pid)));
-    }
-    all
 }
 
 /// This machine, as described by its kernel or measured, and whether it is simulated.
@@ -180,8 +166,7 @@ impl Placing<'_> {
             let agent = self.open((Target::System, own_processes(Scope::default())), None, stop.clone(), None)?;
             self.follow(agent, &mut WholeSystem(stop))?
         } else {
-            let pids = &self.arguments.pid;
-            let mut processes = observable::open_with(pids, &with_descendants(pids), stop.clone())?;
+            let mut processes = observable::open(&Named::all(&self.arguments.pid), stop.clone(), self.arguments.quiet)?;
             let agent = self.open((Target::Pids(processes.pids()), Scope::default()), None, stop, None)?;
             self.follow(agent, &mut processes)?
         };

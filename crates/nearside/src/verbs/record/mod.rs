@@ -10,7 +10,7 @@ pub use options::{EXIT_CODES, RecordOptions, Source};
 
 use crate::interrupt::interrupted;
 use crate::options::machine_source;
-use crate::options::process_name::process;
+use crate::options::process_name::{Named, processes};
 use crate::options::usage_error::UsageError;
 use crate::output;
 use clap::Args;
@@ -66,9 +66,9 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
-    /// Record running processes: numbers or names, separated by commas
-    #[arg(long, short, value_name = "PID", value_parser = process, value_delimiter = ',', conflicts_with = "command")]
-    pid: Vec<u32>,
+    /// Record running processes and their children: numbers or names, separated by commas
+    #[arg(long, short, value_name = "PID", value_parser = processes, value_delimiter = ',', conflicts_with = "command")]
+    pid: Vec<Named>,
 
     /// The program and its arguments
     #[arg(last = true, value_name = "CMD", required_unless_present = "pid")]
@@ -95,7 +95,7 @@ impl Arguments {
 
     /// Records a running process.
     pub fn of_process(options: RecordOptions, pid: u32) -> Self {
-        Self { options, json: None, pid: vec![pid], command: Vec::new() }
+        Self { options, json: None, pid: vec![Named(vec![pid])], command: Vec::new() }
     }
 }
 
@@ -139,7 +139,7 @@ fn record_processes(arguments: &Arguments) -> Result<u8, Box<dyn Error>> {
 
 /// Records running processes until the flag is set.
 pub fn record_running(arguments: &Arguments, interrupted: Arc<AtomicBool>) -> Result<Recorded, Box<dyn Error>> {
-    let mut processes = observable::open(&arguments.pid, interrupted)?;
+    let mut processes = observable::open(&Named::all(&arguments.pid), interrupted, arguments.options.quiet)?;
     let (mut recorder, _) = begin(arguments, &Target::Pids(processes.pids()))?;
     processes.pids().into_iter().for_each(|pid: Pid| recorder.add_process(pid));
     let trace = recorder.follow(&mut processes, arguments.options.duration)?;

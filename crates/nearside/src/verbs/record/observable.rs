@@ -1,5 +1,6 @@
 //! Running processes that can be observed.
 
+use crate::options::policy::note;
 use crate::options::system::{System, UnseenError};
 use linux::{Pid, Process, ProcessError};
 use observe::Processes;
@@ -7,24 +8,45 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Opens running processes. Needs permission to see their mappings.
-pub fn open(pids: &[u32], interrupted: Arc<AtomicBool>) -> Result<Processes, UnseenError> {
-    open_with(pids, &[], interrupted)
-}
-
-/// Opens running processes, and of the others, which the user has not named, those that have not ended.
-pub fn open_with(pids: &[u32], others: &[u32], interrupted: Arc<AtomicBool>) -> Result<Processes, UnseenError> {
-    // Of a process that is named twice, each sample would be taken twice.
+/// Opens running processes and their current descendants; the kernel reports later ones. Needs permission to see the
+/// mappings of those that are named. Descendants that cannot be observed are left out, with a note.
+pub fn open(pids: &[u32], interrupted: Arc<AtomicBool>, quiet: bool) -> Result<Processes, UnseenError> {
+    let mut held = named(pids)?;
     let named: BTreeSet<u32> = pids.iter().copied().collect();
-    let all: BTreeSet<u32> = named.iter().chain(others).copied().collect();
-    let mut held = Vec::new();
-    for pid in all {
+    for pid in descendants(&named) {
         match observable(Pid(pid)) {
-            Err(error) if error.is_gone && !named.contains(&pid) => {}
-            process => held.push(process?),
+            Ok(process) => held.push(process),
+            Err(error) if error.is_gone || quiet => {}
+            Err(error) => note(&format!("left out: {error}")),
         }
     }
     Ok(Processes::new(held, interrupted))
+}
+
+/// Opens running processes. Those that have ended meanwhile are left out, unless all have.
+pub fn named(pids: &[u32]) -> Result<Vec<Process>, UnseenError> {
+    let (mut held, mut gone) = (Vec::new(), None);
+    // Of a process that is named twice, each sample would be taken twice.
+    for pid in pids.iter().copied().collect::<BTreeSet<u32>>() {
+        match observable(Pid(pid)) {
+            Err(error) if error.is_gone => gone = Some(error),
+            process => held.push(process?),
+        }
+    }
+    gone.filter(|_| held.is_empty()).map_or(Ok(held), Err)
+}
+
+/// The descendants of these processes, without this process: it would wait for its own end.
+fn descendants(of: &BTreeSet<u32>) -> BTreeSet<u32> {
+    let (mut seen, mut left) = (of.clone(), Vec::from_iter(of.clone()));
+    seen.insert(std::process::id());
+    while let Some(pid) = left.pop() {
+        let children = Process::open(Pid(pid)).and_then(|process| process.children()).unwrap_or_default();
+        left.extend(children.iter().map(|pid| pid.0).filter(|pid| seen.insert(*pid)));
+    }
+    seen.remove(&std::process::id());
+    seen.retain(|pid| !of.contains(pid));
+    seen
 }
 
 /// Whether a process has ended; one that waits for its parent has, too.
@@ -47,4 +69,31 @@ pub fn observable(pid: Pid) -> Result<Process, UnseenError> {
     }
     process.mappings().map_err(|error| system.unseen(pid, &error))?;
     Ok(process)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+    use std::time::Duration;
+
+    #[test]
+    fn children_are_found_and_what_has_ended_is_left_out() {
+        let mut parent = Command::new("sh").args(["-c", "sleep 60 & wait"]).spawn().unwrap();
+        let of = BTreeSet::from([parent.id()]);
+        let child = (0..500).find_map(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            descendants(&of).into_iter().next()
+        });
+        let mut ended = Command::new("true").spawn().unwrap();
+        ended.wait().unwrap();
+        let held: Vec<u32> = named(&[ended.id(), parent.id()]).unwrap().iter().map(|process| process.pid().0).collect();
+        let own = descendants(&BTreeSet::from([rustix::process::getppid().unwrap().as_raw_pid().cast_unsigned()]));
+        let child = rustix::process::Pid::from_raw(child.unwrap().cast_signed()).unwrap();
+        rustix::process::kill_process(child, rustix::process::Signal::KILL).unwrap();
+        parent.wait().unwrap();
+        assert_eq!(held, [parent.id()]);
+        assert!(!own.contains(&std::process::id()), "it would wait for its own end");
+        assert!(named(&[ended.id()]).unwrap_err().is_gone);
+    }
 }

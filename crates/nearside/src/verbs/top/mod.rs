@@ -6,16 +6,16 @@ mod screen;
 use crate::UsageError;
 use crate::interrupt::interrupted;
 use crate::options::machine_source;
-use crate::options::process_name::process;
+use crate::options::process_name::{Named, processes};
 use crate::options::regions::RegionsFile;
 use crate::options::seconds::seconds;
 use crate::output;
 use crate::output::json;
 use crate::output::terminal::Terminal;
 use crate::verbs::record::Source;
-use crate::verbs::record::observable::observable;
+use crate::verbs::record::observable;
 use clap::Args;
-use linux::{ChildSetup, Pid};
+use linux::{ChildSetup, Pid, Process};
 use machine::Machine;
 use observe::{Observer, Target, WatchError};
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
@@ -60,8 +60,8 @@ Examples:
 Exit codes: 0 it was ended, or the program has ended; 1 the kernel refused; 2 the command line is wrong.")]
 pub struct Arguments {
     /// Watch these processes and their children: numbers or names, separated by commas
-    #[arg(long, value_name = "PID", value_parser = process, value_delimiter = ',', conflicts_with = "command")]
-    pid: Vec<u32>,
+    #[arg(long, value_name = "PID", value_parser = processes, value_delimiter = ',', conflicts_with = "command")]
+    pid: Vec<Named>,
 
     /// Source of memory access samples
     #[arg(long, value_enum, default_value = "auto")]
@@ -97,13 +97,10 @@ pub fn run(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dy
         return Err(UsageError::boxed("top shows samples of accesses, and --source counters takes none"));
     }
     let (machine, _) = machine_source::running()?;
-    let target = match (arguments.command.is_empty(), arguments.pid.as_slice()) {
+    let target = match (arguments.command.is_empty(), Named::all(&arguments.pid).as_slice()) {
         (false, _) => Target::Program,
         (true, []) => Target::System,
-        (true, pids) => {
-            let observed = pids.iter().map(|&pid| observable(Pid(pid)).map(|process| process.pid()));
-            Target::Pids(observed.collect::<Result<_, _>>()?)
-        }
+        (true, pids) => Target::Pids(observable::named(pids)?.iter().map(Process::pid).collect()),
     };
     let mut watched = Watched {
         observer: Observer::open(target, arguments.source.into(), arguments.rate, arguments.names.load()?)?,
