@@ -82,6 +82,14 @@ pub enum WriteError {
     /// The folder exists and is not empty, or is a file.
     #[error("{} exists and is not an empty folder: choose another folder for the trace, or remove it", .0.display())]
     Exists(PathBuf),
+    /// The folder cannot be made, or cannot be looked into.
+    #[error("cannot make the folder {} of the trace: {error}", path.display())]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// The system's error.
+        error: io::Error,
+    },
     /// A system call failed.
     #[error("cannot write {} of the trace: {error}; what was written before it, if anything was, can be read", path.display())]
     Io {

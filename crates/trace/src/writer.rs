@@ -65,7 +65,7 @@ struct Pending<R> {
 impl Writer {
     /// Starts a trace in a folder, which has to be empty if it exists. Only its owner may read what this creates.
     pub fn create(folder: &Path, about: About, machine: &Machine, flush: Flush) -> Result<Self, WriteError> {
-        let failed = |error| WriteError::Io { path: folder.to_owned(), error };
+        let failed = |error| WriteError::Folder { path: folder.to_owned(), error };
         let made = !folder.is_dir();
         if made && folder.exists() {
             return Err(WriteError::Exists(folder.to_owned()));

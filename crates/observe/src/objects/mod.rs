@@ -115,9 +115,10 @@ pub enum ObjectsError {
 /// Missing object events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ObjectLosses {
-    /// Events dropped because a ring was full, or could not be allocated, or because a signal handler interrupted
-    /// another event.
+    /// Events dropped because a ring was full.
     pub lost: u64,
+    /// Events dropped because their thread got no ring, or because a signal handler interrupted another event.
+    pub outside: u64,
     /// Forked processes that reported nothing, because they could not create their file: no space, or no file
     /// descriptor.
     pub silent: u64,
@@ -288,8 +289,14 @@ impl ObjectRings {
 
     /// Losses so far.
     pub fn losses(&self) -> ObjectLosses {
-        let lost: u64 = self.processes.values().map(ProcessRings::lost).sum();
-        ObjectLosses { lost: self.losses.lost.saturating_add(lost), ..self.losses }
+        let mut losses = self.losses;
+        self.processes.values().for_each(|process| process.add_losses(&mut losses));
+        losses
+    }
+
+    /// The folder of the programs' files.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     /// How often the library was loaded into a process for a program of this name. It cannot be in static or setuid

@@ -148,14 +148,15 @@ impl ProcessRings {
         }
     }
 
-    /// Events that the process counted as lost.
-    pub fn lost(&self) -> u64 {
+    /// Adds the events that the process counted as lost.
+    pub fn add_losses(&self, all: &mut ObjectLosses) {
         if self.most == 0 {
-            return 0;
+            return;
         }
         let own = Losses::at(&self.words, process::LOST, process::LOST_SEEN);
-        let rings = self.rings.iter().map(|ring| ring.losses(&self.words));
-        rings.chain([own]).flatten().fold(0, |lost, losses| lost.saturating_add(losses.count()))
+        all.outside = all.outside.saturating_add(own.map_or(0, |losses| losses.count()));
+        let rings = self.rings.iter().filter_map(|ring| ring.losses(&self.words));
+        all.lost = rings.fold(all.lost, |lost, losses| lost.saturating_add(losses.count()));
     }
 
     /// Whether the process has ended.
@@ -186,7 +187,7 @@ impl ProcessRings {
         losses: &mut ObjectLosses,
         events: &mut Vec<Event>,
     ) {
-        losses.lost = losses.lost.saturating_add(self.lost());
+        self.add_losses(losses);
         self.end();
         let mut context = Context { pid: self.pid, clock, stacks, losses, events };
         for ring in &self.rings {

@@ -15,6 +15,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use trace::{About, Count, Event, FileIdentities, Flush, Sample, What, WriteError, Writer};
 
+/// Exit statuses of programs that forbid what the library does: SIGSEGV, for the time stamp counter, and SIGSYS.
+const KILLED_BY_ITS_LIMITS: [i32; 2] = [128 + 11, 128 + 31];
 /// Number of events since the last drain after which the next one is due at once: a program's rings are limited.
 const MUCH: usize = 4096;
 /// Number of events after which the next drain is due soon.
@@ -223,10 +225,15 @@ impl Recorder {
         about.lose("call chains beyond the first million", unkept);
         if let Some(objects) = objects {
             let losses = objects.losses();
+            let full = "object events that did not fit into a program's ring; --small-objects makes them fewer";
+            about.lose(full, losses.lost);
+            let folder = objects.folder().parent().unwrap_or(objects.folder()).display();
             about.lose(
-                "object events that did not fit into a program's ring, or came in a signal handler during another event; \
-                 --small-objects makes them fewer",
-                losses.lost,
+                &format!(
+                    "object events of threads for whose rings {folder} had no room, or in a signal handler during \
+                     another event"
+                ),
+                losses.outside,
             );
             about.lose("records that a program overwrote", losses.malformed);
             about.lose(
@@ -254,6 +261,13 @@ impl Recorder {
         let unrecorded = allocations.iter().flat_map(|allocations| allocations.lost().iter().cloned());
         for loss in accesses.iter().flat_map(Accesses::lost).chain(kernels).chain(unrecorded) {
             about.lose(&loss.what, loss.count);
+        }
+        if objects.is_some() && about.exit_status.is_some_and(|status| KILLED_BY_ITS_LIMITS.contains(&status)) {
+            about.notes.push(
+                "the program was killed by SIGSYS or SIGSEGV: if it is not without nearside, it may forbid itself what \
+                 the library in it does (seccomp, PR_SET_TSC); --no-objects records it without the library"
+                    .into(),
+            );
         }
         let about = about.clone();
         let folder = self.writer.finish()?;

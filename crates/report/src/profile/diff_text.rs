@@ -31,7 +31,7 @@ impl fmt::Display for DiffReport {
             let why = "nothing to compare: neither has samples; nearside report lists the objects of each by size";
             return write!(f, "\n{}", layout.wrapped("  ", why));
         }
-        write!(f, "\n{}", layout.text(&whole(a, b, *change)))?;
+        write!(f, "\n{}", layout.text(&whole(a, b, *change, self.is_comparable())))?;
         if (a.trace.machine.as_str(), a.trace.nodes) != (b.trace.machine.as_str(), b.trace.nodes) {
             let differ = format!("the machines differ: {} and {}", a.trace.machine, b.trace.machine);
             f.write_str(&layout.wrapped("  ", &differ))?;
@@ -64,7 +64,7 @@ impl fmt::Display for DiffReport {
             change_row(&mut table, thread.change, counts, label);
         }
         write!(f, "\n{}", layout.text(&table))?;
-        if nodes.is_empty() {
+        if nodes.is_empty() || !self.is_comparable() {
             return Ok(());
         }
         let mut table = Table::new(["  accesses from -> to", "A", "B"]);
@@ -172,8 +172,8 @@ fn tone(change: Change) -> Tone {
     }
 }
 
-/// All accesses together.
-fn whole(a: &Side, b: &Side, change: Change) -> Table {
+/// All accesses together. How they changed is only told of traces that can be compared.
+fn whole(a: &Side, b: &Side, change: Change, is_comparable: bool) -> Table {
     let mut table = Table::new(["", "A", "B", ""]);
     let mut row = |name: &str, of: &dyn Fn(&Side) -> String, note: &str| {
         table.row([format!("  {name}"), of(a), of(b), note.to_owned()]);
@@ -194,15 +194,18 @@ fn whole(a: &Side, b: &Side, change: Change) -> Table {
     row("first to last access", &|side| time(side.trace.duration_ns), &faster);
     row("samples", &|side| number(side.counts.samples), "");
     // Without latencies, it is the local share that became better or worse.
-    let of_share = if is_local && !is_timed { change.word() } else { "" };
+    let word = if is_comparable { change.word() } else { "" };
+    let of_share = if is_local && !is_timed { word } else { "" };
     row("local access ratio", &|side| share(side.counts.local_access_ratio), of_share);
     if is_timed {
-        row("mean latency", &|side| latency(side.counts.latency_mean_ns), change.word());
+        row("mean latency", &|side| latency(side.counts.latency_mean_ns), word);
     }
-    row("remote cost", &|side| share(remote_cost(&side.counts)), "");
+    // Of no samples, the shares are 0 and tell nothing.
+    let of_samples = |side: &Side, value: Option<f64>| share(value.filter(|_| side.counts.samples > 0));
+    row("remote cost", &|side| of_samples(side, remote_cost(&side.counts)), "");
     row("imbalance", &|side| metric(side, "imbalance"), "");
     row("latency over idle", &|side| metric(side, "latency_over_idle"), "");
-    row("unknown", &|side| share(Some(side.verdict.unknown_share)), "");
+    row("unknown", &|side| of_samples(side, Some(side.verdict.unknown_share)), "");
     table
 }
 
