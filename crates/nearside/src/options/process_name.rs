@@ -15,13 +15,11 @@ pub struct NoProcess(String);
 
 /// Processes of one number or name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Named(pub Vec<u32>);
-
-impl Named {
-    /// The processes of several numbers and names.
-    pub fn all(named: &[Self]) -> Vec<u32> {
-        named.iter().flat_map(|named| named.0.iter().copied()).collect()
-    }
+pub enum Named {
+    /// The process of this number.
+    Number(u32),
+    /// All that had a name: at least one.
+    Name(Vec<u32>),
 }
 
 /// The number of a running process, from the number or from a name that only one process has.
@@ -31,7 +29,9 @@ pub fn process(text: &str) -> Result<u32, NoProcess> {
 
 /// The numbers of all running processes with a name, or of one, from its number.
 pub fn processes(text: &str) -> Result<Named, NoProcess> {
-    in_proc(text, Path::new("/proc")).map(Named)
+    let found = in_proc(text, Path::new("/proc"))?;
+    let number = text.parse().ok().filter(|number| found == [*number]);
+    Ok(number.map_or(Named::Name(found), Named::Number))
 }
 
 /// Those of a number or name; at least one.

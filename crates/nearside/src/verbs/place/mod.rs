@@ -6,7 +6,6 @@ use crate::interrupt::asked_to_end;
 use crate::options::loaded_first;
 use crate::options::machine_source;
 use crate::options::policy::note;
-use crate::options::process_name::Named;
 use crate::options::usage_error::UsageError;
 use crate::output;
 use crate::output::json;
@@ -166,7 +165,7 @@ impl Placing<'_> {
             let agent = self.open((Target::System, own_processes(Scope::default())), None, stop.clone(), None)?;
             self.follow(agent, &mut WholeSystem(stop))?
         } else {
-            let mut processes = observable::open(&Named::all(&self.arguments.pid), stop.clone(), self.arguments.quiet)?;
+            let mut processes = observable::open(&self.arguments.pid, stop.clone(), self.arguments.quiet)?;
             let agent = self.open((Target::Pids(processes.pids()), Scope::default()), None, stop, None)?;
             self.follow(agent, &mut processes)?
         };

@@ -95,7 +95,7 @@ impl Arguments {
 
     /// Records a running process.
     pub fn of_process(options: RecordOptions, pid: u32) -> Self {
-        Self { options, json: None, pid: vec![Named(vec![pid])], command: Vec::new() }
+        Self { options, json: None, pid: vec![Named::Number(pid)], command: Vec::new() }
     }
 }
 
@@ -139,7 +139,7 @@ fn record_processes(arguments: &Arguments) -> Result<u8, Box<dyn Error>> {
 
 /// Records running processes until the flag is set.
 pub fn record_running(arguments: &Arguments, interrupted: Arc<AtomicBool>) -> Result<Recorded, Box<dyn Error>> {
-    let mut processes = observable::open(&Named::all(&arguments.pid), interrupted, arguments.options.quiet)?;
+    let mut processes = observable::open(&arguments.pid, interrupted, arguments.options.quiet)?;
     let (mut recorder, _) = begin(arguments, &Target::Pids(processes.pids()))?;
     processes.pids().into_iter().for_each(|pid: Pid| recorder.add_process(pid));
     let trace = recorder.follow(&mut processes, arguments.options.duration)?;

@@ -1,19 +1,19 @@
 //! Running processes that can be observed.
 
 use crate::options::policy::note;
+use crate::options::process_name::Named;
 use crate::options::system::{System, UnseenError};
 use linux::{Pid, Process, ProcessError};
 use observe::Processes;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// Opens running processes and their current descendants; the kernel reports later ones. Needs permission to see the
 /// mappings of those that are named. Descendants that cannot be observed are left out, with a note.
-pub fn open(pids: &[u32], interrupted: Arc<AtomicBool>, quiet: bool) -> Result<Processes, UnseenError> {
-    let mut held = named(pids)?;
-    let named: BTreeSet<u32> = pids.iter().copied().collect();
-    for pid in descendants(&named) {
+pub fn open(given: &[Named], interrupted: Arc<AtomicBool>, quiet: bool) -> Result<Processes, UnseenError> {
+    let mut held = named(given)?;
+    for pid in descendants(&held.iter().map(|process| process.pid().0).collect()) {
         match observable(Pid(pid)) {
             Ok(process) => held.push(process),
             Err(error) if error.is_gone || quiet => {}
@@ -23,17 +23,28 @@ pub fn open(pids: &[u32], interrupted: Arc<AtomicBool>, quiet: bool) -> Result<P
     Ok(Processes::new(held, interrupted))
 }
 
-/// Opens running processes. Those that have ended meanwhile are left out, unless all have.
-pub fn named(pids: &[u32]) -> Result<Vec<Process>, UnseenError> {
-    let (mut held, mut gone) = (Vec::new(), None);
-    // Of a process that is named twice, each sample would be taken twice.
-    for pid in pids.iter().copied().collect::<BTreeSet<u32>>() {
-        match observable(Pid(pid)) {
-            Err(error) if error.is_gone => gone = Some(error),
-            process => held.push(process?),
+/// Opens running processes, each once. Of those of a name, the ones that have ended meanwhile are left out, unless all have.
+pub fn named(given: &[Named]) -> Result<Vec<Process>, UnseenError> {
+    let mut held = BTreeMap::new();
+    for named in given {
+        match named {
+            Named::Number(pid) => drop(held.insert(*pid, observable(Pid(*pid))?)),
+            Named::Name(pids) => {
+                let (mut is_any, mut gone) = (false, None);
+                for pid in pids {
+                    match observable(Pid(*pid)) {
+                        Err(error) if error.is_gone => gone = Some(error),
+                        process => {
+                            is_any = true;
+                            held.insert(*pid, process?);
+                        }
+                    }
+                }
+                gone.filter(|_| !is_any).map_or(Ok(()), Err)?;
+            }
         }
     }
-    gone.filter(|_| held.is_empty()).map_or(Ok(held), Err)
+    Ok(held.into_values().collect())
 }
 
 /// The descendants of these processes, without this process: it would wait for its own end.
@@ -87,13 +98,16 @@ mod tests {
         });
         let mut ended = Command::new("true").spawn().unwrap();
         ended.wait().unwrap();
-        let held: Vec<u32> = named(&[ended.id(), parent.id()]).unwrap().iter().map(|process| process.pid().0).collect();
+        let of_name = named(&[Named::Name(vec![ended.id(), parent.id()])]).unwrap();
+        let held: Vec<u32> = of_name.iter().map(|process| process.pid().0).collect();
         let own = descendants(&BTreeSet::from([rustix::process::getppid().unwrap().as_raw_pid().cast_unsigned()]));
         let child = rustix::process::Pid::from_raw(child.unwrap().cast_signed()).unwrap();
         rustix::process::kill_process(child, rustix::process::Signal::KILL).unwrap();
         parent.wait().unwrap();
         assert_eq!(held, [parent.id()]);
         assert!(!own.contains(&std::process::id()), "it would wait for its own end");
-        assert!(named(&[ended.id()]).unwrap_err().is_gone);
+        for gone in [Named::Name(vec![ended.id()]), Named::Number(ended.id())] {
+            assert!(named(&[gone]).unwrap_err().is_gone);
+        }
     }
 }

@@ -97,7 +97,7 @@ pub fn run(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dy
         return Err(UsageError::boxed("top shows samples of accesses, and --source counters takes none"));
     }
     let (machine, _) = machine_source::running()?;
-    let target = match (arguments.command.is_empty(), Named::all(&arguments.pid).as_slice()) {
+    let target = match (arguments.command.is_empty(), arguments.pid.as_slice()) {
         (false, _) => Target::Program,
         (true, []) => Target::System,
         (true, pids) => Target::Pids(observable::named(pids)?.iter().map(Process::pid).collect()),
