@@ -81,7 +81,8 @@ test:
 	tools/step tools/check-language
 	tools/step tools/check-dependencies
 	tools/step cargo clippy --profile $(PROFILE) --workspace --all-targets --locked -- --deny warnings
-	tools/step tools/log $(target)/tests.log cargo test --profile $(PROFILE) --workspace --locked --no-fail-fast
+	tools/step tools/log $(target)/tests.log cargo test --profile $(PROFILE) --workspace --locked --no-fail-fast || \
+		tools/step tools/test-again $(target)/tests.log lab cargo test --profile $(PROFILE) --workspace --locked
 	tools/step $(built)/nearside-fidelity experiments/*.toml --quick --check
 	@tools/count-tests $(target)/tests.log
 

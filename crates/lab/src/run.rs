@@ -15,7 +15,7 @@ use linux::{ChildSetup, SharedWords};
 use model::pmu::{self, Pmu, Sample};
 use model::{Configuration, Measured, Mechanisms, control_block};
 use rustix::fs::{MemfdFlags, Mode, OFlags, ftruncate, memfd_create, open};
-use rustix::process::{PidfdFlags, Signal, getppid, getsid, pidfd_open, pidfd_send_signal};
+use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGKILL, SIGTERM, SIGTSTP, SIGWINCH};
 use signal_hook::flag::register_conditional_default;
@@ -115,7 +115,8 @@ pub fn run(assets: &Assets, run: &Run, tell: &mut dyn FnMut(Event)) -> Result<Ou
     tell(Event::Stage(Stage::Booting));
     check_memory(&run.shape)?;
     let ending = ENDING.into_iter().filter(|&signal| !linux::is_ignored(signal));
-    let stops = Some(SIGTSTP).filter(|signal| !linux::is_ignored(*signal) && may_be_continued());
+    // The kernel does not stop others at Ctrl-Z.
+    let stops = Some(SIGTSTP).filter(|signal| !linux::is_ignored(*signal) && linux::is_of_parents_session());
     let others = [SIGWINCH].into_iter().chain(stops);
     let signals = Signals::new(ending.chain(others)).map_err(LabError::host("watch for signals"))?;
     let shared = memory("nearside-pmu", pmu::BYTES, &[])?;
@@ -131,12 +132,6 @@ pub fn run(assets: &Assets, run: &Run, tell: &mut dyn FnMut(Event)) -> Result<Ou
         out_folder::make_programs_executable(Path::new(out));
     }
     result.map_err(|failed| failed.or_damage_of(assets))
-}
-
-/// Whether a shell of this session may continue this process once it is stopped. The kernel does not stop others at Ctrl-Z.
-fn may_be_continued() -> bool {
-    let parents = getppid().and_then(|parent| getsid(Some(parent)).ok());
-    parents.is_some() && parents == getsid(None).ok()
 }
 
 /// Restores the default action of signals that ask this process to end. Call it after a run; no further run is possible

@@ -131,6 +131,7 @@ pub use processes::process::{
     MalformedLine, Mapping, Pid, Process, ProcessError, Status, Tid, mapped_parts, parse_maps, parse_status, printable,
 };
 pub use processes::program_file::{program_file, why_not_started};
+pub use processes::session::is_of_parents_session;
 pub use processes::signals::is_ignored;
 pub use processes::start_time::{StartTime, boot_id, parse_start_time, ticks};
 pub use processes::thread_stack::{stack_around, stack_pointer_of, thread_stack};

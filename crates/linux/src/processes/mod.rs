@@ -16,6 +16,7 @@ pub(crate) mod peer;
 pub(crate) mod pidfd;
 pub(crate) mod process;
 pub(crate) mod program_file;
+pub(crate) mod session;
 pub(crate) mod signals;
 pub(crate) mod start_time;
 pub(crate) mod thread_stack;
