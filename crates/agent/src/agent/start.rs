@@ -90,8 +90,8 @@ impl Agent {
         if let Some(nodes) = &spread {
             self.ledger.explain(|| {
                 format!(
-                    "start: spread over nodes {nodes} what the program touches before it makes threads: what one thread \
-                     fills, many use"
+                    "start: if it can make threads, spread over nodes {nodes} what the program touches before it does: \
+                     what one thread fills, many use"
                 )
             });
         }

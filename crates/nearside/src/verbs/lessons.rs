@@ -40,6 +40,13 @@ struct Command {
     machine: String,
 }
 
+impl Command {
+    /// Whether it runs the same program, on the same machine.
+    fn is_of_program(&self, other: &Self) -> bool {
+        self.words.first() == other.words.first() && self.build == other.build && self.machine == other.machine
+    }
+}
+
 /// What is known about a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -67,10 +74,16 @@ impl Lessons {
         Some(Self { command, path: xdg_folder("XDG_STATE_HOME", ".local/state")?.join("nearside").join(NAME) })
     }
 
-    /// What was learned about this command. Fails if the file cannot be read, or is not one of nearside's.
+    /// What was learned about this command; about one that was not run yet, that all others of the same program had one
+    /// thread that works. Fails if the file cannot be read, or is not one of nearside's.
     pub fn read(&self) -> Result<Option<Lesson>, Box<dyn Error>> {
         let entries = self.entries()?;
-        Ok(entries.iter().find(|entry| entry.command == self.command).map(|entry| entry.lesson))
+        if let Some(known) = entries.iter().find(|entry| entry.command == self.command) {
+            return Ok(Some(known.lesson));
+        }
+        let mut of_program = entries.iter().filter(|entry| entry.command.is_of_program(&self.command)).peekable();
+        let first = of_program.peek().map(|entry| entry.lesson);
+        Ok(first.filter(|_| of_program.all(|entry| entry.lesson.is_of_one_thread())))
     }
 
     /// Whether there are only lessons about these words with another build of the program, or on another machine.
@@ -192,6 +205,19 @@ mod tests {
         others[0].write(Some(Lesson::FirstTouch)).unwrap();
         own.write(None).unwrap();
         assert_eq!((own.read().unwrap(), others[0].read().unwrap()), (None, Some(Lesson::FirstTouch)));
+    }
+
+    #[test]
+    fn a_program_of_one_thread_begins_so_with_other_arguments_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let [first, second, third] = ["1", "2", "3"].map(|word| lessons(folder.path(), &["a", word], "small-4x2"));
+        first.write(Some(Lesson::NoThreads)).unwrap();
+        assert_eq!(second.read().unwrap(), Some(Lesson::NoThreads));
+        assert_eq!(lessons(folder.path(), &["b", "1"], "small-4x2").read().unwrap(), None);
+        assert_eq!(lessons(folder.path(), &["a", "1"], "small-2x2").read().unwrap(), None);
+        second.write(Some(Lesson::Spread)).unwrap();
+        assert_eq!(third.read().unwrap(), None, "it may make threads");
+        assert_eq!(first.read().unwrap(), Some(Lesson::NoThreads));
     }
 
     #[test]

@@ -9,6 +9,10 @@ use serde::{Deserialize, Serialize};
 
 /// Least part of the time that threads wait for memory; smaller ones are rounded up.
 const LEAST_BOUND: f64 = 1e-3;
+/// How many times as much traffic there may be as was counted: write-backs and prefetches are not, as a rule. Accesses that
+/// take longer than that explains take longer wherever memory is, as bursts and page walks make them; where they take
+/// several times as long, there is more that was not counted.
+const MOST_UNCOUNTED: f64 = 3.0;
 /// Where the pages of a segment are placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Choice {
@@ -63,6 +67,8 @@ pub(crate) struct Forecast<'a> {
     /// The node index of each class.
     nodes: Vec<usize>,
     slices: Vec<Slice>,
+    /// What an access takes besides, wherever its memory is.
+    elsewhere_ns: f64,
     /// By part of the round.
     before: Vec<Vec<Served>>,
 }
@@ -93,6 +99,7 @@ impl<'a> Forecast<'a> {
             classes: Vec::new(),
             nodes: (0..costs.nodes().len()).filter(|&node| accesses[node] > 0.0).collect(),
             slices,
+            elsewhere_ns: 0.0,
             before: Vec::new(),
         };
         let now = forecast.placed(&vec![Choice::Leave; forecast.segments.len()]);
@@ -122,7 +129,15 @@ impl<'a> Forecast<'a> {
             Some(all.value())
         };
         let factor = if is_assumed { 1.0 } else { fit(latency_ns, modelled)? };
-        let classes = scaled(&classes, factor);
+        let counted_ns = modelled(1.0)?;
+        let most = MOST_UNCOUNTED * f64::max(latency_ns / counted_ns - 1.0, 1.0);
+        let mut classes = scaled(&classes, factor.min(most));
+        if factor > most {
+            forecast.elsewhere_ns = latency_ns - counted_ns;
+            for class in &mut classes {
+                class.work_ns += forecast.elsewhere_ns;
+            }
+        }
         forecast.before = forecast.solved(&classes, &now)?;
         forecast.classes = classes;
         Some(forecast)
@@ -154,8 +169,8 @@ impl<'a> Forecast<'a> {
             for ((&node, before), after) in self.nodes.iter().zip(before).zip(after) {
                 busy += self.busy[node];
                 time += self.busy[node] * before.rate / after.rate;
-                latency_before.add(before.rate, before.latency_ns);
-                latency_after.add(before.rate, after.latency_ns);
+                latency_before.add(before.rate, before.latency_ns + self.elsewhere_ns);
+                latency_after.add(before.rate, after.latency_ns + self.elsewhere_ns);
             }
         }
         let effect = Effect { speedup: busy / time, latency: latency_after.value() / latency_before.value() };

@@ -1,14 +1,13 @@
 //! What a run teaches about a later run of the same program: how its memory is to be placed from the start.
 
-use super::forecast::{Choice, moved_bytes};
+use super::forecast::{Choice, Effect, Forecast};
 use super::search::Plan;
-use super::segments::Segment;
 use serde::{Deserialize, Serialize};
 
 /// Least predicted speedup that teaches anything: above what is acted on in the same run, because a later run may differ.
 const LEAST_SPEEDUP: f64 = 1.1;
-/// Least part of the bytes of a plan that is placed alike.
-const ALIKE: f64 = 0.9;
+/// The part of a plan's gain, or of all accesses, from which on it counts as all.
+const NEARLY_ALL: f64 = 0.9;
 
 /// How memory of a program is to be placed from the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,21 +29,28 @@ impl Lesson {
         matches!(self, Self::NoThreads | Self::WorksAlone)
     }
 
-    /// What a plan teaches, if it places nearly all that it moves alike.
-    pub(super) fn of(plan: &Plan, segments: &[Segment], speedup: f64) -> Option<Self> {
+    /// What a forecast and its best plan teach: to begin spread where that is nearly as good as the plan, or as without a
+    /// lesson where nearly all accesses would be to the memory of their own node. `trusted` is a speedup as far as
+    /// forecasts are trusted.
+    pub(super) fn of(forecast: &Forecast, plan: &Plan, trusted: impl Fn(Effect) -> f64) -> Option<Self> {
+        let speedup = trusted(plan.effect);
         if speedup < LEAST_SPEEDUP {
             return None;
         }
-        let (mut dealt, mut all) = (0.0, 0.0);
-        for (segment, &choice) in segments.iter().zip(&plan.choices) {
-            let bytes = moved_bytes(segment, choice);
-            all += bytes;
-            dealt += if choice == Choice::Deal { bytes } else { 0.0 };
+        let spread = trusted(forecast.effect(&vec![Choice::Deal; forecast.segments.len()]));
+        if spread >= LEAST_SPEEDUP && spread - 1.0 >= NEARLY_ALL * (speedup - 1.0) {
+            return Some(Self::Spread);
         }
-        if dealt >= ALIKE * all {
-            Some(Self::Spread)
-        } else {
-            (dealt <= (1.0 - ALIKE) * all).then_some(Self::FirstTouch)
+        let (mut near, mut all) = (0.0, 0.0);
+        for (segment, &choice) in forecast.segments.iter().zip(&plan.choices) {
+            let uses = segment.uses.all();
+            all += uses;
+            near += match choice {
+                Choice::Local(_) => uses,
+                Choice::Leave => segment.uses.local(),
+                Choice::Deal => 0.0,
+            };
         }
+        (near >= NEARLY_ALL * all).then_some(Self::FirstTouch)
     }
 }

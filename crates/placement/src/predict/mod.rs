@@ -64,7 +64,7 @@ use slices::slices;
 use std::collections::{BTreeMap, BTreeSet};
 use trial::{Trial, is_unchanged, ranges_of};
 pub use waiting::OWN_SHARE;
-use waiting::{NotChosen, Shape, Waiting, known_by, samples};
+use waiting::{NotChosen, Shape, Waiting, samples};
 
 /// Fewest samples of a round that a placement is chosen by.
 const FEWEST_SAMPLES: u64 = 256;
@@ -80,6 +80,10 @@ const LEAST_TRUST: f64 = 0.25;
 const TRUST_REGAINED: f64 = 0.05;
 /// The part of planned moves from which on their effect is that of all.
 const NEARLY_ALL: f64 = 0.9;
+/// Least predicted speedup of keeping threads near their memory: the model is as exact as this.
+const NOT_SLOWER: f64 = 0.995;
+/// How often in succession moves may be followed by a choice without having been judged.
+const MOST_UNJUDGED: u32 = 1;
 /// How often the time of rest is doubled at most.
 const MOST_DOUBLINGS: u32 = 8;
 /// Largest factor by which the measured rate of moving may differ from the threshold.
@@ -105,6 +109,8 @@ pub(crate) struct Predict {
     rests_until: u64,
     /// How often in succession moves made accesses slower, or their gain was not known.
     failures: u32,
+    /// How often in succession moves could not be judged.
+    unjudged: u32,
     /// What became of predicted gains, 0 to 1: later predictions are as much smaller.
     trust: f64,
     /// What the program began with.
@@ -124,6 +130,7 @@ impl Default for Predict {
             round: 0,
             rests_until: 0,
             failures: 0,
+            unjudged: 0,
             trust: 1.0,
             began_with: None,
             lesson: None,
@@ -201,9 +208,9 @@ impl Predict {
         let measured = (bytes / outcome.moving_s).clamp(usual / RATE_RANGE, usual * RATE_RANGE);
         self.bytes_per_s = Some(self.bytes_per_s.map_or(measured, |known| f64::midpoint(known, measured)));
         // A part of the moves shows no effect of the whole; the rest is weighed anew, at this rate.
-        if outcome.out_of_time && bytes < NEARLY_ALL * planned {
-            let pids = self.trial.take().map(|trial| trial.pids).unwrap_or_default();
-            self.busy_s.extend(pids.into_iter().map(|pid| (pid, 0.0)));
+        if let Some(trial) = self.trial.as_mut().filter(|_| outcome.out_of_time && bytes < NEARLY_ALL * planned) {
+            trial.forecast = None;
+            self.busy_s.extend(trial.pids.iter().map(|pid| (*pid, 0.0)));
         }
     }
 
@@ -275,21 +282,17 @@ impl Predict {
             let left = self.rests_until.saturating_sub(round);
             return (left > 0).then(|| nothing(Reason::new(Rule::Resting).with(Quantity::Rounds, left as f64)));
         };
-        // Other threads' accesses say nothing about the moves: a serial beginning has ended, or a phase.
-        if trial.users.is_elsewhere(&Shape::of_users(observation), known_by(observation)) || trial.is_freed(observation)
-        {
-            return None;
-        }
-        if trial.before.is_none() {
+        let Some((before, after)) = trial.costs(observation, metrics) else {
+            self.unjudged = self.unjudged.saturating_add(1);
+            // A phase may have ended. Where that is so each time, moves would go on without end.
+            if trial.before.is_some() && self.unjudged <= MOST_UNJUDGED {
+                return None;
+            }
+            self.unjudged = 0;
             self.rest(thresholds);
             return Some(nothing(Reason::new(Rule::GainUnknown)));
-        }
-        let (before, after) =
-            trial.before.zip(metrics.access_cost()).filter(|(before, after)| before.is_like(*after))?;
-        // There is more to wait for than the moves account for.
-        if after.access_ns > before.access_ns && trial.has_more_traffic(metrics) {
-            return None;
-        }
+        };
+        self.unjudged = 0;
         let gain_at = |access_ns: f64| {
             let forecast = trial.forecast?;
             let speedup = forecast.speedup_at(access_ns / before.access_ns)?;
@@ -311,6 +314,7 @@ impl Predict {
         if after.above_ns(thresholds.worse_cost_min, before).is_none() {
             // Where threads do not stay on their nodes, each forecast holds for a few rounds only.
             if at_most.is_some_and(|(_, gained)| gained < LEAST_TRUST) {
+                self.unlearn(&trial);
                 self.rest(thresholds);
                 return Some(nothing(reason(Rule::GainedLittle)));
             }
@@ -318,15 +322,20 @@ impl Predict {
             return Some(nothing(reason(Rule::MovesCompared)));
         }
         // The opposite was predicted, and is wrong.
-        if trial.bytes > 0.0 {
-            self.lesson = self.began_with;
-        }
+        self.unlearn(&trial);
         self.rest(thresholds);
         let back = self.homes.give_back(trial.back, round);
         let back = back.into_iter().filter(|action| is_unchanged(action, observation, settings)).collect();
         let back = limited(back, observation, Limits::new(observation, costs, thresholds, u64::MAX), costs).into_iter();
         let back: Vec<Step> = back.map(|action| Step { action, reason: reason(Rule::MadeWorse) }).collect();
         Some(if back.is_empty() { nothing(reason(Rule::MadeWorse)) } else { back })
+    }
+
+    /// Forgets what was learned from a forecast that was wrong.
+    fn unlearn(&mut self, trial: &Trial) {
+        if trial.bytes > 0.0 {
+            self.lesson = self.began_with;
+        }
     }
 
     /// Nothing moves for some rounds, twice as many as the last time.
@@ -363,15 +372,16 @@ impl Predict {
         if let Some(near) = near.filter(|near| near.is_worth_it(accesses_per_ns, costs)) {
             let effect = forecast.effect_between(&near.now, &near.kept);
             // Nothing is copied for it, and it is easily taken back. Where all queues are full the model sees no gain.
-            if effect.speedup * LEAST_SPEEDUP >= plan.effect.speedup {
+            if effect.speedup >= NOT_SLOWER && effect.speedup * LEAST_SPEEDUP >= plan.effect.speedup {
                 return Ok(self.keep_near((observation, metrics), near, (trusted(effect), effect), costs));
             }
         }
         let speedup = trusted(plan.effect);
         let predicted = |rule| Reason::new(rule).against(Quantity::PredictedSpeedup, speedup, LEAST_SPEEDUP);
         // Where memory was spread already and that was wrong, forecasts of the opposite are not believed again.
-        if self.began_with != Some(Lesson::FirstTouch) && !is_assumed {
-            self.lesson = Lesson::of(&plan, &forecast.segments, speedup).or(self.lesson);
+        if self.began_with != Some(Lesson::FirstTouch) && !is_assumed && self.failures == 0 {
+            let trusted = |effect| trusted(effect).max(0.0);
+            self.lesson = Lesson::of(&forecast, &plan, trusted).or(self.lesson);
         }
         if speedup < LEAST_SPEEDUP {
             return Err(predicted(Rule::NothingFaster).into());
@@ -388,7 +398,10 @@ impl Predict {
             self.busy_s.insert(*pid, 0.0);
         }
         let Moves { steps, pids, back, bytes, .. } = moves;
-        self.begin_trial((observation, metrics), pids, (speedup, plan.effect), back, bytes);
+        // Other processes may not have paid for theirs yet, and nodes or the budget may have room for a part only.
+        let plan = plan.of(&pids, &forecast);
+        let effect = Some(plan.effect).filter(|_| bytes >= NEARLY_ALL * plan.bytes);
+        self.begin_trial((observation, metrics), pids, (trusted(plan.effect), effect), back, bytes);
         if let Some(trial) = &mut self.trial {
             trial.moved = steps.iter().flat_map(|step| ranges_of(&step.action)).collect();
         }
@@ -408,7 +421,7 @@ impl Predict {
         let reason = reason.with(Quantity::LocalAccessRatio, now).with(Quantity::LocalAccessRatioNear, then);
         let (steps, back) = self.homes.keep(near, observation, costs, &reason);
         let pids = steps.iter().filter_map(|step| step.action.pid()).collect();
-        self.begin_trial((observation, metrics), pids, (predicted, effect), back, 0.0);
+        self.begin_trial((observation, metrics), pids, (predicted, Some(effect)), back, 0.0);
         if let Some(trial) = &mut self.trial {
             // Threads that move have their accesses on other nodes, as they should.
             trial.users = Shape::default();
@@ -422,12 +435,12 @@ impl Predict {
         &mut self,
         (observation, metrics): (&Observation, &Metrics),
         pids: BTreeSet<Pid>,
-        (predicted, effect): (f64, Effect),
+        (predicted, forecast): (f64, Option<Effect>),
         back: Vec<Action>,
         bytes: f64,
     ) {
         let (round, before, users) = (observation.round, metrics.access_cost(), Shape::of_users(observation));
-        let (accesses_per_us, forecast, moved) = (metrics.accesses_per_us, Some(effect), Vec::new());
+        let (accesses_per_us, moved) = (metrics.accesses_per_us, Vec::new());
         self.trial =
             Some(Trial { round, pids, predicted, forecast, before, accesses_per_us, moved, users, bytes, back });
     }

@@ -175,9 +175,13 @@ fn action(
             let dealt = segments.first()?.dealt.iter().enumerate().filter(|(_, part)| **part > 0.0);
             let nodes: Vec<(usize, NodeId)> = dealt.map(|(at, _)| (at, costs.nodes()[at].id)).collect();
             let has_room = |(at, node): &&(usize, NodeId)| limits.has_room(*node, comes(*at), costs);
-            let nodes: Vec<(usize, NodeId)> = nodes.iter().filter(has_room).copied().collect();
-            let bytes: u64 = nodes.iter().map(|(at, node)| limits.take(*node, comes(*at), costs)).sum();
-            let weights = costs.weights(&nodes.iter().map(|(_, node)| *node).collect()).into_iter();
+            let roomy: Vec<(usize, NodeId)> = nodes.iter().filter(has_room).copied().collect();
+            // On one node of several it would be the opposite.
+            if roomy.len() < nodes.len().min(2) {
+                return None;
+            }
+            let bytes: u64 = roomy.iter().map(|(at, node)| limits.take(*node, comes(*at), costs)).sum();
+            let weights = costs.weights(&roomy.iter().map(|(_, node)| *node).collect()).into_iter();
             let weights = weights.map(|(node, weight)| NodeWeight { node, weight }).collect();
             (bytes > 0).then_some(Action::DealRanges { pid, weights, ranges, bytes, most_s })
         }
@@ -204,14 +208,20 @@ fn by_others(action: &Action, segments: &[&Segment]) -> Vec<Action> {
     others.into_iter().filter_map(by_other).collect()
 }
 
-/// What would take a segment's moves back, if one node has nearly all of it.
+/// What would take a segment's moves back, if one node has nearly all of it, or it is dealt.
 fn taken_back(segment: &Segment, most_s: f64, costs: &Costs) -> Option<Action> {
     let all = segment.all_bytes();
     let (index, on) = segment.bytes.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1))?;
-    let is_possible = segment.dealt[index] > 0.0 && *on >= CONCENTRATED * all;
-    let node = costs.nodes()[index].id;
-    let (pid, ranges, bytes) = (segment.pid, vec![segment.range], all.ceil() as u64);
-    is_possible.then_some(Action::MoveRanges { pid, node, ranges, bytes, most_s: Some(most_s) })
+    let (pid, ranges, bytes, most_s) = (segment.pid, vec![segment.range], all.ceil() as u64, Some(most_s));
+    if segment.dealt[index] > 0.0 && *on >= CONCENTRATED * all {
+        return Some(Action::MoveRanges { pid, node: costs.nodes()[index].id, ranges, bytes, most_s });
+    }
+    let parts = segment.bytes.iter().zip(&segment.dealt);
+    let as_dealt: f64 = parts.map(|(on, part)| on.min(part * all)).sum();
+    let nodes = segment.dealt.iter().zip(costs.nodes()).filter(|(part, _)| **part > 0.0).map(|(_, node)| node.id);
+    let weights = costs.weights(&nodes.collect()).into_iter();
+    let weights = weights.map(|(node, weight)| NodeWeight { node, weight }).collect();
+    (as_dealt >= CONCENTRATED * all).then_some(Action::DealRanges { pid, weights, ranges, bytes, most_s })
 }
 
 /// Moves back, as far as processes and nodes still have room for them.

@@ -2,6 +2,8 @@
 
 use super::forecast::{Choice, Effect, Forecast, moved_bytes};
 use super::segments::Segment;
+use machine::Pid;
+use std::collections::BTreeSet;
 
 /// Segments that are placed one by one, those with the most accesses.
 const SINGLE: usize = 12;
@@ -31,6 +33,15 @@ impl Plan {
         let bytes = moved.map(|(segment, choice)| moved_bytes(segment, *choice)).sum();
         let effect = forecast.effect(&choices);
         Self { choices, effect, bytes, peak: effect.speedup }
+    }
+
+    /// The part of it that is of these processes.
+    pub fn of(&self, pids: &BTreeSet<Pid>, forecast: &Forecast) -> Self {
+        let choices = self.choices.iter().zip(&forecast.segments);
+        let choice = |(choice, segment): (&Choice, &Segment)| {
+            if pids.contains(&segment.pid) { *choice } else { Choice::Leave }
+        };
+        Self::new(choices.map(choice).collect(), forecast)
     }
 
     /// The best of those that were tried.

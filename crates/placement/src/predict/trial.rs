@@ -1,7 +1,7 @@
 //! Moves that are not judged yet: what accesses cost before them, and what would take them back.
 
 use super::forecast::Effect;
-use super::waiting::Shape;
+use super::waiting::{Shape, known_by};
 use crate::action::{Action, AddressRange};
 use crate::metrics::{AccessCost, Metrics};
 use crate::observation::{Observation, Range};
@@ -52,14 +52,25 @@ impl Trial {
         round >= self.due()
     }
 
+    /// What an access took before the moves and takes now; none if they cannot be compared.
+    pub fn costs(&self, observation: &Observation, now: &Metrics) -> Option<(AccessCost, AccessCost)> {
+        // Other threads' accesses say nothing about the moves: a serial beginning has ended, or a phase.
+        let is_of_others = self.users.is_elsewhere(&Shape::of_users(observation), known_by(observation));
+        let (before, after) = self.before.zip(now.access_cost())?;
+        // There is more to wait for than the moves account for.
+        let waits_more = || after.access_ns > before.access_ns && self.has_more_traffic(now);
+        let are_alike = !is_of_others && !self.is_freed(observation) && before.is_like(after) && !waits_more();
+        are_alike.then_some((before, after))
+    }
+
     /// Whether there is more traffic than the gain, if it is as large as was forecast, accounts for.
-    pub fn has_more_traffic(&self, now: &Metrics) -> bool {
+    fn has_more_traffic(&self, now: &Metrics) -> bool {
         let most = |before: f64| before * self.forecast.map_or(1.0, |effect| effect.speedup.max(1.0)) * SAME_TRAFFIC;
         self.accesses_per_us.zip(now.accesses_per_us).is_some_and(|(before, now)| now > most(before))
     }
 
     /// Whether most of what was moved is not there any more, so that what accesses cost says nothing about it.
-    pub fn is_freed(&self, observation: &Observation) -> bool {
+    fn is_freed(&self, observation: &Observation) -> bool {
         let read: BTreeSet<Pid> = observation.ranges.iter().map(|range| range.pid).collect();
         let (mut all, mut left) = (0.0, 0.0);
         for (pid, moved) in self.moved.iter().filter(|(pid, _)| read.contains(pid)) {

@@ -6,6 +6,7 @@ mod carrefour_today;
 mod judged_moves;
 mod kept_threads;
 mod kernel_balancing;
+mod lessons;
 mod manager;
 mod other_policies;
 mod predict;

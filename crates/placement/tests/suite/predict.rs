@@ -67,7 +67,7 @@ pub(crate) fn all(number: u64) -> u32 {
 }
 
 /// Each node uses a quarter.
-fn quarters(number: u64) -> u32 {
+pub(crate) fn quarters(number: u64) -> u32 {
     (number / 256) as u32
 }
 
@@ -305,7 +305,9 @@ fn moves_take_no_longer_than_what_they_are_paid_with() {
     assert!((most_s * 1e3 / reason.value(Quantity::SavedMs).unwrap() - 1.0).abs() < 1e-9, "{decision:?}");
     let outcome = Outcome { round: 1, moving_s: *most_s, bytes_moved: 8 << 20, ..Outcome::default() };
     policy.learn(&Outcome { out_of_time: true, ..outcome });
-    let next = policy.decide(&observation(2, 80.0, all));
+    let rules = [2, 3].map(|round| rule(&policy.decide(&observation(round, 80.0, all))));
+    assert_eq!(rules, [Rule::MovesSettle, Rule::MovesCompared], "nothing was forecast of a part");
+    let next = policy.decide(&observation(4, 80.0, all));
     assert_eq!(rule(&next), Rule::MovingCostsMore, "{next:?}");
     assert!(next.steps[0].reason.value(Quantity::MoveMs) > reason.value(Quantity::MoveMs).map(|ms| 2.0 * ms));
 }
@@ -374,88 +376,6 @@ fn moves_that_gained_far_less_than_predicted_are_kept_and_followed_by_longer_and
     assert!(rules[again + 3..].len() >= 4 && rules[again + 3..].iter().all(|rule| *rule == Rule::Resting), "{rules:?}");
 }
 
-/// The policy that a program starts with.
-fn start(policy: &mut Policy) -> Option<MemoryPolicy> {
-    let process = Process::new(Pid(7), cpus("0-23"), nodes("0-3"));
-    policy.admit(&process, &Thread::new(Pid(7), Tid(7))).memory
-}
-
-#[test]
-fn a_program_spreads_its_start_over_the_nodes_of_its_cpus_unless_its_owner_or_a_run_before_said_otherwise() {
-    let process = Process::new(Pid(7), cpus("0-23"), nodes("0-3"));
-    let thread = Thread::new(Pid(7), Tid(7));
-    let spread = |policy: &Policy, process: &Process, thread: &Thread| {
-        policy.spread_start(process, thread).map(|nodes| nodes.to_string())
-    };
-    assert_eq!(spread(&policy(), &process, &thread).as_deref(), Some("0-3"));
-    let bound = |cpus: &str| Thread { bound_to: Some(cpus.parse().unwrap()), ..thread.clone() };
-    assert_eq!(spread(&policy(), &process, &bound("0,23")).as_deref(), Some("0,3"));
-    assert_eq!(spread(&policy(), &process, &bound("0")), None, "one node");
-    let narrow = Process::new(Pid(7), cpus("0-23"), nodes("2"));
-    assert_eq!(spread(&policy(), &narrow, &thread), None);
-    let owned = Process { memory_policy: Some(MemoryPolicy::plain(MemoryMode::Local)), ..process.clone() };
-    assert_eq!(spread(&policy(), &owned, &thread), None);
-    let mut taught = policy();
-    taught.begin_with(Lesson::FirstTouch);
-    assert_eq!(spread(&taught, &process, &thread), None);
-    let machine = presets::find(MACHINE).unwrap();
-    let mut off = Settings::default();
-    off.thresholds.spread_start = 0;
-    assert_eq!(spread(&Policy::new("predict".parse().unwrap(), &machine, off).unwrap(), &process, &thread), None);
-    let other = Policy::new("carrefour".parse().unwrap(), &machine, Settings::default()).unwrap();
-    assert_eq!(spread(&other, &process, &thread), None);
-}
-
-#[test]
-fn a_run_teaches_the_next_one_to_begin_with_its_memory_spread() {
-    let mut first = policy();
-    assert_eq!((first.lesson(), start(&mut first)), (None, None));
-    // Also where the program is too short for moves.
-    let young = Observation { length_s: 0.01, ..observation(1, 80.0, all) };
-    let traffic = young.traffic.iter().map(|pair| Traffic { accesses: pair.accesses / 100.0, ..*pair }).collect();
-    assert_eq!(rule(&first.decide(&Observation { traffic, ..young })), Rule::MovingCostsMore);
-    assert_eq!(first.lesson(), Some(Lesson::Spread));
-    let mut second = policy();
-    second.begin_with(Lesson::Spread);
-    let MemoryPolicy { mode, nodes, weights, .. } = start(&mut second).unwrap();
-    assert_eq!((mode, nodes.to_string().as_str(), weights.len()), (MemoryMode::WeightedInterleave, "0-3", 4));
-    assert_eq!(second.lesson(), Some(Lesson::Spread), "until it learns otherwise");
-    // Other policies have a start of their own.
-    let mut other = Policy::new("first-touch".parse().unwrap(), &presets::find(MACHINE).unwrap(), Settings::default());
-    let other = other.as_mut().unwrap();
-    other.begin_with(Lesson::Spread);
-    assert_eq!(start(other).unwrap().mode, MemoryMode::Local);
-}
-
-#[test]
-fn a_lesson_that_was_wrong_is_replaced_and_not_learned_again() {
-    let mut spread = policy();
-    spread.begin_with(Lesson::Spread);
-    // Each node uses a quarter, and it is on another one.
-    let mut wrong = Observation { latency_mean_ns: Some(300.0), ..observation(1, 40.0, quarters) };
-    wrong.pages.iter_mut().for_each(|page| page.node = NodeId((page.accesses[0].node.0 + 1) % NODES));
-    wrong.traffic.iter_mut().for_each(|pair| pair.to = NodeId((pair.from.0 + 1) % NODES));
-    wrong.ranges[0].bytes = (0..NODES).map(|node| NodeBytes { node: NodeId(node), bytes: BYTES / 4 }).collect();
-    spread.decide(&wrong);
-    assert_eq!(spread.lesson(), Some(Lesson::FirstTouch));
-    let mut next = policy();
-    next.begin_with(Lesson::FirstTouch);
-    assert_eq!(start(&mut next), None);
-    next.decide(&observation(1, 80.0, all));
-    assert_eq!(next.lesson(), Some(Lesson::FirstTouch));
-}
-
-#[test]
-fn moves_that_made_accesses_slower_teach_nothing() {
-    let mut policy = policy();
-    policy.decide(&observation(1, 80.0, all));
-    assert_eq!(policy.lesson(), Some(Lesson::Spread));
-    policy.decide(&observation(2, 80.0, all));
-    let slower = Observation { latency_mean_ns: Some(1500.0), ..observation(3, 80.0, all) };
-    assert_eq!(rule(&policy.decide(&slower)), Rule::MadeWorse);
-    assert_eq!(policy.lesson(), None);
-}
-
 #[test]
 fn memory_goes_to_nodes_with_room_only_and_within_the_budget() {
     let mut full = observation(1, 80.0, all);
@@ -474,6 +394,8 @@ fn memory_goes_to_nodes_with_room_only_and_within_the_budget() {
     let budget = Observation { budget_bytes: Some(1 << 20), ..observation(1, 80.0, all) };
     let (_, bytes) = nodes_of(&policy().decide(&budget));
     assert!(bytes <= 1 << 20, "{bytes}");
+    full.memory.iter_mut().skip(1).for_each(|memory| memory.free_bytes = 1 << 20);
+    assert_eq!(rule(&policy().decide(&full)), Rule::NoRoom, "one node of four would have all of it");
 }
 
 #[test]

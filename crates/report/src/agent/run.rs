@@ -21,7 +21,7 @@ impl fmt::Display for PlaceText<'_> {
             line(f, "began", "with its memory spread over the nodes, as earlier runs taught")?;
         }
         if report.spreads_start && report.lesson != Some(Lesson::NoThreads) {
-            line(f, "began", "with what it touches before it makes threads spread over the nodes")?;
+            line(f, "began", "with what it touches before it makes threads spread over the nodes, if it can make any")?;
         }
         if !report.dry_run {
             moves(f, report)?;

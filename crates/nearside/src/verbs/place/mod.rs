@@ -181,7 +181,9 @@ impl Placing<'_> {
 
     fn begin_with(&self, lessons: &Lessons) -> Option<Lesson> {
         if self.arguments.forget {
-            note_failure("what earlier runs taught is not forgotten", lessons.write(None));
+            if !self.arguments.dry_run {
+                note_failure("what earlier runs taught is not forgotten", lessons.write(None));
+            }
             return None;
         }
         let lesson = note_failure("what earlier runs taught is not used", lessons.read()).flatten();
