@@ -99,6 +99,15 @@ enum Names {
     Host(HostFiles),
 }
 
+impl OpenTrace {
+    /// Notes what the trace lacks, for verbs that do not show its facts.
+    pub fn note_losses(&self) {
+        for lost in self.facts.losses() {
+            note(&format!("{}: lost: {lost}", self.facts.path));
+        }
+    }
+}
+
 impl Reading {
     /// Without options but this one.
     pub fn with_max_memory(max_memory: Option<u64>) -> Self {

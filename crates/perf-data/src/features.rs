@@ -240,11 +240,20 @@ impl Features {
         }
     }
 
-    /// The name of the event whose counters have these IDs.
-    pub(crate) fn name_of(&self, ids: &[u64], number: usize) -> Option<&str> {
-        let same = |event: &&Attribute| ids.iter().any(|id| event.ids.contains(id));
-        let event = self.events.iter().find(same).or_else(|| self.events.get(number));
-        event.map(|event| event.name.as_str())
+    /// Names of events, by the IDs of their counters.
+    pub(crate) fn names(&self) -> HashMap<u64, &str> {
+        let mut names = HashMap::new();
+        for event in &self.events {
+            for id in &event.ids {
+                names.entry(*id).or_insert(event.name.as_str());
+            }
+        }
+        names
+    }
+
+    /// The name of the event with this number.
+    pub(crate) fn name_of(&self, number: usize) -> Option<&str> {
+        self.events.get(number).map(|event| event.name.as_str())
     }
 }
 
@@ -283,7 +292,17 @@ fn nodes(mut from: Bytes<'_>) -> Option<Vec<Node>> {
         let cpus = from.counted_text()?.parse().unwrap_or_default();
         Some(new_node(id, cpus, all_kib.saturating_mul(1024)))
     };
-    let mut nodes = (0..count).map(|_| node(&mut from)).collect::<Option<Vec<_>>>()?;
+    let mut nodes: Vec<Node> = Vec::new();
+    let mut known = CpuSet::default();
+    for _ in 0..count {
+        let node = node(&mut from)?;
+        // A CPU is of one node. Names of large sets are short, so that a small file could name them again and again.
+        if !known.intersection(&node.cpus).is_empty() {
+            return None;
+        }
+        known.insert_all(&node.cpus);
+        nodes.push(node);
+    }
     nodes.sort_by_key(|node| node.id);
     Some(nodes)
 }
@@ -340,6 +359,20 @@ mod tests {
         assert_eq!(timer(&[0, 1, 0, known, (1 << 56) - 1, 0x0001]).unwrap().ns(5), Some(5));
         assert_eq!(timer(&[64, 1, 0]), None);
         assert_eq!(timer(&[20, 1]), None);
+    }
+
+    #[test]
+    fn nodes_that_share_cpus_are_not_believed() {
+        let node = |id: u32, cpus: &str| {
+            let length = (cpus.len() as u32).to_le_bytes();
+            [&id.to_le_bytes()[..], &[0; 16], &length, cpus.as_bytes()].concat()
+        };
+        let known = |cpus: [&str; 2]| {
+            let section = [&2_u32.to_le_bytes()[..], &node(0, cpus[0]), &node(1, cpus[1])].concat();
+            nodes(Bytes(&section)).map(|nodes| nodes.iter().map(|node| node.cpus.len()).collect::<Vec<_>>())
+        };
+        assert_eq!(known(["0-3", "4-5"]), Some(vec![4, 2]));
+        assert_eq!(known(["0-1048575", "0-1048575"]), None);
     }
 
     #[test]

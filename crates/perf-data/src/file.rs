@@ -121,13 +121,16 @@ impl PerfData {
     fn read_attributes(&mut self, file: &File, size: u64, section: Section) -> io::Result<()> {
         let section = read(file, section)?;
         let mut from = Bytes(&section);
+        // Several attributes may name the same part of the file.
+        let mut left = file.metadata()?.len();
         while let Some(mut event) = from.take(size).filter(|event| !event.0.is_empty()) {
             let Some((attribute, _)) = Attribute::parse(event) else { break };
             let ids = size.checked_sub(SECTION_BYTES).and_then(|length| {
                 event.take(length)?;
                 Section::parse(&mut event)
             });
-            let ids = ids.map(|ids| read(file, ids)).transpose()?.unwrap_or_default();
+            let ids = ids.filter(|ids| ids.bytes <= left).map(|ids| read(file, ids)).transpose()?.unwrap_or_default();
+            left -= ids.len() as u64;
             self.session.add_attribute(Attribute { ids: Bytes(&ids).u64s().collect(), ..attribute });
         }
         Ok(())

@@ -60,8 +60,10 @@ impl Session {
 
     /// Names events whose names were stored separately.
     pub(crate) fn name_events(&mut self) {
+        let names = self.features.names();
         for (number, attribute) in self.attributes.iter_mut().enumerate() {
-            if let Some(name) = self.features.name_of(&attribute.ids, number) {
+            let by_id = attribute.ids.iter().find_map(|id| names.get(id).copied());
+            if let Some(name) = by_id.or_else(|| self.features.name_of(number)) {
                 attribute.set_name(name);
             }
         }

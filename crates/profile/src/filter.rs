@@ -84,6 +84,16 @@ impl Predicate {
         }
     }
 
+    /// Whether it selects processes: of memory that others map too, it leaves accesses out.
+    pub(crate) fn selects_processes(&self) -> bool {
+        match self {
+            Self::Pid(_) | Self::Application(_) => true,
+            Self::Any(predicates) => predicates.iter().any(Self::selects_processes),
+            Self::Not(predicate) => predicate.selects_processes(),
+            _ => false,
+        }
+    }
+
     /// Whether it leaves accesses to an object out while it has others of the same time: what is left does not show who
     /// shares or writes the object.
     pub(crate) fn hides_accesses(&self) -> bool {

@@ -52,9 +52,13 @@ pub(crate) fn falsely_shared_lines(flow: &Flow, profile: &Profile) -> Option<Evi
     let share = Share { part, of, threshold: MOSTLY };
     share.is_reached().then(|| {
         let text = format!(
-            "{:.1} % of {of} accesses take one of {} cache lines from another core, whose threads use other words of it",
+            "{:.1} % of {of} accesses take {} from another core, whose threads use other words of it",
             100.0 * share.value(),
-            lines.len()
+            if lines.len() == 1 {
+                "the same cache line".to_owned()
+            } else {
+                format!("one of {} cache lines", lines.len())
+            }
         );
         Evidence { what: "falsely_shared_lines", value: share.value(), threshold: MOSTLY, samples: of, text }
     })

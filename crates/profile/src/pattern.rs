@@ -41,7 +41,7 @@ pub(crate) struct Pattern {
     pub in_parts: PartOf,
     /// Writes, of the accesses after each object was initialised.
     pub writes_after: PartOf,
-    /// When the last object was initialised, ns.
+    /// When the last object was initialised, ns; 0 if no write was seen.
     pub settled_ns: u64,
     pub from: BTreeMap<NodeId, u64>,
     pub homes: BTreeMap<NodeId, Home>,
@@ -216,7 +216,8 @@ impl Pattern {
             let (weight, writes) = weight(at);
             sums.writes_after.add(weight, true, writes);
         }
-        if let Some(first) = known.get(settled_at) {
+        // What was not written needed no initialisation that is known of.
+        if let Some(first) = known.get(settled_at).filter(|_| settled_at > 0) {
             self.settled_ns = self.settled_ns.max(profile.at(*first as usize).time_ns);
         }
     }

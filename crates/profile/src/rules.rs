@@ -32,6 +32,13 @@ pub(crate) struct Situation<'a> {
     pub flow: &'a Flow<'a>,
 }
 
+impl Situation<'_> {
+    /// Whether the most used node's memory is saturated.
+    pub fn has_slow_home(&self, pattern: &Pattern) -> bool {
+        slow_home(pattern, self).is_some()
+    }
+}
+
 /// An action with its reasons.
 pub(crate) struct Decision {
     pub action: Action,
@@ -142,7 +149,7 @@ pub(crate) fn decide(pattern: &Pattern, situation: &Situation) -> Decision {
     let succession = "successive accesses to one object come from one node";
     let alternates = pattern.from.len() < 2 || case.test("same_node", pattern.same_node, MOSTLY, succession);
     if alternates {
-        case.test("leading_node", pattern.leading, MOSTLY, "accesses come from the node that uses the object most");
+        test_leading_node(&mut case, pattern);
         return case.decide(Action::Migrate);
     }
     // Not what several processes map: each part would have to be theirs alone.
@@ -176,6 +183,14 @@ pub(crate) fn decide(pattern: &Pattern, situation: &Situation) -> Decision {
     };
     case.rule_out(Action::Replicate, why_no_copies);
     interleave(case, slow_home, pattern, situation)
+}
+
+/// Where the user of objects changes, they are where it is for a part of the time only once they are moved.
+fn test_leading_node(case: &mut Case, pattern: &Pattern) {
+    let words = "accesses come from the node that uses the object most";
+    if !case.test("leading_node", pattern.leading, MOSTLY, words) {
+        case.confidence = Confidence::Low;
+    }
 }
 
 /// The processes that map the same memory, as evidence.
@@ -243,6 +258,13 @@ fn interleave(
         }
         case.note(evidence, Confidence::High);
         return case.decide(if with_room > 0 { Action::Interleave } else { Action::LeaveAlone });
+    }
+    if situation.all.homes.values().any(|home| home.latency_ns().is_some()) {
+        let text =
+            "none of its accesses with a known latency was served by memory: caches of other cores have its lines";
+        let because = Evidence { what: "served", value: 0.0, threshold: 0.0, samples: reached, text: text.to_owned() };
+        case.note(because, Confidence::High);
+        return case.decide(Action::LeaveAlone);
     }
     // Without latencies, the number of accesses per node has to do.
     let counts = situation

@@ -15,6 +15,9 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use trace::{Event, StackId, Stacks, What};
 
+/// Most ancestors of a process.
+const MOST_ANCESTORS: usize = 1000;
+
 /// The state so far.
 pub(crate) struct Sweep<'a> {
     pub codes: Codes,
@@ -238,7 +241,9 @@ impl<'a> Sweep<'a> {
 
     fn begin_process(&mut self, process: ProcessId, time_ns: u64, parent: Option<ProcessId>) {
         // A trace may name a descendant, or the process itself, whose tables have what this process has ended already.
-        let parent = parent.filter(|&parent| self.ancestry(parent).all(|ancestor| ancestor != process));
+        // One may also have a chain of any length; real ones are short.
+        let is_wrong = |(depth, ancestor): (usize, ProcessId)| ancestor == process || depth >= MOST_ANCESTORS;
+        let parent = parent.filter(|&parent| !self.ancestry(parent).enumerate().any(is_wrong));
         let inherited = parent.and_then(|parent| self.processes[parent.index()].name.clone());
         if let Some(parent) = parent {
             self.spaces[process.index()] = self.spaces[parent.index()].forked();

@@ -35,6 +35,9 @@ const SELECTED: &str = "NUMA cannot be judged by these accesses: the filter sele
 const UNOBSERVED: &str = "0 samples reached memory: too few to tell; where this machine samples no accesses, `nearside \
                           lab record` records the program on a simulated one";
 
+/// Part of the accesses from which on they are mostly to lines of other cores' caches.
+const MOSTLY_FROM_CORES: f64 = 0.5;
+
 /// The problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -52,6 +55,8 @@ pub enum Problem {
     Contention,
     /// NUMA: much of the memory is remote.
     Distance,
+    /// Not NUMA: accesses that leave a core's caches mostly take lines from other cores, wherever memory is.
+    SharedLines,
 }
 
 /// A number that the verdict rests on.
@@ -148,7 +153,8 @@ impl View<'_> {
             self.imbalance(measured),
         ];
         let samples = self.tally().local_samples + self.tally().remote_samples;
-        let problem = if self.selects_outcomes() { Problem::Unknown } else { problem(&metrics, samples) };
+        let from_cores = self.part_from_cores();
+        let problem = if self.selects_outcomes() { Problem::Unknown } else { problem(&metrics, samples, from_cores) };
         let is_numa = matches!(problem, Problem::Contention | Problem::Distance);
         let potential = if is_numa { self.potential(&distances, pattern.remote.1) } else { None };
         let objects = self.profile().objects().iter().zip(&self.groups().objects);
@@ -166,7 +172,10 @@ impl View<'_> {
                      mem record`",
                     self.tally().samples
                 ),
-                _ => text(problem, &metrics, samples, potential.as_ref()) + &not_sure(problem, &metrics, local),
+                _ => {
+                    text(problem, &metrics, (samples, from_cores), potential.as_ref())
+                        + &not_sure(problem, &metrics, local)
+                }
             },
             potential,
             metrics,
@@ -174,6 +183,12 @@ impl View<'_> {
             local_access_ratio_interval: local,
             unknown_share: ratio(unknown, self.tally().accesses).unwrap_or(0.0),
         }
+    }
+
+    /// The part of the accesses that leave a core's caches which take a line from another core's.
+    fn part_from_cores(&self) -> f64 {
+        let all = self.tally().local_accesses + self.tally().remote_accesses;
+        ratio(all - self.tally().memory_accesses, all).unwrap_or(0.0)
     }
 
     fn potential(&self, distances: &Distances, samples: u64) -> Option<Potential> {
@@ -388,14 +403,17 @@ fn worst_latency(pattern: &Pattern, distances: &Distances) -> Metric {
     }
 }
 
-fn problem(metrics: &[Metric], samples: u64) -> Problem {
+fn problem(metrics: &[Metric], samples: u64, from_cores: f64) -> Problem {
     let metric = |name: &str| metrics.iter().find(|metric| metric.name == name);
     let is_bad = |name: &str| metric(name).is_some_and(|metric| metric.is_bad);
     let contended = is_bad("latency_over_idle") || is_bad("controller_load") || is_bad("link_load");
+    let is_bad_at_all = contended || is_bad("local_access_ratio");
     if samples < FEWEST {
         Problem::Unknown
     } else if !waits(metrics) {
         Problem::NotMemoryBound
+    } else if is_bad_at_all && from_cores >= MOSTLY_FROM_CORES {
+        Problem::SharedLines
     } else if contended && (is_bad("imbalance") || is_bad("link_load")) {
         Problem::Contention
     } else if is_bad("local_access_ratio") {
@@ -416,7 +434,12 @@ fn waits(metrics: &[Metric]) -> bool {
     decides.is_none_or(|metric| metric.is_bad)
 }
 
-fn text(problem: Problem, metrics: &[Metric], samples: u64, potential: Option<&Potential>) -> String {
+fn text(
+    problem: Problem,
+    metrics: &[Metric],
+    (samples, from_cores): (u64, f64),
+    potential: Option<&Potential>,
+) -> String {
     let value = |name: &str| metrics.iter().find(|metric| metric.name == name).and_then(|metric| metric.value);
     let number = |name: &str, digits: usize| {
         value(name).map_or_else(|| "unknown".to_owned(), |value| format!("{value:.digits$}"))
@@ -457,8 +480,17 @@ fn text(problem: Problem, metrics: &[Metric], samples: u64, potential: Option<&P
             );
             of_numa(&why, potential)
         }
+        Problem::SharedLines => shared_lines(from_cores),
         Problem::Distance => of_numa(&format!("only {local} of the accesses are local"), potential),
     }
+}
+
+fn shared_lines(from_cores: f64) -> String {
+    format!(
+        "cores wait for each other's cache lines: {:.1} % of the accesses that leave a core's caches take a line that \
+         another core has; where memory is does not matter for these",
+        100.0 * from_cores
+    )
 }
 
 /// What is added where enough accesses are local, but a part of the interval is below the threshold.

@@ -7,6 +7,7 @@ use crate::ids::{CodeId, ObjectId, ProcessId, SiteId, ThreadId};
 use crate::measurements::Measurements;
 use crate::profile::{Access, Profile};
 use crate::samples::{NONE, Row};
+use crate::shared_memory::SharedMemory;
 use crate::tally::Tally;
 use machine::NodeId;
 use std::collections::{BTreeMap, HashMap};
@@ -43,7 +44,9 @@ impl Profile {
         groups.cells.in_order(self).for_each(|(_, cell)| tally.merge(&cell.tally));
         let time_ns = self.time_of(filter);
         let selects_outcomes = filter.0.iter().any(Predicate::selects_outcomes);
-        let hides_accesses = filter.0.iter().any(Predicate::hides_accesses);
+        let shares_memory = || SharedMemory::new(&Flow::new(self, None)).is_some();
+        let hides_accesses = filter.0.iter().any(Predicate::hides_accesses)
+            || filter.0.iter().any(Predicate::selects_processes) && shares_memory();
         let measured = self.measured_of(filter);
         View { profile: self, chosen, time_ns, measured, groups, tally, selects_outcomes, hides_accesses }
     }

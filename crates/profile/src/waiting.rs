@@ -6,7 +6,7 @@ use crate::flow::Flow;
 use crate::ids::{CodeId, ProcessId};
 use crate::line_words::{LineWords, line_of};
 use crate::profile::{Access, Profile};
-use crate::statistics::{Share, ratio};
+use crate::statistics::{FEWEST, Share, ratio};
 use crate::tally::Tally;
 use crate::view::View;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -128,7 +128,8 @@ impl WaitingAccesses {
     pub fn evidence(&self, flow: &Flow, profile: &Profile) -> Option<Evidence> {
         let part = flow.accesses().filter(|access| self.has(access, profile)).count() as u64;
         let share = Share { part, of: flow.len() as u64, threshold: MOSTLY };
-        share.is_reached().then(|| {
+        // So few say nothing.
+        (share.is_reached() && share.of >= FEWEST).then(|| {
             let text = format!(
                 "{:.1} % of {} accesses are of threads that wait for others: placement does not help them",
                 100.0 * share.value(),

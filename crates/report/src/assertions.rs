@@ -3,6 +3,7 @@
 use crate::escape::escape_name;
 use crate::layout::{Layout, Tone};
 use crate::number::{count, percent};
+use crate::profile::TraceFacts;
 use crate::table::Table;
 use askama::Template;
 use profile::View;
@@ -69,6 +70,8 @@ pub struct AssertReport {
     pub passed: bool,
     /// Each limit.
     pub assertions: Vec<Assertion>,
+    /// What the trace lacks, so that limits may hold that it would have shown not to: see [`TraceFacts::losses`].
+    pub lost: Vec<String>,
 }
 
 /// The `JUnit` file.
@@ -135,8 +138,8 @@ impl Assertion {
 }
 
 impl AssertReport {
-    /// Compares the accesses of a view with limits. `trace` names the trace.
-    pub fn new(view: &View, trace: String, limits: &Limits) -> Self {
+    /// Compares the accesses of a view with limits.
+    pub fn new(view: &View, facts: &TraceFacts, limits: &Limits) -> Self {
         let verdict = view.verdict(view.measured());
         let metric = |name: &'static str, bound: Bound, limit: Option<f64>| {
             let found = verdict.metrics.iter().find(|metric| metric.name == name)?;
@@ -165,7 +168,8 @@ impl AssertReport {
         };
         let assertions: Vec<Assertion> = asserted.into_iter().flatten().map(assertion).collect();
         let passed = assertions.iter().all(|assertion| assertion.holds == Some(true));
-        Self { trace, samples: verdict.samples, passed, assertions }
+        let (trace, lost) = (facts.path.clone(), facts.losses());
+        Self { trace, samples: verdict.samples, passed, assertions, lost }
     }
 
     fn failures(&self) -> usize {
@@ -204,7 +208,8 @@ impl AssertReport {
             format!("| `{}` | {bound} {limit} | {} | {} |\n", it.name, it.value_text(), it.outcome())
         };
         let rows: String = self.assertions.iter().map(row).collect();
-        format!("### nearside {}\n\n| metric | limit | measured | |\n|---|---|---|---|\n{rows}", self.headline())
+        let lost = self.lost.iter().fold(String::new(), |all, lost| format!("{all}\nLost: {lost}\n"));
+        format!("### nearside {}\n\n| metric | limit | measured | |\n|---|---|---|---|\n{rows}{lost}", self.headline())
     }
 }
 
@@ -217,7 +222,8 @@ impl fmt::Display for AssertReport {
             let limit = format!("{} {}", it.bound.text(), it.limit_text());
             table.row([it.name.to_owned(), limit, it.value_text(), it.outcome().to_owned()]);
         }
-        fmt::Display::fmt(&table, f)
+        fmt::Display::fmt(&table, f)?;
+        self.lost.iter().try_for_each(|lost| writeln!(f, "lost: {lost}"))
     }
 }
 
@@ -238,7 +244,7 @@ mod tests {
         };
         let said = |samples, holds: &[bool]| {
             let assertions: Vec<Assertion> = holds.iter().map(|holds| assertion(*holds)).collect();
-            AssertReport { trace: "trace".into(), samples, passed: false, assertions }.headline()
+            AssertReport { trace: "trace".into(), samples, passed: false, assertions, lost: Vec::new() }.headline()
         };
         assert_eq!(said(77, &[true]), "passed: the limit holds, on 77 samples that reached memory");
         assert_eq!(said(77, &[true, true]), "passed: all 2 limits hold, on 77 samples that reached memory");

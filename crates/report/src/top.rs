@@ -9,7 +9,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 use strum::VariantArray;
-use trace::Source;
+use trace::{Served, Source};
 
 /// The heading of what the sources cannot see.
 const CANNOT_SEE: &str = "cannot see: ";
@@ -155,9 +155,10 @@ impl TopReport {
                 of_processes.entry(thread.process).or_default(),
                 of_threads.entry(access.thread).or_default(),
                 of_objects.entry(access.object).or_default(),
-                &mut of_nodes,
             ];
-            for nodes in of {
+            // A line that another core's cache has is no load of the memory.
+            let of_memory = (access.served != Some(Served::Peer)).then_some(&mut of_nodes);
+            for nodes in of.into_iter().chain(of_memory) {
                 *nodes.entry(node).or_default() += weight;
             }
         }

@@ -9,12 +9,15 @@ pub struct StackId(pub u32);
 
 /// Maximum number of chains. With 32 frames each they take about 350 MB. Recursive code has a chain for each depth.
 const MOST: usize = 1 << 20;
+/// Maximum number of frames of all chains.
+const MOST_FRAMES: usize = MOST * 32;
 
 /// Call chains: return addresses, innermost first. The empty chain always exists.
 #[derive(Clone, Debug)]
 pub struct Stacks {
     chains: Vec<Arc<[u64]>>,
     ids: HashMap<Arc<[u64]>, StackId>,
+    frames: usize,
     most: usize,
     unkept: u64,
 }
@@ -26,19 +29,21 @@ impl Stacks {
     /// Creates a set with only the empty chain.
     pub fn new() -> Self {
         let empty: Arc<[u64]> = Arc::new([]);
-        Self { chains: vec![empty.clone()], ids: [(empty, Self::UNKNOWN)].into(), most: MOST, unkept: 0 }
+        Self { chains: vec![empty.clone()], ids: [(empty, Self::UNKNOWN)].into(), frames: 0, most: MOST, unkept: 0 }
     }
 
-    /// Stores a chain and returns its ID. Beyond a million chains, new ones are [`Stacks::UNKNOWN`].
+    /// Stores a chain and returns its ID. Beyond a million chains, or 32 million frames, new ones are [`Stacks::UNKNOWN`].
     pub fn id(&mut self, chain: &[u64]) -> StackId {
         if let Some(&id) = self.ids.get(chain) {
             return id;
         }
-        if self.chains.len() >= self.most {
+        let frames = self.frames.saturating_add(chain.len());
+        if self.chains.len() >= self.most || frames > MOST_FRAMES {
             self.unkept += 1;
             return Self::UNKNOWN;
         }
         let (chain, id) = (Arc::<[u64]>::from(chain), StackId(self.chains.len() as u32));
+        self.frames = frames;
         self.chains.push(chain.clone());
         self.ids.insert(chain, id);
         id
@@ -88,5 +93,7 @@ mod tests {
         let ids = [1, 2, 3, 3, 1].map(|address| stacks.id(&[address]));
         assert_eq!(ids, [StackId(1), StackId(2), Stacks::UNKNOWN, Stacks::UNKNOWN, StackId(1)]);
         assert_eq!((stacks.iter().len(), stacks.unkept()), (3, 2));
+        let mut long = Stacks { frames: MOST_FRAMES - 3, ..Stacks::new() };
+        assert_eq!([[1, 2], [3, 4]].map(|chain| long.id(&chain)), [StackId(1), Stacks::UNKNOWN]);
     }
 }

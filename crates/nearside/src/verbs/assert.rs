@@ -167,7 +167,7 @@ fn compare(arguments: &Arguments, trace: &Path, terminal: Terminal) -> Result<u8
     let opened = arguments.reading.read(trace)?;
     // Filters are left out: a limit on a part of the accesses hides the others, and --local is a filter's name.
     let view = opened.profile.view(&Filter::default());
-    let report = AssertReport::new(&view, trace.display().to_string(), &Limits::from(&arguments.limits));
+    let report = AssertReport::new(&view, &opened.facts, &Limits::from(&arguments.limits));
     if let Some(file) = &arguments.junit {
         output::write_to(&report.junit()?, file)?;
     }

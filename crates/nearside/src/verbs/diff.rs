@@ -1,6 +1,6 @@
 //! `nearside diff`: two traces beside each other.
 
-use crate::open_trace::Reading;
+use crate::open_trace::{OpenTrace, Reading};
 use crate::options::trace_filter::FilterOptions;
 use crate::output;
 use crate::output::json;
@@ -68,6 +68,7 @@ enum FailOn {
 pub fn run(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dyn Error>> {
     let Arguments { a, b, top, fail_on, json, reading, filter } = arguments;
     let (a, b) = (reading.read(a)?, reading.read(b)?);
+    [&a, &b].into_iter().for_each(OpenTrace::note_losses);
     filter.check(&[&a.profile, &b.profile])?;
     let (view_a, view_b) = (a.profile.view(&filter.filter(&a.profile)), b.profile.view(&filter.filter(&b.profile)));
     let (a, b) = (

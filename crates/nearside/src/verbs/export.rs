@@ -47,7 +47,9 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let Arguments { trace, parquet, reading, filter } = arguments;
     output::check(parquet)?;
-    let profile = reading.read(trace)?.profile;
+    let opened = reading.read(trace)?;
+    opened.note_losses();
+    let profile = opened.profile;
     filter.check(&[&profile])?;
     let view = profile.view(&filter.filter(&profile));
     let names = Names::new(&profile);

@@ -141,7 +141,7 @@ impl Page {
 
 fn verdict_class(problem: Problem) -> &'static str {
     match problem {
-        Problem::Contention | Problem::Distance => "bad",
+        Problem::Contention | Problem::Distance | Problem::SharedLines => "bad",
         Problem::Unknown => "unsure",
         Problem::NotMemoryBound | Problem::None | Problem::Bandwidth => "",
     }
@@ -163,7 +163,7 @@ fn card(row: &AdviceRow, rank: usize, trace: &TraceFacts) -> AdviceCard {
     let place = escape_name(&advice::place(&row.advice.label, row.source.as_deref()));
     AdviceCard {
         title: format!("{rank}. {}: {place}", advice::words(row.advice.action)),
-        lines: lines(row.lines(trace.start_ns, &trace.command)),
+        lines: lines(row.lines(trace)),
     }
 }
 

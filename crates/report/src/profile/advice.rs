@@ -3,6 +3,7 @@
 use super::next_steps::NextSteps;
 use super::site_key::source_of;
 use super::text::{LONGEST_NAME, Lines, share, short, time};
+use super::trace_facts::TraceFacts;
 use crate::layout::{Layout, Tone};
 use machine::size;
 use profile::{Action, Advice, Confidence, Gain, ObjectKind, Profile, Together};
@@ -37,9 +38,7 @@ impl AdviceRow {
 pub(crate) struct AdviceText<'a> {
     pub rows: &'a [AdviceRow],
     pub together: &'a [Together],
-    pub start_ns: u64,
-    /// The recorded program with its arguments, if known.
-    pub command: &'a [String],
+    pub trace: &'a TraceFacts,
 }
 
 impl fmt::Display for AdviceText<'_> {
@@ -90,7 +89,7 @@ impl AdviceText<'_> {
         let AdviceRow { advice, source, .. } = row;
         let to_do = format!("{}: {}", words(advice.action), place(&advice.label, source.as_deref()));
         let title = layout.painted_lines(Tone::Heading, &layout.wrapped(&format!("  {rank}. "), &to_do));
-        let lines = row.lines(self.start_ns, self.command).0;
+        let lines = row.lines(self.trace).0;
         let line = |(name, text): &(String, String)| layout.wrapped(&format!("     {name:<12}"), text);
         title + &lines.iter().map(line).collect::<String>()
     }
@@ -122,9 +121,8 @@ impl AdviceRow {
         self.advice.evidence.iter().any(|evidence| evidence.what == "samples")
     }
 
-    /// The objects, the expected gain and the reasons. Times are relative to the start. `command` is the recorded
-    /// program with its arguments.
-    pub(crate) fn lines(&self, start_ns: u64, command: &[String]) -> Lines {
+    /// The objects, the expected gain and the reasons. Times are relative to the trace's start.
+    pub(crate) fn lines(&self, trace: &TraceFacts) -> Lines {
         let advice = &self.advice;
         let mut lines = Lines::default();
         let mut line = |name: &str, text: &str| lines.add(name, text);
@@ -146,7 +144,7 @@ impl AdviceRow {
                 "when",
                 &format!(
                     "after its initialisation, {} after the first access",
-                    time(after_ns.saturating_sub(start_ns))
+                    time(after_ns.saturating_sub(trace.start_ns))
                 ),
             );
         }
@@ -167,7 +165,7 @@ impl AdviceRow {
             line("not", &format!("{}: {}", words(ruled_out.action).to_lowercase(), ruled_out.because.text));
         }
         if let Some(steps) = self.next_steps {
-            let [try_with, apply] = steps.commands(command);
+            let [try_with, apply] = steps.commands(&trace.command, trace.preset());
             line("try", &try_with);
             line("apply", &apply);
             line("in code", steps.in_code);

@@ -40,6 +40,7 @@ impl fmt::Display for VerdictText<'_> {
 pub(crate) fn verdict_line(layout: Layout, first: &str, text: &str, verdict: &Verdict) -> String {
     let tone = match verdict.problem {
         _ if verdict.is_numa_problem => Tone::Bad,
+        Problem::SharedLines => Tone::Bad,
         Problem::Unknown => Tone::Unsure,
         _ => Tone::Good,
     };

@@ -19,12 +19,15 @@ pub struct NextSteps {
 }
 
 impl NextSteps {
-    /// The commands with this command line in place of `COMMAND`, if a shell would take it word by word.
-    pub(crate) fn commands(self, command: &[String]) -> [String; 2] {
+    /// The commands with this command line in place of `COMMAND`, if a shell would take it word by word. `machine` is the
+    /// lab's preset that it was recorded on.
+    pub(crate) fn commands(self, command: &[String], machine: Option<&str>) -> [String; 2] {
         let line = command.join(" ");
         let is_short = !command.is_empty() && line.len() <= MOST_COMMAND;
         let line = if is_short && command.iter().all(|word| is_plain(word)) { line.as_str() } else { "COMMAND" };
-        [self.try_with, self.apply].map(|text| text.replace("COMMAND", line))
+        let machine = machine.map_or_else(String::new, |name| format!("compare --machine {name} "));
+        let try_with = self.try_with.replacen("compare ", if machine.is_empty() { "compare " } else { &machine }, 1);
+        [&try_with, self.apply].map(|text| text.replace("COMMAND", line))
     }
 
     /// For an action on objects of a kind; none for [`Action::LeaveAlone`]. `of_processes` is whether whole processes are to
@@ -55,7 +58,7 @@ impl NextSteps {
             ),
             Action::Replicate => (
                 "nearside compare --policies first-touch,interleave,predict -- COMMAND",
-                "nearside run --interleave all -- COMMAND",
+                "no command copies it; where one node's memory is full, nearside run --interleave all -- COMMAND",
                 "a copy on each node, made by one of its threads after the initialisation; each thread reads the nearest",
             ),
             Action::Migrate => (
@@ -98,9 +101,11 @@ mod tests {
         let steps = NextSteps::new(Action::Migrate, ObjectKind::Heap, false).unwrap();
         let apply = |words: &[&str]| {
             let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-            let [_, apply] = steps.commands(&words);
+            let [_, apply] = steps.commands(&words, None);
             apply
         };
+        let [try_with, _] = steps.commands(&["./a".to_owned()], Some("small-4x2"));
+        assert_eq!(try_with, "nearside compare --machine small-4x2 --policies first-touch,predict -- ./a");
         assert_eq!(apply(&["./solve", "--size=8M", "in.dat"]), "nearside place -- ./solve --size=8M in.dat");
         for unsuitable in [&[][..], &["sh", "-c", "a; b"], &["a", ""], &["a\u{1b}"], &[&"x".repeat(81)]] {
             assert_eq!(apply(unsuitable), "nearside place -- COMMAND");

@@ -25,7 +25,7 @@ impl fmt::Display for ProfileReport {
         }
         if !advice.is_empty() {
             f.write_str(&heading(layout, "advice"))?;
-            AdviceText { rows: advice, together, start_ns: trace.start_ns, command: &trace.command }.fmt(f)?;
+            AdviceText { rows: advice, together, trace }.fmt(f)?;
         }
         if self.is_advice_hidden {
             let why = "none: the filter hides accesses to the same objects, and with them who shares and writes these";

@@ -3,7 +3,8 @@
 use super::cpu_accesses::{self, NodeAccesses};
 use super::kernel_work::KernelWork;
 use super::text::{LONGEST_NAME, Lines, number, share, short, time};
-use machine::Machine;
+use crate::escape::escape_sentence;
+use machine::{Machine, presets};
 use profile::{Counts, Profile, Waiting};
 use serde::Serialize;
 use std::fmt;
@@ -99,6 +100,20 @@ impl TraceFacts {
         Self { start_ns: first_ns, from_ns: first_ns, duration_ns: last_ns.saturating_sub(first_ns), ..self }
     }
 
+    /// The lab's preset that it was recorded on, if it is one.
+    pub fn preset(&self) -> Option<&str> {
+        Some(self.machine.as_str()).filter(|name| self.simulated && presets::find(name).is_ok())
+    }
+
+    /// What is missing, as text.
+    pub fn losses(&self) -> Vec<String> {
+        let cut = "the recording was cut off: what came last is missing".to_owned();
+        let cut = (!self.complete).then_some(cut);
+        cut.into_iter()
+            .chain(self.lost.iter().map(|loss| format!("{} {}", number(loss.count), escape_sentence(&loss.what))))
+            .collect()
+    }
+
     /// Restricts to this time, ns, within the trace: rates refer to it.
     #[must_use]
     pub fn within(self, (first_ns, last_ns): (u64, u64)) -> Self {
@@ -157,11 +172,8 @@ impl TraceText<'_> {
         }
         cpu_accesses::add_to(&facts.cpu_accesses, &mut lines);
         kernel.add_to(&mut lines);
-        if !facts.complete {
-            lines.add("lost", "the recording was cut off: what came last is missing");
-        }
-        for loss in &facts.lost {
-            lines.add("lost", &format!("{} {}", number(loss.count), loss.what));
+        for lost in facts.losses() {
+            lines.add("lost", &lost);
         }
         for file in &facts.unnamed_files {
             lines.add("no names", file);

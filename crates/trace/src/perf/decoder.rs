@@ -41,6 +41,8 @@ pub struct Decoder {
     /// The latest time seen, and its value at the end of the last round.
     latest: u64,
     latest_of_round: u64,
+    /// Bytes of names since then.
+    name_bytes: usize,
     chain: Vec<u64>,
 }
 
@@ -95,6 +97,7 @@ impl Decoder {
         let until = self.latest_of_round;
         self.advance_spe(until);
         self.latest_of_round = until.max(self.latest);
+        self.name_bytes = 0;
         Round { until, ..mem::replace(&mut self.round, used) }
     }
 
@@ -103,9 +106,9 @@ impl Decoder {
         self.round.samples.len()
     }
 
-    /// Number of events of the current round.
+    /// Number of events of the current round. Names count as one more for each 64 bytes, about the size of an event.
     pub(super) fn events(&self) -> usize {
-        self.round.events.len()
+        self.round.events.len() + self.name_bytes / 64
     }
 
     /// Takes the samples of the current round so far. Reuses the memory of `used`, which is empty.
@@ -125,6 +128,9 @@ impl Decoder {
 
     /// Adds an event.
     pub fn event(&mut self, time: u64, pid: Pid, tid: Tid, what: What) {
+        if let What::Mapped { name, .. } | What::Named { name, .. } = &what {
+            self.name_bytes += name.len();
+        }
         let event = Event { time_ns: time, pid, tid, cpu: None, what };
         if let Some(spe) = &mut self.spe {
             spe.know(event.pid, event.tid);

@@ -90,7 +90,7 @@ impl PerfRounds {
             is_whole || decoder.samples() >= most_samples || decoder.events() > MOST_EVENTS
         })?;
         if decoder.events() > MOST_EVENTS {
-            let what = "it has more than 4,194,304 events in one round, the limit";
+            let what = "it has more than 4,194,304 events, or names as large, in one round, the limit";
             return Err(ReadError::PerfData { path: path.clone(), what });
         }
         if end.is_none() && !is_whole {
