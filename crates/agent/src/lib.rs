@@ -75,7 +75,7 @@ mod step_outcome;
 mod thread_counts;
 mod work_time;
 
-pub use agent::{Agent, ONE_NODE, ProgramStart};
+pub use agent::{Agent, MOST_ROUNDS, ONE_NODE, ProgramStart};
 pub use configuration::{
     Configuration, ConfigurationError, HugePageMode, HugePageSettings, KernelBalancing, LogSettings, MetricsSettings,
     RegionSettings, ReserveSettings, SocketSettings, ThrottleSetting,

@@ -144,7 +144,7 @@ pub use refusals::feature::Feature;
 pub use refusals::refusal::{Capability, Cause, Diagnosis, with_capability};
 pub use refusals::switch::{Switch, SwitchError, split_huge_pages};
 pub use refusals::switch_guard::SwitchGuard;
-pub use refusals::system_state::{Subject, SystemState};
+pub use refusals::system_state::{Subject, SystemState, exists};
 pub use resctrl::control::{BandwidthLimit, BandwidthUnit, CacheWays, Resctrl, ResctrlFiles, ResctrlOffer};
 pub use resctrl::monitors::{BandwidthMonitors, CacheTraffic, MOUNT_RESCTRL};
 pub use resctrl::schemata::{Schemata, parse_schemata};

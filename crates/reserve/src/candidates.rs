@@ -49,7 +49,7 @@ pub(crate) fn candidates(ledger: &Ledger, occupancy: &Occupancy, request: &Reque
     let named = if let Memory::Node(node) = request.memory { Some(node) } else { None };
     if let Some(node) = request.more_memory.iter().chain(named).find(|&node| facts.machine.node(node).is_none()) {
         let all: machine::NodeSet = facts.machine.nodes.iter().map(|node| node.id).collect();
-        return Err(Refusal::Unknown(format!("no node {node}: this machine has node {all}")));
+        return Err(Refusal::Unknown(format!("no node {node}: this machine has nodes {all}")));
     }
     let mut found = Vec::new();
     for cores in pools {

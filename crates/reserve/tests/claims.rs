@@ -489,7 +489,7 @@ fn requests_that_this_machine_cannot_fulfil_name_why() {
     let cases = [
         (Request { cores: cpus("99"), ..Request::default() }, "no CPU 99: this machine has CPUs 0-47"),
         (Request { cores: cpus("0,6"), ..Request::default() }, "CPUs 0,6 are of nodes 0-1: a grant has cores of one"),
-        (Request { memory: Memory::Node(NodeId(9)), ..Request::default() }, "no node 9: this machine has node 0-7"),
+        (Request { memory: Memory::Node(NodeId(9)), ..Request::default() }, "no node 9: this machine has nodes 0-7"),
         (Request { cores: cpus("24"), ..Request::default() }, "node 4: 0 of the cores of CPU 24 are free, 1 wanted"),
         (Request { cores: Cores::Any(7), ..Request::default() }, "node 0: 6 of the cores of CPUs 0-5 are free, 7"),
         (Request { bytes: Some(9 << 30), ..Request::default() }, "8 GiB of its memory are not promised, 9 GiB wanted"),

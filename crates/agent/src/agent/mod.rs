@@ -27,6 +27,7 @@ use forks::Forks;
 use linux::{Capability, SystemState, monotonic_ns};
 use machine::{Machine, NodeId, Pid, chain};
 use placement::{Lesson, LogLine, Policy};
+pub use round_length::MOST_ROUNDS;
 pub use start::ProgramStart;
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;

@@ -4,13 +4,13 @@ use placement::OWN_SHARE;
 use std::time::Duration;
 
 /// Most rounds that are observed as one: a change of the program is noticed after them.
-const MOST_ROUNDS: u64 = 4;
+pub const MOST_ROUNDS: u32 = 4;
 
 /// The number of rounds to observe as one, after a round of which observing and deciding took `cost`. Nothing will be
 /// decided in the next `idle` ones.
 pub(super) fn rounds_in_one(cost: Duration, round: Duration, idle: u64) -> u64 {
     let wanted = cost.as_secs_f64() / OWN_SHARE / round.as_secs_f64();
-    (wanted.ceil() as u64).min(MOST_ROUNDS).min(idle).max(1)
+    (wanted.ceil() as u64).min(MOST_ROUNDS.into()).min(idle).max(1)
 }
 
 #[cfg(test)]

@@ -236,6 +236,10 @@ impl Book {
                 format!("control group {} cannot become a grant: it is, has or is in grant {id}", printable(cgroup));
             return Err(BrokerError::Process(why));
         }
+        if let Some(limited) = self.shared.limited_above(cgroup) {
+            let why = format!("control group {} cannot become a grant: `limit` has {limited}", printable(cgroup));
+            return Err(BrokerError::Process(why));
+        }
         check_member(cgroup, &group).map_err(BrokerError::Process)?;
         self.create(request, &Form::Adopted(group), peer)
     }

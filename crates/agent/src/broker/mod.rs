@@ -9,6 +9,7 @@
 mod book;
 mod caller;
 mod client;
+mod closing;
 mod held;
 mod left;
 mod live;

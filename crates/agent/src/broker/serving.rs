@@ -1,6 +1,7 @@
 //! The broker's thread: it waits for calls, for handles whose last holder is gone, for the ends of leases and of partitions.
 
 use crate::broker::book::Book;
+use crate::broker::closing::Closing;
 use crate::broker::usage::Usage;
 use crate::control::{accept, no_slot};
 use linux::{MOST_FILES, Peer, peer, receive, send};
@@ -27,6 +28,7 @@ pub(super) struct Serving {
     stopped: UnixStream,
     book: Book,
     clients: Vec<Client>,
+    closing: Closing,
     /// No client is accepted before.
     closed_until: Option<Instant>,
     /// How often the book had changed when what waits was tried, and when it is tried again anyway.
@@ -60,7 +62,8 @@ struct Ready {
 
 impl Serving {
     pub fn new(listener: UnixListener, stopped: UnixStream, book: Book) -> Self {
-        Self { listener, stopped, book, clients: Vec::new(), closed_until: None, tried: (0, Instant::now()), waits: 0 }
+        let (clients, closing) = (Vec::new(), Closing::default());
+        Self { listener, stopped, book, clients, closing, closed_until: None, tried: (0, Instant::now()), waits: 0 }
     }
 
     /// Serves until the other end of `stopped` is closed, and then ends all grants.
@@ -88,8 +91,8 @@ impl Serving {
             let is_waiting = |client: &&Client| client.waiting.is_some();
             let users = self.clients.iter().filter(is_waiting).map(|client| client.peer.uid).collect();
             let mut queue = Queue { number: waited, users };
-            let book = &mut self.book;
-            self.clients.retain_mut(|client| client.go_on(now, book, &mut queue));
+            let (book, closing) = (&mut self.book, &self.closing);
+            self.clients.retain_mut(|client| client.go_on(now, book, &mut queue, closing));
             self.waits = queue.number;
             self.try_waiting(self.waits != waited);
         }
@@ -174,7 +177,9 @@ impl Serving {
             let Ok(peer) = stream.set_nonblocking(true).and_then(|()| peer(&stream)) else { continue };
             // Those that wait for a grant have places of their own: the calls that they wait for must get in.
             let busy = self.clients.iter().filter(|client| client.waiting.is_none());
-            if let Some(why) = no_slot(busy.map(|client| client.peer.uid), peer.uid) {
+            let is_closing =
+                self.closing.is_full(peer.uid).then(|| "files of this user are still being closed".to_owned());
+            if let Some(why) = is_closing.or_else(|| no_slot(busy.map(|client| client.peer.uid), peer.uid)) {
                 let _ = send(&stream, &message(&Answer::Refused(format!("{why}: try again later"))), &[]);
             } else {
                 self.clients.push(Client { stream, peer, deadline: now + SILENCE_TIMEOUT, waiting: None });
@@ -207,7 +212,7 @@ impl Queue {
 
 impl Client {
     /// Answers at most one call, as other clients wait for theirs. Returns whether the connection stays open.
-    fn go_on(&mut self, now: Instant, book: &mut Book, queue: &mut Queue) -> bool {
+    fn go_on(&mut self, now: Instant, book: &mut Book, queue: &mut Queue, closing: &Closing) -> bool {
         let received = match receive(&self.stream, MOST_CALL_BYTES) {
             Ok(received) => received,
             Err(error) => {
@@ -226,29 +231,30 @@ impl Client {
         } else {
             read_message(&received.bytes)
         };
-        match call {
+        let goes_on = match call {
             Err(answer) => {
                 self.send(&answer, &[]);
                 false
             }
             Ok(Message::Call(call @ Call::Create { wait_s: Some(wait_s), .. })) => {
-                if let Some(answer) = book.never(&call, &self.peer) {
-                    return self.send(&answer, &[]);
+                let full = || queue.is_full(self.peer.uid).map(Answer::Refused);
+                if let Some(answer) = book.never(&call, &self.peer).or_else(full) {
+                    self.send(&answer, &[])
+                } else {
+                    queue.number += 1;
+                    queue.users.push(self.peer.uid);
+                    self.waiting = Some(Waiting { call, number: queue.number });
+                    self.deadline = now + Duration::from_secs(wait_s.min(MOST_WAIT_S));
+                    true
                 }
-                if let Some(why) = queue.is_full(self.peer.uid) {
-                    return self.send(&Answer::Refused(why), &[]);
-                }
-                queue.number += 1;
-                queue.users.push(self.peer.uid);
-                self.waiting = Some(Waiting { call, number: queue.number });
-                self.deadline = now + Duration::from_secs(wait_s.min(MOST_WAIT_S));
-                true
             }
             Ok(message) => {
                 let (answer, handles) = book.answer(&message, &received.files, &self.peer);
                 self.send(&answer, &handles)
             }
-        }
+        };
+        closing.close(self.peer.uid, received.files);
+        goes_on && !closing.is_full(self.peer.uid)
     }
 
     /// Returns whether the client has the answer. One that is gone, or does not read its answers, gets none; its handles are

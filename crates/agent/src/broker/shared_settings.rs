@@ -152,6 +152,11 @@ impl SharedSettings {
         failed
     }
 
+    /// The group that is limited, of this one and those above it.
+    pub fn limited_above(&self, cgroup: &str) -> Option<&str> {
+        self.limited.iter().map(String::as_str).find(|limited| Path::new(cgroup).starts_with(limited))
+    }
+
     /// Whether CPU time is limited for these grants.
     fn is_limiting(&self, ledger: &Ledger) -> bool {
         let is_guarded = || ledger.grants().any(|grant| grant.request.isolate.controller);

@@ -20,6 +20,8 @@ const MOST_PERIOD_US: f64 = 1_000_000.0;
 /// time at once: while they run, a guarded reader of magny-cours-4p loses 12 to 14 % for each of them by the model, and
 /// as much of a period costs it 5 % in all. Measured in docs/isolation.md.
 const CAUTION: f64 = 0.45;
+/// Fewest CPUs' worth of time for a limited group: programs that get nothing hold locks for ever.
+const LEAST_CPUS: f64 = 0.01;
 
 /// Why a grant cannot be carried out. What was done of it is in the journal.
 #[derive(Debug, thiserror::Error)]
@@ -57,6 +59,18 @@ pub enum CarryOutError {
         /// What the kernel gives.
         nodes: String,
     },
+    /// The kernel would end programs.
+    #[error(
+        "the programs of {group} have {used} bytes, and the grant {most}: ask for more with --bytes, or let them have less first"
+    )]
+    MoreMemory {
+        /// The group's folder.
+        group: PathBuf,
+        /// What its programs have.
+        used: u64,
+        /// What the grant allows.
+        most: u64,
+    },
     /// A partition cannot be watched.
     #[error("cannot watch the partition of a grant")]
     Watch(#[source] io::Error),
@@ -80,7 +94,7 @@ impl Limit {
     pub fn of(cgroups: &[String], rest: &BTreeMap<NodeId, f64>, facts: &Facts) -> Vec<Self> {
         let least = rest.values().copied().reduce(f64::min);
         let Some((bytes_per_s, core)) = least.zip(facts.core_most_bytes_per_s()) else { return Vec::new() };
-        let cpus = CAUTION * bytes_per_s / core / cgroups.len() as f64;
+        let cpus = (CAUTION * bytes_per_s / core / cgroups.len() as f64).max(LEAST_CPUS);
         cgroups.iter().map(|cgroup| Self { cgroup: cgroup.clone(), cpus }).collect()
     }
 
@@ -288,6 +302,13 @@ pub(crate) fn fill(mut journal: Option<&mut Journal>, group: &CgroupGroup, shape
     let cpus = shape.cpus.as_ref().map(CpuSet::to_string);
     let memory_max = shape.most_bytes.map(|_| shape.memory_max());
     let settings = [("cpuset.cpus", cpus), ("cpuset.mems", Some(shape.nodes.to_string())), ("memory.max", memory_max)];
+    // A new group has no programs yet.
+    let used = || group.value("memory.current").ok()?.trim().parse::<u64>().ok();
+    if let Some((used, most)) = journal.as_ref().and_then(|_| used().zip(shape.most_bytes))
+        && used > most
+    {
+        return Err(CarryOutError::MoreMemory { group: group.folder().to_owned(), used, most });
+    }
     let mut will_set = |file: &str, value: &str| match &mut journal {
         Some(journal) => journal.will_write(&group.folder().join(file), value),
         None => Ok(()),

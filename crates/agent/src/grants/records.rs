@@ -78,7 +78,8 @@ pub struct Records {
 impl GrantRecord {
     fn is_alive(&self) -> bool {
         let start = Process::open(self.pid).and_then(|process| process.start_time());
-        start.is_ok_and(|start| start.ticks == self.started)
+        // /proc may hide the processes of others (hidepid).
+        start.map_or_else(|_| linux::exists(self.pid), |start| start.ticks == self.started)
     }
 }
 

@@ -323,6 +323,7 @@ impl<'a> Finder<'a> {
             }
         }
         let are_shown = self.present.shows_huge_pages();
+        let mut moved = Vec::new();
         for ((address, status), &bytes) in self.pages.statuses().zip(&self.page_bytes) {
             let Ok(node) = status.node() else {
                 load.found.gone.add(bytes);
@@ -331,12 +332,15 @@ impl<'a> Finder<'a> {
             match self.migration.route.of(node, address / self.whole.bytes(bytes, are_shown)) {
                 Destination::There => load.found.there.add(bytes),
                 Destination::Elsewhere => load.found.elsewhere.add(bytes),
-                Destination::To(target) => {
-                    load.pages.push(address, Some(target));
-                    load.page_bytes.push(bytes);
-                    load.sources.push(node);
-                }
+                Destination::To(target) => moved.push((target, address, bytes, node)),
             }
+        }
+        // The kernel moves pages together as long as they go to the same node.
+        moved.sort_by_key(|(target, ..)| *target);
+        for (target, address, bytes, node) in moved {
+            load.pages.push(address, Some(target));
+            load.page_bytes.push(bytes);
+            load.sources.push(node);
         }
         load.found.passed_bytes = std::mem::take(&mut self.passed_bytes);
         self.pages.clear();

@@ -17,7 +17,7 @@ pub struct Peer {
     pub uid: u32,
     /// Its effective group.
     pub gid: u32,
-    /// Its supplementary groups.
+    /// Its groups, the effective one among them.
     pub groups: Vec<u32>,
 }
 
@@ -36,6 +36,7 @@ pub fn peer(socket: impl AsFd) -> io::Result<Peer> {
         let had = bytes as usize / GROUP_BYTES;
         if result == 0 {
             groups.truncate(had);
+            groups.push(who.gid.as_raw());
             let (uid, gid) = (who.uid.as_raw(), who.gid.as_raw());
             return Ok(Peer { pid: Pid(who.pid.as_raw_nonzero().get().cast_unsigned()), uid, gid, groups });
         }
@@ -62,6 +63,7 @@ mod tests {
         assert_eq!(peer.uid, rustix::process::geteuid().as_raw());
         assert_eq!(peer.gid, rustix::process::getegid().as_raw());
         let mut groups: Vec<u32> = rustix::process::getgroups().unwrap().into_iter().map(Gid::as_raw).collect();
+        groups.push(peer.gid);
         let mut told = peer.groups;
         groups.sort_unstable();
         told.sort_unstable();

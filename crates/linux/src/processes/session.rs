@@ -29,6 +29,9 @@ mod tests {
     fn the_session_is_found_behind_any_name() {
         assert_eq!(session_number("7 (a) S 1 (b) S 4 5 0 7 8"), Some(0));
         assert_eq!(session_number("7 (a) S 4 5 6"), Some(6));
-        assert_eq!((session_number("7 (a) S 4 5"), session_number("7 (a) S 4 5 x"), session_number("")), (None, None, None));
+        assert_eq!(
+            (session_number("7 (a) S 4 5"), session_number("7 (a) S 4 5 x"), session_number("")),
+            (None, None, None)
+        );
     }
 }

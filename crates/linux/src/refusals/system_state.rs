@@ -42,7 +42,7 @@ impl SystemState {
             (Some(pid), Ok(process)) => {
                 process.status().map_or(Subject::Gone(pid), |status| Subject::Other(pid, status))
             }
-            (Some(pid), Err(_)) if is_there(pid) => Subject::Hidden(pid),
+            (Some(pid), Err(_)) if exists(pid) => Subject::Hidden(pid),
             (Some(pid), Err(_)) => Subject::Gone(pid),
         };
         let cpusets = process.as_ref().map(cpusets).unwrap_or_default();
@@ -63,8 +63,8 @@ impl SystemState {
     }
 }
 
-/// Whether the process exists, regardless of its user and of what /proc shows.
-fn is_there(pid: Pid) -> bool {
+/// Whether the process exists, regardless of its user and of what /proc shows. Needs no privileges.
+pub fn exists(pid: Pid) -> bool {
     let number = i32::try_from(pid.0).ok().and_then(rustix::process::Pid::from_raw);
     let answer = number.map(rustix::process::test_kill_process);
     matches!(answer, Some(Ok(()) | Err(Errno::PERM)))

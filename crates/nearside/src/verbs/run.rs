@@ -200,7 +200,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     }
     arguments.check()?;
     let joined = arguments.cgroup.as_deref().map(Joined::new).transpose()?;
-    start(arguments).inspect_err(|_| joined.iter().for_each(Joined::undo))
+    // It returns where the program was not started.
+    let ended = start(arguments);
+    joined.iter().for_each(Joined::undo);
+    ended
 }
 
 /// Applies the options to this process, and becomes the program.

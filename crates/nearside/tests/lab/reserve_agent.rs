@@ -335,7 +335,7 @@ fn by_the_library(said: &str) {
         "grant 2 (two): CPU 3, memory of node 1 ",
         "\n2-3\nrefused 16: cannot get a grant: the user may have 2 grants in all, has 2 and asks for 1\n2-3\n",
         "more memory\nCpus_allowed_list:\t2\nMems_allowed_list:\t1,3\n",
-        "refused 22: cannot add memory to grant 1: no node 9: this machine has node 0-3\n",
+        "refused 22: cannot add memory to grant 1: no node 9: this machine has nodes 0-3\n",
         " 10000\nmax 100000\nwithout cores\nCpus_allowed_list:\t0-7\nMems_allowed_list:\t1,3\n0::/nearside-grant-1-shared\n\n",
         "without both\nCpus_allowed_list:\t0-7\nMems_allowed_list:\t0-3\n0::/",
         "refused 1: cannot release the memory of grant 1 (agent: Operation not permitted (os error 1)): the descriptor is no handle",

@@ -8,6 +8,8 @@ use agent::journal::default_folder;
 use report::{ExplanationText, StatusText, prometheus};
 use serde::Serialize;
 use std::error::Error;
+use std::io::ErrorKind;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -57,8 +59,9 @@ pub fn print(socket: Option<&Path>, request: &Request, form: Form) -> Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-/// Socket of this user's own agent, if there is one.
+/// Socket of this user's own agent, if there is one; one that was killed has left its socket.
 fn default_socket() -> PathBuf {
-    let own = default_folder().join(SOCKET);
-    if own.exists() { own } else { Path::new(SYSTEM_FOLDER).join(SOCKET) }
+    let [own, systems] = [default_folder(), SYSTEM_FOLDER.into()].map(|folder| folder.join(SOCKET));
+    let is_left = || UnixStream::connect(&own).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
+    if own.exists() && !(systems.exists() && is_left()) { own } else { systems }
 }

@@ -7,12 +7,14 @@ use crate::verbs::reserve::{SYSTEM_FOLDER, records_folder, to_carry_out};
 use agent::broker::{Broker, Left, LiveGrants, Quotas, Settings};
 use agent::grants::{Hardware, MemoryMonitor};
 use agent::{ReserveSettings, ThrottleSetting};
+use linux::{Cgroups, Pid, Process};
 use machine::{Machine, chain};
 use report::ReserveReport;
 use reserve::{Control, Facts, Ledger, Quota, Rules, Throttle, Zone};
 use rustix::process::geteuid;
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,6 +46,7 @@ pub fn settings(
         let all = facts.machine.cpus();
         return Err(UsageError::boxed(format!("reserve: no CPUs {unknown}: this machine has CPUs {all}")));
     }
+    check_limited(&settings.limit)?;
     let is_limited = !settings.limit.is_empty() || throttle == Throttle::Hardware;
     let keep_tenants = settings.keep_tenants;
     let mut ledger = to_carry_out(Ledger::new(Arc::new(facts), rules), hardware);
@@ -67,6 +70,22 @@ pub fn settings(
         live: live.clone(),
         monitor: monitor(settings.monitor_s),
     }))
+}
+
+/// Refuses to limit the agent itself, and notes groups that are not there.
+fn check_limited(groups: &[String]) -> Result<(), Box<dyn Error>> {
+    let cgroups = Cgroups::find()?;
+    let own = cgroups.of(&Process::open(Pid(std::process::id()))?)?;
+    for group in groups {
+        if Path::new(&own).starts_with(group) {
+            let text = format!("reserve.limit: {group} has the agent itself, in {own}: name groups that it is not in");
+            return Err(UsageError::boxed(text));
+        }
+        if !cgroups.folder_of(group).join("cpu.max").is_file() {
+            note(&format!("reserve.limit: {group} is limited once it exists and has the CPU controller"));
+        }
+    }
+    Ok(())
 }
 
 /// What counts memory traffic, and how often.

@@ -4,8 +4,8 @@ use agent::Status;
 use sd_notify::NotifyState;
 use std::time::Duration;
 
-/// Rounds after which a missing one means that the agent hangs.
-const ROUNDS: u32 = 4;
+/// Rounds after which a missing one means that the agent hangs: twice as many as it observes as one.
+const ROUNDS: u32 = 2 * agent::MOST_ROUNDS;
 
 /// Beats once.
 pub fn beat() {
@@ -28,8 +28,8 @@ impl Heartbeat {
         let asked = sd_notify::watchdog_enabled();
         let most = asked.map(|asked| asked.max(round * ROUNDS));
         if let Some(most) = most.filter(|_| most != asked) {
-            let _ =
-                sd_notify::notify(&[NotifyState::WatchdogUsec(u32::try_from(most.as_micros()).unwrap_or(u32::MAX))]);
+            // The library's own form has 32 bits: 71 minutes.
+            let _ = sd_notify::notify(&[NotifyState::Custom(&format!("WATCHDOG_USEC={}", most.as_micros()))]);
         }
         Self { most, rounds: 0 }
     }

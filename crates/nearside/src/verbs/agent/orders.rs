@@ -93,7 +93,9 @@ impl Orders {
             return Err("the agent was started without a configuration: start it with --config FILE".to_owned());
         };
         let settings = settings::read(Some(file)).map_err(|error| chain(error.as_ref()))?;
-        let kept = kept(&self.current().settings, &settings);
+        let now = self.current().settings.clone();
+        let kept = kept(&now, &settings);
+        let settings = settings.with_start_of(&now).map_err(|error| chain(error.as_ref()))?;
         let later = if kept.is_empty() {
             String::new()
         } else {

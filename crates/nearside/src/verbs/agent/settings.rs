@@ -30,10 +30,7 @@ pub fn read(file: Option<&Path>) -> Result<Settings, Box<dyn Error>> {
         Some(file) => Configuration::load(file, missing).map_err(UsageError::boxed)?,
         None => Configuration::default(),
     };
-    let scope =
-        Scope::new(&configuration.managed, &configuration.not_managed, name::user).map_err(UsageError::boxed)?;
-    let scope = own_processes(scope);
-    let scope = if configuration.reserve.enabled { scope.without_grants(records_folder()) } else { scope };
+    let scope = scope_of(&configuration)?;
     let socket = &configuration.socket;
     let access = Access {
         owner: socket.owner.as_deref().and_then(name::user).unwrap_or(geteuid().as_raw()),
@@ -41,6 +38,26 @@ pub fn read(file: Option<&Path>) -> Result<Settings, Box<dyn Error>> {
     };
     let (machine, _) = machine_of(&configuration)?;
     Ok(Settings { configuration, machine, scope, access })
+}
+
+fn scope_of(configuration: &Configuration) -> Result<Scope, Box<dyn Error>> {
+    let scope = Scope::new(&configuration.managed, &configuration.not_managed, name::user);
+    let scope = own_processes(scope.map_err(UsageError::boxed)?);
+    Ok(if configuration.reserve.enabled { scope.without_grants(records_folder()) } else { scope })
+}
+
+impl Settings {
+    /// With those parts that are used at the start only as they were then.
+    pub fn with_start_of(self, start: &Self) -> Result<Self, Box<dyn Error>> {
+        let of_start = start.configuration.clone();
+        let configuration = Configuration {
+            folder: of_start.folder,
+            socket: of_start.socket,
+            reserve: of_start.reserve,
+            ..self.configuration
+        };
+        Ok(Self { scope: scope_of(&configuration)?, access: start.access, configuration, ..self })
+    }
 }
 
 fn machine_of(configuration: &Configuration) -> Result<(Machine, bool), Box<dyn Error>> {

@@ -336,6 +336,8 @@ impl Arguments {
         is_over: bool,
     ) -> Result<CureReport, Box<dyn Error>> {
         let (mut advisers, earlier) = state;
+        // What has run for some time is expected to run as long again.
+        let horizon_s = began.elapsed().as_secs_f64();
         let recorded = Reading::default().read(trace)?;
         let view = recorded.profile.view(&Filter::default());
         let found = HugePagesReport::new(&view, recorded.facts, 0);
@@ -356,8 +358,6 @@ impl Arguments {
         // Without marks, no mapping is added.
         let has_marks = self.keep_small == Switch::On && advisers.is_some();
         let runs = if has_marks { CureLimits::RUNS } else { u64::MAX };
-        // What has run for some time is expected to run as long again.
-        let horizon_s = began.elapsed().as_secs_f64();
         let limits = CureLimits { horizon_s, budget_bytes: earlier.left, runs };
         let chosen = cures(&pages, &limits, history);
         let is_chosen = |cure: &Cure| matches!(cure, Cure::Split | Cure::MoveWhole);

@@ -165,16 +165,17 @@ pub fn start(
         control.throttle = control.throttle.min(Throttle::Duty);
     }
     let to_end = asked_to_end()?;
-    let (mut journal, put_back) =
-        Journal::open(&journal::default_folder(), &format!("reserve-{}", std::process::id()))?;
-    if !put_back.is_nothing() {
-        note(&format!("{}\n{put_back}", put_back.heading()));
-    }
     let folder = records_folder();
     let Decision { records, ledger, answer } = match decide(&empty, hardware, request, asker, wait_s, &to_end)? {
         Ok(decision) => decision,
         Err(code) => return Ok(code),
     };
+    // What others left while this one waited is in the way of the grant.
+    let (mut journal, put_back) =
+        Journal::open(&journal::default_folder(), &format!("reserve-{}", std::process::id()))?;
+    if !put_back.is_nothing() {
+        note(&format!("{}\n{put_back}", put_back.heading()));
+    }
     let report = ReserveReport::new(&ledger.facts, &answer);
     let admitted = match answer {
         Ok(admitted) => admitted,
@@ -202,10 +203,12 @@ pub fn start(
         remove_record(grant.id);
         return Err("a signal asked to end before the program was started".into());
     }
+    // A program that runs would be left alone where this fails.
+    let said = watched.map(Watched::start).transpose();
+    let said = said.inspect_err(|_| remove_record(grant.id))?;
     let started = Program::start(command, |command| {
         command.join(processes);
     });
-    let said = watched.filter(|_| started.is_ok()).map(Watched::start).transpose()?;
     let mut state = State { grant, command: &line, throttle, watch, said, level: None };
     let ended = started.map(|program| {
         let is_released = |journal: Option<&mut Journal>| {
