@@ -250,5 +250,12 @@ mod tests {
         assert_eq!(said(77, &[true, true]), "passed: all 2 limits hold, on 77 samples that reached memory");
         assert_eq!(said(1, &[false]), "failed: the only limit, on 1 sample that reached memory");
         assert_eq!(said(0, &[false, true]), "failed: 1 of 2 limits, on 0 samples that reached memory");
+        let lost = vec!["7 samples that <the kernel> dropped".to_owned()];
+        let report = AssertReport { trace: "trace".into(), samples: 77, passed: true, assertions: Vec::new(), lost };
+        let junit = report.junit().unwrap();
+        for text in [report.to_string(), report.markdown(), junit.replace("&#60;", "<").replace("&#62;", ">")] {
+            assert!(text.to_lowercase().contains("lost: 7 samples that <the kernel> dropped"), "{text}");
+        }
+        assert!(!junit.contains("<the"), "{junit}");
     }
 }
