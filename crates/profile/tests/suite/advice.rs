@@ -531,7 +531,8 @@ fn padding_needs_samples_and_parts_of_ones_own() {
     for number in 0..2000_u64 {
         let thread = (number % 4) as u32;
         let address = 0x6000_0000 + number / 4 * 64 + u64::from(thread) * 8;
-        trace.access((1, 1 + thread, 2 * thread), address, 0, AccessKind::Store).served = Some(trace::Served::Peer);
+        let sample = trace.access((1, 1 + thread, 2 * thread), address, 0, AccessKind::Store);
+        (sample.served, sample.latency_ns) = (Some(trace::Served::Peer), Some(5000.0));
     }
     let profile = trace.profile();
     assert_ne!(top(&profile).action, Action::Pad, "lines of four samples each");

@@ -58,7 +58,7 @@ impl NextSteps {
             ),
             Action::Replicate => (
                 "nearside compare --policies first-touch,interleave,predict -- COMMAND",
-                "no command copies it; where one node's memory is full, nearside run --interleave all -- COMMAND",
+                "nearside run --interleave all -- COMMAND: where one node's memory is full; no command copies it",
                 "a copy on each node, made by one of its threads after the initialisation; each thread reads the nearest",
             ),
             Action::Migrate => (
