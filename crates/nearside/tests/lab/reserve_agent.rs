@@ -215,7 +215,7 @@ fn an_agent_that_is_killed_leaves_grants_that_are_whole_or_none() {
     );
     assert_eq!(ran.section("kills").trim(), "4 same", "{}", ran.text());
     // A grant and its end take some forty changes; the other calls some ninety.
-    for (section, least, apart) in [("steps", 20, 3), ("changes", 60, 16)] {
+    for (section, least, apart) in [("steps", 20, 6), ("changes", 60, 24)] {
         let text = ran.section(section);
         let mut lines = text.lines();
         let [last, each, left] = [(); 3].map(|()| lines.next().unwrap_or_else(|| panic!("{text}")).trim());

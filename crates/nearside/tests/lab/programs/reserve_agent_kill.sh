@@ -41,7 +41,7 @@ kill_steps() { # N CALLS
     echo "$step"; uniq -c /tmp/steps; grep -c left /tmp/left_in_steps
 }
 create_and_release() { nearside reserve create --name a --isolate core,cache,controller --node 1 && nearside reserve release a; }
-echo "[steps]"; kill_steps 3 create_and_release
+echo "[steps]"; kill_steps 6 create_and_release
 change() {
     nearside reserve create --name a --isolate core,cache,controller --node 1
     nearside reserve upgrade a --add-node 3; nearside reserve release a --only cores
@@ -52,7 +52,7 @@ mkdir $G/outer; sleep 1000 & outer=$!; echo $outer > $G/outer/cgroup.procs
 # A group with processes cannot have empty lists again.
 settings() { cat $G/outer/cpuset.cpus $G/outer/cpuset.mems $G/outer/memory.max $G/outer/cpuset.cpus.partition | sed 's/^0-7$//; s/^0-3$//'; }
 outers=$(settings)
-echo "[changes]"; kill_steps 16 change; [ "$outers" = "$(settings)" ] && echo "as before"
+echo "[changes]"; kill_steps 24 change; [ "$outers" = "$(settings)" ] && echo "as before"
 kill $outer; wait_for rmdir $G/outer
 # Grants that stay, that have processes, that have none any more, and that are no longer as they were.
 nearside reserve create --name db --cores 2 --isolate core,cache,controller --node 1 > /dev/null
