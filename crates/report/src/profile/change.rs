@@ -7,6 +7,8 @@ use serde::Serialize;
 const Z: f64 = 1.96;
 /// Fewest samples for a comparison.
 const FEWEST: u64 = 10;
+/// The factor by which samples become fewer from which on nothing counts as left.
+const VANISHED: u64 = 100;
 /// Smallest relative difference that matters.
 const SMALL: f64 = 0.02;
 /// Runs of one program differ by up to this part of their time: five of a workload by up to 5.2 % (docs/figures.md).
@@ -25,9 +27,9 @@ pub enum Change {
     Same,
     /// Not significant: there are too few samples.
     Noise,
-    /// Only the second trace has it.
+    /// Only the second trace has it; or the first has less than a hundredth of it.
     New,
-    /// Only the first trace has it.
+    /// Only the first trace has it; or the second has less than a hundredth of it.
     Gone,
 }
 
@@ -86,6 +88,8 @@ impl Change {
     /// For an item that one of the traces may lack.
     pub fn new(a: Option<&Tally>, b: Option<&Tally>) -> Self {
         match (a, b) {
+            (Some(a), Some(b)) if has_vanished(a, b) => Self::Gone,
+            (Some(a), Some(b)) if has_vanished(b, a) => Self::New,
             (Some(a), Some(b)) => Self::between(a, b),
             (None, Some(_)) => Self::New,
             _ => Self::Gone,
@@ -96,6 +100,11 @@ impl Change {
     pub fn word(self) -> &'static str {
         self.into()
     }
+}
+
+/// Whether hardly anything is left of one, however often each trace has samples.
+fn has_vanished(one: &Tally, left: &Tally) -> bool {
+    reached(one) >= FEWEST * VANISHED && reached(left) * VANISHED <= reached(one)
 }
 
 /// Samples that reached memory, as far as they tell a share of accesses.
@@ -163,5 +172,8 @@ mod tests {
             (Change::new(None, Some(&tally(1, 1, None))), Change::new(Some(&tally(1, 1, None)), None)),
             (Change::New, Change::Gone)
         );
+        let [many, few] = [tally(1000, 1000, Some(700.0)), tally(1, 0, Some(100.0))];
+        let changed = |a: &Tally, b: &Tally| Change::new(Some(a), Some(b));
+        assert_eq!((changed(&many, &few), changed(&few, &many)), (Change::Gone, Change::New));
     }
 }
