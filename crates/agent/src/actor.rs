@@ -7,6 +7,7 @@ use crate::managed_process::ManagedProcess;
 use crate::managed_processes::Managed;
 use crate::options::Options;
 use crate::owner;
+use crate::page_actions::{is_of_memory, moved_pages, not_moved, refuse_all, whose_pages};
 use crate::step_outcome::StepOutcome;
 use crate::work_time::since;
 use linux::{
@@ -14,7 +15,7 @@ use linux::{
     affinity, diagnose, monotonic_ns, set_affinity,
 };
 use machine::{CpuSet, NodeId, NodeSet, Pid, SMALL_PAGE, Tid, chain};
-use placement::{Action, AddressRange, MisplacedHugePage, Outcome, PageOf, PageTarget, Step};
+use placement::{Action, AddressRange, MisplacedHugePage, Outcome, PageOf, Step};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -448,32 +449,6 @@ impl Actor {
     }
 }
 
-/// Whether an action is about memory, and not about threads or sampling.
-fn is_of_memory(action: &Action) -> bool {
-    !matches!(action, Action::MoveThread { .. } | Action::MoveProcess { .. } | Action::SetSampling(_) | Action::Nothing)
-}
-
-/// The process whose pages an action moves. For copies that only a kernel could make, the process of the fallback.
-fn whose_pages(action: &Action) -> Option<Pid> {
-    match action {
-        Action::MovePages { pid, .. } | Action::InterleavePages { pid, .. } => Some(*pid),
-        Action::Replicate { is_possible: false, instead: Some(instead), .. } => whose_pages(instead),
-        _ => None,
-    }
-}
-
-/// The pages that an action moves, each with its target node.
-fn moved_pages(action: &Action) -> Vec<(u64, NodeId)> {
-    match action {
-        Action::MovePages { node, pages, .. } => pages.iter().map(|page| (*page, *node)).collect(),
-        Action::InterleavePages { pages, .. } => {
-            pages.iter().map(|PageTarget { address, node }| (*address, *node)).collect()
-        }
-        Action::Replicate { is_possible: false, instead: Some(instead), .. } => moved_pages(instead),
-        _ => Vec::new(),
-    }
-}
-
 /// None for a process that has ended: that is not a failure.
 fn why_not_moved(process: &mut ManagedProcess, targets: &NodeSet, whose: Whose, error: &io::Error) -> Option<String> {
     let errno = error.raw_os_error().unwrap_or_default();
@@ -522,26 +497,4 @@ fn split(
         outcome.refused.push(PageOf { pid, address: *page });
     }
     done
-}
-
-/// Adds a page that was not moved to the outcome.
-fn not_moved(refusal: PageRefusal, page: PageOf, outcome: &mut Outcome) {
-    // The zero page is sampled for as long as it is read, so it is not requested each time.
-    let pages = if refusal == PageRefusal::NotPresent { &mut outcome.gone } else { &mut outcome.refused };
-    pages.push(page);
-}
-
-/// Counts all pages of an action as refused.
-fn refuse_all(action: &Action, pid: Pid, outcome: &mut Outcome) {
-    let page = |address: u64| PageOf { pid, address };
-    match action {
-        Action::MovePages { pages, .. }
-        | Action::SplitHugePages { pages, .. }
-        | Action::Replicate { pages, is_possible: true, .. } => {
-            outcome.refused.extend(pages.iter().copied().map(page));
-        }
-        Action::InterleavePages { pages, .. } => outcome.refused.extend(pages.iter().map(|to| page(to.address))),
-        Action::Replicate { instead: Some(instead), .. } => refuse_all(instead, pid, outcome),
-        _ => {}
-    }
 }

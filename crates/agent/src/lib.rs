@@ -61,6 +61,7 @@ mod observer;
 mod options;
 mod owner;
 mod owners_ranges;
+mod page_actions;
 mod place_report;
 mod ranges;
 mod rate;

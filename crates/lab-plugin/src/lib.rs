@@ -13,6 +13,7 @@ mod clock;
 mod conditions;
 mod control_words;
 mod disk;
+mod guest_clock;
 mod host;
 mod main_loop;
 mod pace;
@@ -34,6 +35,7 @@ mod vcpu;
 use callbacks::{after_reset, on_cpu, on_translate, on_translate_at_rest};
 use clock::CLOCK;
 use control_words::ControlWords;
+use guest_clock::guest_clock_ns;
 use linux::SharedWords;
 use machine::CpuId;
 use model::pmu::{self, Command, Pmu, Sample};
@@ -58,8 +60,7 @@ use std::time::Duration;
 use system_call::SystemCall;
 use task::{PerCpuBase, Task};
 use task_counts::{TaskCounts, Work};
-use thread_role::Role;
-use time_stamp_counter::{Owed, Reader, TIME_STAMP_PS, TimeStampCounter, take_owed};
+use time_stamp_counter::TimeStampCounter;
 use times::{Disk, Lead, REPORT_PS, Times};
 use vcpu::Vcpu;
 
@@ -108,11 +109,6 @@ struct Lab {
 }
 
 static LAB: OnceLock<Lab> = OnceLock::new();
-
-/// The guest's time for the calling thread, as QEMU sees it, ns.
-fn guest_clock_ns() -> u64 {
-    LAB.get().and_then(Lab::own_ps).map_or_else(|| CLOCK.now_ns(), |own_ps| CLOCK.at_ps(own_ps))
-}
 
 impl Lab {
     fn new(id: PluginId, arguments: &[&str], vcpus: usize) -> Result<Self, String> {
@@ -459,40 +455,6 @@ impl Lab {
         let asked = pmu.counters_asked();
         if self.counters_asked.swap(asked, Relaxed) != asked {
             self.publish(pmu);
-        }
-    }
-
-    /// Shows the time stamp counter to a CPU's code, which has just read it. A program continues once no other can read
-    /// less.
-    fn show_ticks(&self, cpu: usize, reader: Reader) {
-        if let (Some(counter), Some(vcpu)) = (self.time_stamp_counters.get(cpu), self.vcpus.get(cpu)) {
-            let measuring = CLOCK.stands();
-            if measuring {
-                vcpu.run_ps(TIME_STAMP_PS);
-            }
-            counter.show(guest_clock_ns());
-            if reader == Reader::Held && measuring {
-                self.report(cpu, vcpu, Lead::READING_CLOCK);
-            }
-        }
-    }
-
-    /// Overwrites the registers of an instruction at the end of the previous block, if one is pending.
-    fn show_owed(&self, cpu: usize) {
-        // SAFETY: the entry of a CPU that QEMU has announced, which only its own thread and the code it runs write.
-        let owed = unsafe { take_owed(&mut *self.executed.entry(cpu)) };
-        match owed {
-            Some(Owed::Ticks(reader)) => self.show_ticks(cpu, reader),
-            Some(Owed::Registers) => self.processor.answer(cpu, &self.model),
-            None => {}
-        }
-    }
-
-    /// The time of the calling thread's CPU, ps, while time is simulated.
-    fn own_ps(&self) -> Option<u64> {
-        match thread_role::own() {
-            Role::Cpu(cpu) if CLOCK.stands() => self.vcpus.get(cpu).map(|vcpu| vcpu.settle(self.ps_per_instruction)),
-            _ => None,
         }
     }
 }

@@ -10,6 +10,7 @@ pub mod guest;
 mod kernel_image;
 mod kernel_module;
 mod out_folder;
+mod passed_files;
 pub mod protocol;
 mod qemu_arguments;
 mod run;
@@ -24,6 +25,7 @@ pub const TIME_SCALE: &str = "NEARSIDE_TIME_SCALE";
 
 pub use error::LabError;
 pub use kernel_module::KernelModule;
-pub use run::{Event, Outcome, PLUGIN, PLUGIN_VARIABLE, Run, Stage, check_memory, default_signals, run};
+pub use passed_files::{PLUGIN, PLUGIN_VARIABLE};
+pub use run::{Event, Outcome, Run, Stage, check_memory, default_signals, run};
 pub use shape::{CPUS_MAX, Changes, CpuNumbers, MEMORY_PER_NODE, NODES_MAX, Shape, ShapeError, Topology, shape};
 pub use streams::terminal_size;

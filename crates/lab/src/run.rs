@@ -3,9 +3,9 @@
 use crate::LabError;
 use crate::console::Console;
 use crate::first_files::first_files;
-use crate::kernel_image;
 use crate::kernel_module::KernelModule;
 use crate::out_folder;
+use crate::passed_files::{by_number, find_plugin, inherited, memory, unpacked_kernel};
 use crate::protocol::{Ended, Shaken, Task, ToGuest, ToHost, receive, send};
 use crate::qemu_arguments::{Files, arguments};
 use crate::setup::Assets;
@@ -14,14 +14,14 @@ use crate::streams::{self, Closed, forward_input, terminal_size};
 use linux::{ChildSetup, SharedWords};
 use model::pmu::{self, Pmu, Sample};
 use model::{Configuration, Measured, Mechanisms, control_block};
-use rustix::fs::{MemfdFlags, Mode, OFlags, ftruncate, memfd_create, open};
+use rustix::fs::OFlags;
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGKILL, SIGTERM, SIGTSTP, SIGWINCH};
 use signal_hook::flag::register_conditional_default;
 use signal_hook::iterator::{Handle, Signals};
 use signal_hook::low_level::emulate_default_handler;
-use std::io::{self, Write};
+use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -33,11 +33,6 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
-
-/// The plugin's file name.
-pub const PLUGIN: &str = "libnearside_lab_plugin.so";
-/// Overrides the plugin's path, if it is not beside this program.
-pub const PLUGIN_VARIABLE: &str = "NEARSIDE_PLUGIN";
 
 /// Limit of host time for booting: a busy host with few cores needs a minute for 48 CPUs.
 const BOOT_LIMIT: Duration = Duration::from_secs(300);
@@ -447,46 +442,6 @@ fn when(stage: Stage) -> &'static str {
         Stage::Preparing => "before the command began",
         Stage::Running => "while the command ran",
     }
-}
-
-/// The kernel of an image in unnamed memory, or `None` if QEMU has to start the image itself.
-fn unpacked_kernel(image: &Path) -> Result<Option<OwnedFd>, LabError> {
-    let image = std::fs::read(image).map_err(|why| LabError::file("read", image, why))?;
-    kernel_image::unpacked(&image).map(|kernel| memory("nearside-kernel", kernel.len(), &kernel)).transpose()
-}
-
-/// Unnamed memory with these contents, which QEMU inherits.
-fn memory(name: &str, bytes: usize, contents: &[u8]) -> Result<OwnedFd, LabError> {
-    let make = || -> io::Result<OwnedFd> {
-        let file = memfd_create(name, MemfdFlags::empty())?;
-        ftruncate(&file, bytes as u64)?;
-        std::fs::File::from(file.try_clone()?).write_all(contents)?;
-        Ok(file)
-    };
-    make().map_err(LabError::host("make shared memory"))
-}
-
-/// An open file or folder that QEMU inherits.
-fn inherited(path: &Path, flags: OFlags) -> Result<OwnedFd, LabError> {
-    open(path, flags, Mode::empty()).map_err(|why| LabError::file("open", path, why.into()))
-}
-
-/// The path of an open file for a process that inherits it.
-fn by_number(file: &OwnedFd) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
-}
-
-/// Beside this program, or in `lib/nearside` beside its folder, or where the variable says.
-fn find_plugin() -> Result<PathBuf, LabError> {
-    if let Some(named) = std::env::var_os(PLUGIN_VARIABLE) {
-        let named = PathBuf::from(named);
-        return std::fs::canonicalize(&named).map_err(|why| LabError::file("find the lab's plugin", &named, why));
-    }
-    let program = std::env::current_exe().map_err(LabError::host("find out where this program is"))?;
-    let folder = program.parent().unwrap_or(Path::new("/"));
-    let folders = vec![folder.to_owned(), folder.join("../lib/nearside")];
-    let found = folders.iter().map(|folder| folder.join(PLUGIN)).find_map(|file| std::fs::canonicalize(file).ok());
-    found.ok_or(LabError::NoPlugin { name: PLUGIN, folders, variable: PLUGIN_VARIABLE })
 }
 
 /// Notes a signal that asks this program to end, and closes the port, which ends the run. A second signal ends the

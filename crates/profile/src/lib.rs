@@ -125,6 +125,7 @@ mod tally;
 mod together;
 mod trace_symbols;
 mod verdict;
+mod verdict_text;
 mod view;
 mod waiting;
 

@@ -8,6 +8,7 @@ use crate::pattern::Pattern;
 use crate::statistics::ratio;
 use crate::statistics::{FEWEST, wilson};
 use crate::tally::Tally;
+use crate::verdict_text::{not_sure, text};
 use crate::view::View;
 use machine::NodeId;
 use queueing::{Distances, LINE_BYTES, NEARLY_FULL};
@@ -133,7 +134,7 @@ impl Potential {
     }
 
     /// Whether it is worth acting on, even if it is at its lower bound.
-    fn is_worth_it(&self) -> bool {
+    pub(super) fn is_worth_it(&self) -> bool {
         self.speedup_interval.0 >= WORTH_IT
     }
 }
@@ -432,101 +433,4 @@ fn waits(metrics: &[Metric]) -> bool {
     let waiting = known("memory_bound");
     let decides = waiting.filter(|metric| metric.counted).or(known("accesses_per_instruction")).or(waiting);
     decides.is_none_or(|metric| metric.is_bad)
-}
-
-fn text(
-    problem: Problem,
-    metrics: &[Metric],
-    (samples, from_cores): (u64, f64),
-    potential: Option<&Potential>,
-) -> String {
-    let value = |name: &str| metrics.iter().find(|metric| metric.name == name).and_then(|metric| metric.value);
-    let number = |name: &str, digits: usize| {
-        value(name).map_or_else(|| "unknown".to_owned(), |value| format!("{value:.digits$}"))
-    };
-    let percent = |name: &str| {
-        value(name).map_or_else(|| "an unknown share".to_owned(), |value| format!("{:.1} %", 100.0 * value))
-    };
-    let local = percent("local_access_ratio");
-    let latency = number("latency_over_idle", 1);
-    match problem {
-        Problem::Unknown => format!(
-            "{samples} {} reached memory: too few to tell; record longer, or sample more often (--period, --rate)",
-            if samples == 1 { "sample" } else { "samples" }
-        ),
-        Problem::NotMemoryBound => {
-            let (accesses, waits) = (number("accesses_per_instruction", 4), percent("memory_bound"));
-            format!(
-                "NUMA is not the problem: the program hardly uses memory ({accesses} accesses an instruction, threads \
-                 wait {waits} of the time)"
-            )
-        }
-        Problem::None => format!(
-            "NUMA is not the problem: {local} of the accesses are local, and the slowest memory takes {latency} times \
-             its idle latency"
-        ),
-        Problem::Bandwidth => format!(
-            "NUMA is not the problem: all nodes' memory is busy alike ({latency} times its idle latency), {local} of \
-             the accesses are local"
-        ),
-        Problem::Contention => {
-            let of = metrics.iter().find(|metric| metric.name == "latency_over_idle" && metric.is_bad);
-            let node = of.and_then(|metric| metric.of.as_ref()).map(|node| format!(" of node {node}"));
-            let why = format!(
-                "memory{} is contended ({latency} times its idle latency, imbalance {}); {local} of the accesses are \
-                 local",
-                node.unwrap_or_default(),
-                number("imbalance", 2)
-            );
-            of_numa(&why, potential)
-        }
-        Problem::SharedLines => shared_lines(from_cores),
-        Problem::Distance => of_numa(&format!("only {local} of the accesses are local"), potential),
-    }
-}
-
-fn shared_lines(from_cores: f64) -> String {
-    format!(
-        "cores wait for each other's cache lines: {:.1} % of the accesses that leave a core's caches take a line that \
-         another core has; where memory is does not matter for these",
-        100.0 * from_cores
-    )
-}
-
-/// What is added where enough accesses are local, but a part of the interval is below the threshold.
-fn not_sure(problem: Problem, metrics: &[Metric], (low, high): (f64, f64)) -> String {
-    let local = metrics.iter().find(|metric| metric.name == "local_access_ratio" && !metric.is_bad);
-    match local {
-        Some(Metric { threshold, .. }) if problem == Problem::None && low < *threshold => format!(
-            "; that at least {:.0} % are local is not sure ({:.1} to {:.1} %): record longer",
-            100.0 * threshold,
-            100.0 * low,
-            100.0 * high
-        ),
-        _ => String::new(),
-    }
-}
-
-/// Whether it is worth acting on, and what can be gained.
-fn of_numa(why: &str, potential: Option<&Potential>) -> String {
-    let Some(potential) = potential else {
-        return format!(
-            "NUMA may be the problem: {why}; what can be gained is not known without latencies of the accesses and the \
-             machine"
-        );
-    };
-    let Potential { placement, speedup, speedup_interval: (low, high) } = potential;
-    let memory = match placement {
-        IdealPlacement::Local => "all memory local",
-        IdealPlacement::Interleaved => "all memory interleaved",
-    };
-    let gain = format!("with {memory} it would be {speedup:.2} times as fast (95 % interval {low:.2} to {high:.2})");
-    match potential.is_worth_it() {
-        true => format!("NUMA is the problem: {why}; {gain}"),
-        false if *high >= WORTH_IT => format!(
-            "NUMA is not worth acting on, as far as these samples tell: {why}; {gain}, and {WORTH_IT} is not sure: \
-             record longer"
-        ),
-        false => format!("NUMA is not worth acting on: {why}; {gain}"),
-    }
 }

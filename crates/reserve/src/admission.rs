@@ -10,7 +10,7 @@ use crate::ledger::{Asker, Ledger, Moved, Rule};
 use crate::occupancy::{Occupancy, holders};
 use crate::refusal::{Obstacle, Refusal, ThrottleName};
 use crate::request::{CacheIsolation, Cores, Isolation, Memory, ReadWrite, Request};
-use machine::{CpuSet, Direction, Hop, NodeId, NodeSet};
+use machine::{CpuSet, Hop, NodeId, NodeSet};
 use queueing::Resource;
 
 /// Most obstacles that are kept: those of one look at a machine of 64 nodes.
@@ -495,10 +495,4 @@ fn find_without_moves(ledger: &Ledger, id: GrantId, request: &Request, asker: &A
 /// The study's test: what is drawn and what is expected fit the capacity.
 pub(crate) fn fits(used: f64, expected: f64, capacity: f64) -> bool {
     used + expected <= capacity
-}
-
-/// From which node to which a hop leads.
-pub fn hop_ends(machine: &machine::Machine, hop: Hop) -> Option<(NodeId, NodeId)> {
-    let [first, second] = machine.links.get(hop.link)?.nodes;
-    Some(if hop.direction == Direction::Forward { (first, second) } else { (second, first) })
 }
