@@ -92,9 +92,18 @@ impl Serving {
             let users = self.clients.iter().filter(is_waiting).map(|client| client.peer.uid).collect();
             let mut queue = Queue { number: waited, users };
             let (book, closing) = (&mut self.book, &self.closing);
-            self.clients.retain_mut(|client| client.go_on(now, book, &mut queue, closing));
+            self.clients.retain_mut(|client| {
+                let stays = client.go_on(now, book, &mut queue, closing);
+                if !stays {
+                    closing.close_unread(&client.stream, client.peer.uid);
+                }
+                stays
+            });
             self.waits = queue.number;
             self.try_waiting(self.waits != waited);
+        }
+        for client in &self.clients {
+            self.closing.close_unread(&client.stream, client.peer.uid);
         }
         self.book.end_all();
     }
@@ -181,6 +190,7 @@ impl Serving {
                 self.closing.is_full(peer.uid).then(|| "files of this user are still being closed".to_owned());
             if let Some(why) = is_closing.or_else(|| no_slot(busy.map(|client| client.peer.uid), peer.uid)) {
                 let _ = send(&stream, &message(&Answer::Refused(format!("{why}: try again later"))), &[]);
+                self.closing.close_unread(&stream, peer.uid);
             } else {
                 self.clients.push(Client { stream, peer, deadline: now + SILENCE_TIMEOUT, waiting: None });
             }
@@ -220,13 +230,14 @@ impl Client {
             }
         };
         if received.bytes.is_empty() {
+            closing.close(self.peer.uid, received.files);
             return false;
         }
         let call = if self.waiting.is_some() {
             Err(Answer::Wrong("a client that waits for a grant sends nothing".to_owned()))
         } else if received.is_cut {
             Err(Answer::Wrong(format!("a call has at most {MOST_CALL_BYTES} bytes")))
-        } else if received.has_lost_files {
+        } else if received.has_too_many_files {
             Err(Answer::Wrong(format!("a call has at most {MOST_FILES} descriptors")))
         } else {
             read_message(&received.bytes)

@@ -303,7 +303,13 @@ pub(crate) fn fill(mut journal: Option<&mut Journal>, group: &CgroupGroup, shape
     let memory_max = shape.most_bytes.map(|_| shape.memory_max());
     let settings = [("cpuset.cpus", cpus), ("cpuset.mems", Some(shape.nodes.to_string())), ("memory.max", memory_max)];
     // A new group has no programs yet.
-    let used = || group.value("memory.current").ok()?.trim().parse::<u64>().ok();
+    let used = || {
+        let stat = group.value("memory.stat").ok()?;
+        // Pages of files that are not in use are let go instead.
+        let files = stat.lines().filter_map(|line| line.split_once("active_file ")?.1.parse::<u64>().ok());
+        let all = group.value("memory.current").ok()?.trim().parse::<u64>().ok()?;
+        Some(all.saturating_sub(files.sum()))
+    };
     if let Some((used, most)) = journal.as_ref().and_then(|_| used().zip(shape.most_bytes))
         && used > most
     {

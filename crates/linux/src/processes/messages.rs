@@ -11,24 +11,27 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Most open files in a message.
 pub const MOST_FILES: usize = 8;
+/// What the kernel allows (`SCM_MAX_FD`).
+const KERNELS_MOST_FILES: usize = 253;
 
 /// A message.
 #[derive(Debug, Default)]
 pub struct Message {
     /// Its content; empty at the end of the connection.
     pub bytes: Vec<u8>,
-    /// The files that came with it, closed on `exec`.
+    /// All files that came with it, closed on `exec`.
     pub files: Vec<OwnedFd>,
     /// Whether it had more bytes than were asked for, which are lost.
     pub is_cut: bool,
-    /// Whether it had more than [`MOST_FILES`] files; those are closed.
-    pub has_lost_files: bool,
+    /// Whether it had more than [`MOST_FILES`] files.
+    pub has_too_many_files: bool,
 }
 
 /// Receives a message of at most `most_bytes`. Blocks unless the socket is non-blocking. Needs no privileges.
 pub fn receive(socket: impl AsFd, most_bytes: usize) -> io::Result<Message> {
     let mut bytes = vec![0; most_bytes];
-    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MOST_FILES))];
+    // The kernel would close what there is no space for here and now, which may take long.
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(KERNELS_MOST_FILES))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let received = loop {
         match recvmsg(socket.as_fd(), &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC) {
@@ -44,10 +47,8 @@ pub fn receive(socket: impl AsFd, most_bytes: usize) -> io::Result<Message> {
     }
     bytes.truncate(received.bytes);
     let is_cut = received.flags.contains(ReturnFlags::TRUNC);
-    // The space is rounded up, and so has room for more files.
-    let has_lost_files = received.flags.contains(ReturnFlags::CTRUNC) || files.len() > MOST_FILES;
-    files.truncate(MOST_FILES);
-    Ok(Message { bytes, files, is_cut, has_lost_files })
+    let has_too_many_files = received.flags.contains(ReturnFlags::CTRUNC) || files.len() > MOST_FILES;
+    Ok(Message { bytes, files, is_cut, has_too_many_files })
 }
 
 /// Sends a message with at most [`MOST_FILES`] files, all or nothing. Blocks unless the socket is non-blocking. Needs no
@@ -87,13 +88,13 @@ mod tests {
         // A copy of a socket is the same socket.
         assert_eq!(socket_cookie(&one.files[0]).unwrap(), socket_cookie(&handle).unwrap());
         let cut = receive(&there, 3).unwrap();
-        assert_eq!((&cut.bytes[..], cut.is_cut, cut.has_lost_files), (&b"sec"[..], true, false));
+        assert_eq!((&cut.bytes[..], cut.is_cut, cut.has_too_many_files), (&b"sec"[..], true, false));
         drop(here);
         assert_eq!(receive(&there, 100).unwrap().bytes, b"");
     }
 
     #[test]
-    fn more_files_than_fit_are_closed_and_known() {
+    fn too_many_files_are_known() {
         let (here, there) = message_pair().unwrap();
         let many = [here.as_fd(); MOST_FILES + 1];
         assert!(send(&here, b"x", &many).is_err());
@@ -102,6 +103,6 @@ mod tests {
         assert!(control.push(SendAncillaryMessage::ScmRights(&many)));
         sendmsg(&here, &[IoSlice::new(b"x")], &mut control, SendFlags::empty()).unwrap();
         let received = receive(&there, 10).unwrap();
-        assert!(received.has_lost_files && received.files.len() <= MOST_FILES);
+        assert!(received.has_too_many_files && received.files.len() == MOST_FILES + 1);
     }
 }

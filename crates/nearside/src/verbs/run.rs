@@ -200,9 +200,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     }
     arguments.check()?;
     let joined = arguments.cgroup.as_deref().map(Joined::new).transpose()?;
-    // It returns where the program was not started.
     let ended = start(arguments);
-    joined.iter().for_each(Joined::undo);
+    if arguments.show || ended.is_err() {
+        joined.iter().for_each(Joined::undo);
+    }
     ended
 }
 
