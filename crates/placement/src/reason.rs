@@ -96,7 +96,7 @@ rules! {
     /// `predict`: the round after moves.
     MovesSettle = "the last moves have just been made";
     /// `predict`: nothing to compare.
-    GainUnknown = "nothing measures what the last moves gained, so nothing moves for some rounds";
+    GainUnknown = "what the last moves gained cannot be measured, so nothing moves for some rounds";
     /// `predict`: the comparison.
     MovesCompared = "the last moves are kept";
     /// `predict`: a comparison whose gain is less than forecasts are trusted for.

@@ -215,6 +215,7 @@ impl FilterOptions {
         let is_wanted = |object: &Object| self.kind.iter().any(|kind| kind.of_object() == object.kind);
         let has_kind = |profile: &&Profile| profile.objects().iter().any(is_wanted);
         if !self.kind.is_empty() && !profiles.iter().any(has_kind) {
+            let who = if profiles.len() == 1 { "the trace has no" } else { "neither trace has an" };
             return Err(UsageError::boxed(format!("{who} object of kind {}", self.kinds())));
         }
         let lengths_ns = profiles.iter().filter_map(|profile| profile.span_ns()).map(|(first, last)| last - first);

@@ -52,7 +52,8 @@ impl Command {
 #[serde(deny_unknown_fields)]
 struct Entry {
     command: Command,
-    lesson: Lesson,
+    /// None if runs of it taught nothing, while those of other commands of the program did.
+    lesson: Option<Lesson>,
 }
 
 /// The lessons about one command, and the file of all.
@@ -79,11 +80,11 @@ impl Lessons {
     pub fn read(&self) -> Result<Option<Lesson>, Box<dyn Error>> {
         let entries = self.entries()?;
         if let Some(known) = entries.iter().find(|entry| entry.command == self.command) {
-            return Ok(Some(known.lesson));
+            return Ok(known.lesson);
         }
         let mut of_program = entries.iter().filter(|entry| entry.command.is_of_program(&self.command)).peekable();
-        let first = of_program.peek().map(|entry| entry.lesson);
-        Ok(first.filter(|_| of_program.all(|entry| entry.lesson.is_of_one_thread())))
+        let first = of_program.peek().and_then(|entry| entry.lesson);
+        Ok(first.filter(|_| of_program.all(|entry| entry.lesson.is_some_and(Lesson::is_of_one_thread))))
     }
 
     /// Whether there are only lessons about these words with another build of the program, or on another machine.
@@ -93,11 +94,24 @@ impl Lessons {
         same.peek().is_some() && same.all(|entry| entry.command != self.command)
     }
 
-    /// Keeps what is known about this command now; none to forget it. A damaged file is replaced.
-    pub fn write(&self, lesson: Option<Lesson>) -> Result<(), Box<dyn Error>> {
+    /// Keeps what is known about this command now. A damaged file is replaced.
+    pub fn keep(&self, lesson: Option<Lesson>) -> Result<(), Box<dyn Error>> {
         if lesson.is_none() && !self.path.exists() {
             return Ok(());
         }
+        self.write(|others| {
+            let is_asked_for = || others.iter().any(|entry| entry.command.is_of_program(&self.command));
+            (lesson.is_some() || is_asked_for()).then_some(lesson)
+        })
+    }
+
+    /// Forgets what is known about this command. A damaged file is replaced.
+    pub fn forget(&self) -> Result<(), Box<dyn Error>> {
+        if self.path.exists() { self.write(|_| None) } else { Ok(()) }
+    }
+
+    /// `own` has what is to be kept about this command beside these others, if anything.
+    fn write(&self, own: impl FnOnce(&[Entry]) -> Option<Option<Lesson>>) -> Result<(), Box<dyn Error>> {
         let folder = self.path.parent().unwrap_or(Path::new("/"));
         make_folder(folder.parent().unwrap_or(Path::new("/")))?;
         let folder = PrivateFolder::create(folder, 0o700)?;
@@ -105,8 +119,8 @@ impl Lessons {
         let lock = folder.file(LOCK, 0o600)?;
         flock(&lock, FlockOperation::LockExclusive).map_err(|error| self.failure(&error))?;
         let known = self.entries().unwrap_or_default();
-        let others = known.iter().filter(|entry| entry.command != self.command).cloned();
-        let own = lesson.map(|lesson| Entry { command: self.command.clone(), lesson });
+        let others: Vec<Entry> = known.iter().filter(|entry| entry.command != self.command).cloned().collect();
+        let own = own(&others).map(|lesson| Entry { command: self.command.clone(), lesson });
         let entries: Vec<Entry> = own.into_iter().chain(others).take(MOST).collect();
         if entries == known {
             Ok(())
@@ -197,13 +211,13 @@ mod tests {
         let others =
             [lessons(folder.path(), &["a", "2"], "small-4x2"), lessons(folder.path(), &["a", "1"], "small-2x2")];
         assert_eq!(own.read().unwrap(), None);
-        own.write(Some(Lesson::Spread)).unwrap();
+        own.keep(Some(Lesson::Spread)).unwrap();
         assert_eq!(own.read().unwrap(), Some(Lesson::Spread));
         assert!(others.iter().all(|other| other.read().unwrap().is_none()));
         let of_another = [&own, &others[0], &others[1]].map(Lessons::are_of_another);
         assert_eq!(of_another, [false, false, true], "other words are another command");
-        others[0].write(Some(Lesson::FirstTouch)).unwrap();
-        own.write(None).unwrap();
+        others[0].keep(Some(Lesson::FirstTouch)).unwrap();
+        own.forget().unwrap();
         assert_eq!((own.read().unwrap(), others[0].read().unwrap()), (None, Some(Lesson::FirstTouch)));
     }
 
@@ -211,13 +225,18 @@ mod tests {
     fn a_program_of_one_thread_begins_so_with_other_arguments_too() {
         let folder = tempfile::tempdir().unwrap();
         let [first, second, third] = ["1", "2", "3"].map(|word| lessons(folder.path(), &["a", word], "small-4x2"));
-        first.write(Some(Lesson::NoThreads)).unwrap();
+        first.keep(Some(Lesson::NoThreads)).unwrap();
         assert_eq!(second.read().unwrap(), Some(Lesson::NoThreads));
         assert_eq!(lessons(folder.path(), &["b", "1"], "small-4x2").read().unwrap(), None);
         assert_eq!(lessons(folder.path(), &["a", "1"], "small-2x2").read().unwrap(), None);
-        second.write(Some(Lesson::Spread)).unwrap();
+        second.keep(Some(Lesson::Spread)).unwrap();
         assert_eq!(third.read().unwrap(), None, "it may make threads");
         assert_eq!(first.read().unwrap(), Some(Lesson::NoThreads));
+        // A run with threads that taught nothing is no reason to begin without a spread start the next time.
+        second.forget().unwrap();
+        assert_eq!(second.read().unwrap(), Some(Lesson::NoThreads));
+        second.keep(None).unwrap();
+        assert_eq!((second.read().unwrap(), third.read().unwrap()), (None, None));
     }
 
     #[test]
@@ -228,7 +247,7 @@ mod tests {
             for first in (0..100).step_by(25) {
                 let named = &named;
                 scope.spawn(move || {
-                    (first..first + 25).for_each(|number| named(number).write(Some(Lesson::Spread)).unwrap());
+                    (first..first + 25).for_each(|number| named(number).keep(Some(Lesson::Spread)).unwrap());
                 });
             }
         });
@@ -238,13 +257,13 @@ mod tests {
     #[test]
     fn nothing_is_made_in_another_users_folder_nor_to_forget_nothing() {
         let folder = tempfile::tempdir().unwrap();
-        lessons(&folder.path().join("state"), &["a"], "small-4x2").write(None).unwrap();
+        lessons(&folder.path().join("state"), &["a"], "small-4x2").forget().unwrap();
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
         if !rustix::process::geteuid().is_root() {
             return test_tools::skipped("only root can give a folder to another user");
         }
         std::os::unix::fs::chown(folder.path(), Some(65534), None).unwrap();
-        let error = lessons(&folder.path().join("state"), &["a"], "small-4x2").write(Some(Lesson::Spread)).unwrap_err();
+        let error = lessons(&folder.path().join("state"), &["a"], "small-4x2").keep(Some(Lesson::Spread)).unwrap_err();
         assert!(machine::chain(&*error).contains("belongs to another user"), "{error}");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
@@ -253,12 +272,12 @@ mod tests {
     fn a_damaged_file_is_an_error_and_is_replaced_by_the_next_lesson() {
         let folder = tempfile::tempdir().unwrap();
         let own = lessons(folder.path(), &["a"], "small-4x2");
-        own.write(Some(Lesson::Spread)).unwrap();
+        own.keep(Some(Lesson::Spread)).unwrap();
         for damage in ["{", "[{}]", "[1, 2]", "\u{fffd}"] {
             std::fs::write(&own.path, damage).unwrap();
             assert!(own.read().is_err(), "{damage}");
         }
-        own.write(Some(Lesson::Spread)).unwrap();
+        own.keep(Some(Lesson::Spread)).unwrap();
         assert_eq!(own.read().unwrap(), Some(Lesson::Spread));
     }
 
@@ -266,7 +285,7 @@ mod tests {
     fn the_file_has_a_limit_and_keeps_the_last_commands() {
         let folder = tempfile::tempdir().unwrap();
         let named = |number: usize| lessons(folder.path(), &[&number.to_string()], "small-4x2");
-        (0..MOST + 2).for_each(|number| named(number).write(Some(Lesson::Spread)).unwrap());
+        (0..MOST + 2).for_each(|number| named(number).keep(Some(Lesson::Spread)).unwrap());
         assert_eq!(named(1).read().unwrap(), None);
         assert_eq!(named(2).read().unwrap(), Some(Lesson::Spread));
     }

@@ -46,7 +46,7 @@ impl Lesson {
             let uses = segment.uses.all();
             all += uses;
             near += match choice {
-                Choice::Local(_) => uses,
+                Choice::Local(node) => segment.uses.by_row()[node],
                 Choice::Leave => segment.uses.local(),
                 Choice::Deal => 0.0,
             };

@@ -12,11 +12,11 @@
 //!    changes: at most 0.5 % of the time is spent on them, unless one takes more than 16 % of a round. Between them few
 //!    samples are taken.
 //! 5. Two rounds later the cost of an access is compared with the one before, if the same nodes access. Moves that made
-//!    accesses slower are taken back where one node had the memory. After these, and after moves that gained less than a
+//!    accesses slower are taken back where one node had the memory, or it was spread. After these, and after moves that gained less than a
 //!    quarter of what was predicted, the policy rests, twice as long after each further failure. It trusts predictions
 //!    less where less was gained than predicted, and a little more again with each choice.
-//! 6. [`Lesson`]: a plan that places nearly all memory alike is worth remembering. A later run of the same program can
-//!    begin with it, and needs no moves.
+//! 6. [`Lesson`]: to spread all memory, or to have nearly all accesses local, is worth remembering where it gains. A later
+//!    run of the same program can begin with it, and needs no moves.
 //!
 //! [`demand`] estimates what the source leaves open. With counters alone, mappings are segments, and the nodes that use
 //! them are those that use the memory of the nodes where they are. With hint faults alone nothing says how much is gained:
@@ -212,6 +212,7 @@ impl Predict {
             trial.forecast = None;
             self.busy_s.extend(trial.pids.iter().map(|pid| (*pid, 0.0)));
         }
+        self.trial.take_if(|trial| trial.round == outcome.round && trial.bytes > 0.0 && outcome.bytes_moved == 0);
     }
 
     /// Begins with what an earlier run taught.
@@ -318,7 +319,10 @@ impl Predict {
                 self.rest(thresholds);
                 return Some(nothing(reason(Rule::GainedLittle)));
             }
-            self.failures = 0;
+            // Of a part of a plan nothing was predicted.
+            if measured.is_some() {
+                self.failures = 0;
+            }
             return Some(nothing(reason(Rule::MovesCompared)));
         }
         // The opposite was predicted, and is wrong.
@@ -400,7 +404,8 @@ impl Predict {
         let Moves { steps, pids, back, bytes, .. } = moves;
         // Other processes may not have paid for theirs yet, and nodes or the budget may have room for a part only.
         let plan = plan.of(&pids, &forecast);
-        let effect = Some(plan.effect).filter(|_| bytes >= NEARLY_ALL * plan.bytes);
+        let is_whole = |effect: &Effect| bytes >= NEARLY_ALL * plan.bytes && effect.speedup >= LEAST_SPEEDUP;
+        let effect = Some(plan.effect).filter(is_whole);
         self.begin_trial((observation, metrics), pids, (trusted(plan.effect), effect), back, bytes);
         if let Some(trial) = &mut self.trial {
             trial.moved = steps.iter().flat_map(|step| ranges_of(&step.action)).collect();

@@ -229,8 +229,21 @@ pub(super) fn limited(back: Vec<Action>, observation: &Observation, mut limits: 
     // What several processes map takes room once.
     let mut granted: BTreeMap<(NodeId, u64, u64), u64> = BTreeMap::new();
     let limited = |action: Action| {
-        let Action::MoveRanges { pid, node, ranges, bytes, most_s } = action else { return Some(action) };
-        let process = observation.processes.iter().find(|process| process.pid == pid)?;
+        let process = observation.processes.iter().find(|process| Some(process.pid) == action.pid())?;
+        let Action::MoveRanges { pid, node, ranges, bytes, most_s } = action else {
+            let Action::DealRanges { pid, mut weights, ranges, bytes, most_s } = action else { return Some(action) };
+            let each = bytes / weights.len().max(1) as u64;
+            weights.retain(|to| process.nodes.contains(to.node) && limits.has_room(to.node, each, costs));
+            let granted: u64 = weights.iter().map(|to| limits.take(to.node, each, costs)).sum();
+            let bytes = bytes.min(granted);
+            return (weights.len() > 1 && bytes > 0).then_some(Action::DealRanges {
+                pid,
+                weights,
+                ranges,
+                bytes,
+                most_s,
+            });
+        };
         let start = ranges.first()?.start;
         let has_it = |range: &&Range| range.pid == pid && (range.start..range.end).contains(&start);
         let shared = observation.ranges.iter().find(has_it).and_then(|range| {

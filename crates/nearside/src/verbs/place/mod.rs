@@ -151,7 +151,7 @@ impl Placing<'_> {
         // A program that failed may have done so before it made its threads.
         let is_taught = report.lesson != Some(Lesson::NoThreads) || exit_status == Some(0);
         if let Some(lessons) = lessons.filter(|_| !self.arguments.dry_run && is_taught) {
-            note_failure("what this run taught is not kept", lessons.write(report.lesson));
+            note_failure("what this run taught is not kept", lessons.keep(report.lesson));
         }
         self.print(&report, &put_back);
         Ok((program.0.exit_code(), Some(report)))
@@ -182,7 +182,7 @@ impl Placing<'_> {
     fn begin_with(&self, lessons: &Lessons) -> Option<Lesson> {
         if self.arguments.forget {
             if !self.arguments.dry_run {
-                note_failure("what earlier runs taught is not forgotten", lessons.write(None));
+                note_failure("what earlier runs taught is not forgotten", lessons.forget());
             }
             return None;
         }
