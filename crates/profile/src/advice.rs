@@ -124,6 +124,7 @@ impl View<'_> {
         let situation = Situation { kind, machine: profile.machine(), factor: distances.saturated_factor(), all, flow };
         let decision = falsely_shared_lines(flow, profile)
             .map(|lines| Decision::without_pages(Action::Pad, lines))
+            .or_else(|| Some(Decision::without_pages(Action::LeaveAlone, self.leaves_sharers_out(flow)?)))
             .or_else(|| Some(Decision::without_pages(Action::LeaveAlone, waiting.evidence(flow, profile)?)))
             .unwrap_or_else(|| decide(&pattern, &situation));
         let Decision { mut action, evidence, confidence, mut ruled_out, huge_pages } = decision;
@@ -154,8 +155,9 @@ impl View<'_> {
             let spread = gain::gain(self, flow, distances, placed, &Placement::Interleaved);
             let is_more = |spread: &Gain| gain.as_ref().is_some_and(|near| spread.speedup > near.speedup * BETTER);
             if let Some(spread) = spread.filter(is_more) {
+                let spread_speedup = spread.speedup;
                 let near = gain.replace(spread).map_or(1.0, |near| near.speedup);
-                ruled_out.push(RuledOut { action, because: smaller_gain(near, flow.len() as u64) });
+                ruled_out.push(RuledOut { action, because: smaller_gain(near, spread_speedup, flow.len() as u64) });
                 action = Action::Interleave;
             }
         }
@@ -207,9 +209,9 @@ impl Advice {
     }
 }
 
-fn smaller_gain(speedup: f64, samples: u64) -> Evidence {
+fn smaller_gain(speedup: f64, threshold: f64, samples: u64) -> Evidence {
     let text = format!("the program should be {speedup:.3} times as fast, which is less than by interleaving");
-    Evidence { what: "smaller_gain", value: speedup, threshold: 1.0, samples, text }
+    Evidence { what: "smaller_gain", value: speedup, threshold, samples, text }
 }
 
 fn predicted_loss(gain: &Gain, samples: u64) -> Evidence {

@@ -5,6 +5,7 @@ use crate::flow::Flow;
 use crate::huge_pages::{HugePage, may_have_huge_pages};
 use crate::object::ObjectKind;
 use crate::pattern::{Home, MOST_WRITES, PartOf, Pattern, ProcessUse, threads_at_once};
+use crate::profile::Access;
 use crate::statistics::{Confidence, FEWEST, Share};
 use machine::{Machine, NodeId};
 
@@ -259,7 +260,8 @@ fn interleave(
         case.note(evidence, Confidence::High);
         return case.decide(if with_room > 0 { Action::Interleave } else { Action::LeaveAlone });
     }
-    if situation.all.homes.values().any(|home| home.latency_ns().is_some()) {
+    let is_timed = |access: Access| access.reaches_memory() && access.latency_ns.is_some();
+    if situation.flow.accesses().any(is_timed) {
         let text =
             "none of its accesses with a known latency was served by memory: caches of other cores have its lines";
         let because = Evidence { what: "served", value: 0.0, threshold: 0.0, samples: reached, text: text.to_owned() };

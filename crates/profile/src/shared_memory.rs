@@ -68,11 +68,6 @@ impl SharedMemory {
         shared
     }
 
-    /// Whether there is any.
-    pub fn is_some(&self) -> bool {
-        !self.members.is_empty()
-    }
-
     /// Whether this object is the same memory as others.
     pub fn has(&self, object: ObjectId) -> bool {
         self.members.contains(&object)

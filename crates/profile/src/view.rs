@@ -1,5 +1,6 @@
 //! Accesses that match a filter, tallied by object, site, thread, process, function and pair of nodes.
 
+use crate::evidence::Evidence;
 use crate::filter::{Filter, Predicate};
 use crate::flow::Flow;
 use crate::groups::Groups;
@@ -8,6 +9,7 @@ use crate::measurements::Measurements;
 use crate::profile::{Access, Profile};
 use crate::samples::{NONE, Row};
 use crate::shared_memory::SharedMemory;
+use crate::statistics::Share;
 use crate::tally::Tally;
 use machine::NodeId;
 use std::collections::{BTreeMap, HashMap};
@@ -26,7 +28,12 @@ pub struct View<'a> {
     /// Whether the filter selects accesses by their outcome.
     selects_outcomes: bool,
     hides_accesses: bool,
+    /// Where the filter selects processes: memory that several map.
+    shared_with_others: SharedMemory,
 }
+
+/// Part of the accesses from which on memory counts as what several processes map.
+const SHARED: f64 = 0.5;
 
 /// Items with their accesses, highest cost first.
 pub type Ranking<T> = Vec<(T, Tally)>;
@@ -44,11 +51,22 @@ impl Profile {
         groups.cells.in_order(self).for_each(|(_, cell)| tally.merge(&cell.tally));
         let time_ns = self.time_of(filter);
         let selects_outcomes = filter.0.iter().any(Predicate::selects_outcomes);
-        let shares_memory = || SharedMemory::new(&Flow::new(self, None)).is_some();
-        let hides_accesses = filter.0.iter().any(Predicate::hides_accesses)
-            || filter.0.iter().any(Predicate::selects_processes) && shares_memory();
+        let hides_accesses = filter.0.iter().any(Predicate::hides_accesses);
+        let selects_processes = filter.0.iter().any(Predicate::selects_processes);
+        let shared_with_others =
+            if selects_processes { SharedMemory::new(&Flow::new(self, None)) } else { SharedMemory::default() };
         let measured = self.measured_of(filter);
-        View { profile: self, chosen, time_ns, measured, groups, tally, selects_outcomes, hides_accesses }
+        View {
+            profile: self,
+            chosen,
+            time_ns,
+            measured,
+            groups,
+            tally,
+            selects_outcomes,
+            hides_accesses,
+            shared_with_others,
+        }
     }
 }
 
@@ -71,6 +89,15 @@ impl Profile {
 }
 
 impl<'a> View<'a> {
+    /// Whether the filter leaves out accesses of other processes to the memory of these.
+    pub(crate) fn leaves_sharers_out(&self, flow: &Flow) -> Option<Evidence> {
+        let shared = flow.accesses().filter(|access| self.shared_with_others.has(access.object)).count() as u64;
+        let share = Share { part: shared, of: flow.len() as u64, threshold: SHARED };
+        let text = "several processes map it, and the filter leaves accesses of some out".to_owned();
+        let (value, samples) = (share.value(), share.of);
+        share.is_reached().then_some(Evidence { what: "processes", value, threshold: SHARED, samples, text })
+    }
+
     /// The profile of the accesses.
     pub fn profile(&self) -> &'a Profile {
         self.profile

@@ -86,10 +86,10 @@ impl Change {
     }
 
     /// For an item that one of the traces may lack.
-    pub fn new(a: Option<&Tally>, b: Option<&Tally>) -> Self {
+    pub fn new(a: Option<&Tally>, b: Option<&Tally>, (all_a, all_b): (&Tally, &Tally)) -> Self {
         match (a, b) {
-            (Some(a), Some(b)) if has_vanished(a, b) => Self::Gone,
-            (Some(a), Some(b)) if has_vanished(b, a) => Self::New,
+            (Some(a), Some(b)) if has_vanished((a, all_a), (b, all_b)) => Self::Gone,
+            (Some(a), Some(b)) if has_vanished((b, all_b), (a, all_a)) => Self::New,
             (Some(a), Some(b)) => Self::between(a, b),
             (None, Some(_)) => Self::New,
             _ => Self::Gone,
@@ -102,9 +102,13 @@ impl Change {
     }
 }
 
-/// Whether hardly anything is left of one, however often each trace has samples.
-fn has_vanished(one: &Tally, left: &Tally) -> bool {
-    reached(one) >= FEWEST * VANISHED && reached(left) * VANISHED <= reached(one)
+/// Whether hardly anything is left of one, however many samples all of each trace are.
+fn has_vanished((one, all_one): (&Tally, &Tally), (left, all_left): (&Tally, &Tally)) -> bool {
+    let of_all = reached(one) as f64 / (reached(all_one) as f64).max(1.0);
+    let expected = of_all * reached(all_left) as f64;
+    reached(one) >= FEWEST * VANISHED
+        && (FEWEST * VANISHED) as f64 <= expected
+        && (reached(left) * VANISHED) as f64 <= expected
 }
 
 /// Samples that reached memory, as far as they tell a share of accesses.
@@ -168,12 +172,15 @@ mod tests {
         assert_eq!(between(tally(100, 900, None), tally(900, 100, None)), Change::Better);
         assert_eq!(between(tally(12, 10, None), tally(10, 12, None)), Change::Noise);
         assert_eq!(between(tally(1000, 0, None), tally(1000, 0, None)), Change::Same);
+        let one = &tally(1, 1, None);
         assert_eq!(
-            (Change::new(None, Some(&tally(1, 1, None))), Change::new(Some(&tally(1, 1, None)), None)),
+            (Change::new(None, Some(one), (one, one)), Change::new(Some(one), None, (one, one))),
             (Change::New, Change::Gone)
         );
         let [many, few] = [tally(1000, 1000, Some(700.0)), tally(1, 0, Some(100.0))];
-        let changed = |a: &Tally, b: &Tally| Change::new(Some(a), Some(b));
-        assert_eq!((changed(&many, &few), changed(&few, &many)), (Change::Gone, Change::New));
+        let changed = |a, b, all| Change::new(Some(a), Some(b), all);
+        let all = (&many, &many);
+        assert_eq!((changed(&many, &few, all), changed(&few, &many, all)), (Change::Gone, Change::New));
+        assert_eq!(changed(&many, &few, (&many, &few)), Change::Noise, "the second trace has few samples at all");
     }
 }

@@ -200,7 +200,7 @@ fn sites(a: &View, b: &View, most: usize) -> (usize, Vec<SiteChange>) {
         let Some(named) = in_b.or(in_a) else { continue };
         let (tally_a, tally_b) = (in_a.map(|site| &site.tally), in_b.map(|site| &site.tally));
         let change = SiteChange {
-            change: Change::new(tally_a, tally_b),
+            change: Change::new(tally_a, tally_b, (a.tally(), b.tally())),
             label: named.label.clone(),
             source: named.key.source.clone(),
             kind: named.key.kind,
@@ -251,7 +251,7 @@ fn threads((a, cells_a): (&View, &Cells), (b, cells_b): (&View, &Cells), most: u
         let (in_a, in_b) = (of_a.get(key), of_b.get(key));
         let (tally_a, tally_b) = (in_a.map(|named| &named.tally), in_b.map(|named| &named.tally));
         let (application, name) = key.clone();
-        let change = Change::new(tally_a, tally_b);
+        let change = Change::new(tally_a, tally_b, (a.tally(), b.tally()));
         let change = ThreadChange {
             change,
             application,
