@@ -5,7 +5,7 @@ use crate::options::usage_error::UsageError;
 use clap::{Args, ValueEnum};
 use linux::{Pid, Tid};
 use machine::{CpuId, CpuSet, Machine, NodeId, NodeSet, SelectionError};
-use profile::{CodeId, Filter, Object, ObjectKind, Predicate, Process, Profile, Thread};
+use profile::{CodeId, Filter, ObjectKind, Predicate, Process, Profile, Thread};
 use report::TraceFacts;
 use std::error::Error;
 use std::fmt;
@@ -212,12 +212,6 @@ impl FilterOptions {
         let missing = self.named(&known).into_iter().find(|named| !profiles.iter().any(|profile| named.is_in(profile)));
         let who = if profiles.len() == 1 { "the trace has no" } else { "neither trace has a" };
         missing.map_or(Ok(()), |named| Err(UsageError::boxed(format!("{who} {named}"))))?;
-        let is_wanted = |object: &Object| self.kind.iter().any(|kind| kind.of_object() == object.kind);
-        let has_kind = |profile: &&Profile| profile.objects().iter().any(is_wanted);
-        if !self.kind.is_empty() && !profiles.iter().any(has_kind) {
-            let who = if profiles.len() == 1 { "the trace has no" } else { "neither trace has an" };
-            return Err(UsageError::boxed(format!("{who} object of kind {}", self.kinds())));
-        }
         let lengths_ns = profiles.iter().filter_map(|profile| profile.span_ns()).map(|(first, last)| last - first);
         match (self.time, lengths_ns.max()) {
             (Some((from, to)), Some(longest_ns)) if from * 1e9 > longest_ns as f64 => Err(UsageError::boxed(format!(
@@ -247,12 +241,6 @@ impl FilterOptions {
         named
     }
 
-    /// The kinds of objects, separated by commas.
-    fn kinds(&self) -> String {
-        let kinds = self.kind.iter().filter_map(|kind| Some(kind.to_possible_value()?.get_name().to_owned()));
-        kinds.collect::<Vec<_>>().join(",")
-    }
-
     /// Descriptions for reports, one for each option given.
     pub fn words(&self) -> Vec<String> {
         let flags = [
@@ -270,7 +258,8 @@ impl FilterOptions {
         let mut words: Vec<String> =
             flags.iter().filter(|(given, _)| *given).map(|(_, word)| (*word).to_owned()).collect();
         let list = |numbers: &[u32]| numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
-        let kinds = self.kinds();
+        let kinds = self.kind.iter().filter_map(|kind| Some(kind.to_possible_value()?.get_name().to_owned()));
+        let kinds = kinds.collect::<Vec<_>>().join(",");
         let range = |addresses: &Addresses| format!("{:x}-{:x}", addresses.start(), addresses.end().saturating_add(1));
         let time = self.time.map(|(from, to)| match to {
             Some(to) => format!("{from} to {to} s"),
