@@ -173,7 +173,7 @@ fn what_a_recording_found_is_kept_small_from_its_allocation_on() {
     std::fs::create_dir(lab.path("work/other")).unwrap();
     compile_as(&lab, "work/other/parts", &["-O2"]);
     let script = include_str!("programs/hugepages_prevent.sh");
-    let ran = lab.script("small-4x2", &["--quiet", "--numa-balancing", "off"], script).succeeded();
+    let ran = lab.script("small-4x2", &["--quiet", "--numa-balancing", "off"], &script).succeeded();
     let checks = Checks::new();
     checks.part("record", || assert_eq!(ran.section("record"), "status 0\n"));
     checks.part("same", || {
@@ -210,8 +210,8 @@ fn what_a_recording_found_is_kept_small_from_its_allocation_on() {
 fn the_agent_finds_and_cures_falsely_shared_huge_pages() {
     let lab = Lab::new();
     compile_as(&lab, "work/parts", &RESTING);
-    let script = include_str!("programs/hugepages_agent.sh");
-    let ran = lab.script("small-4x2", &["--quiet", "--numa-balancing", "off"], script).succeeded();
+    let script = [crate::WAIT_FOR, include_str!("programs/hugepages_agent.sh")].concat();
+    let ran = lab.script("small-4x2", &["--quiet", "--numa-balancing", "off"], &script).succeeded();
     let known = |section: &str| -> Value {
         let status: Value = serde_json::from_str(ran.section(section)).unwrap();
         status["huge_pages"].clone()

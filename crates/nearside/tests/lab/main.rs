@@ -33,3 +33,6 @@ mod streams;
 #[path = "../support/mod.rs"]
 mod support;
 mod top;
+
+/// A shell function that waits until a command succeeds, or prints `never: ` and the command.
+const WAIT_FOR: &str = include_str!("programs/wait_for.sh");

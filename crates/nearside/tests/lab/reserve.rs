@@ -9,7 +9,7 @@ const BEGIN: &str = include_str!("programs/reserve_begin.sh");
 /// Runs a script of grants as root of a machine; nothing that it waits for may stay away.
 pub fn run_script(lab: &Lab, machine: &str, options: &[&str], script: &str) -> RunOutput {
     let options = [&["--quiet", "--as-root"], options].concat();
-    let ran = lab.script(machine, &options, &[BEGIN, script].concat()).succeeded();
+    let ran = lab.script(machine, &options, &[crate::WAIT_FOR, BEGIN, script].concat()).succeeded();
     assert!(!ran.text().contains("never: "), "{}", ran.text());
     ran
 }

@@ -7,7 +7,6 @@ done
 # The process itself, and not a shell around it, is what is killed.
 agent() { exec nearside agent --config /tmp/$1.toml; }
 ask() { nearside agent "$@" --socket /tmp/agent/agent.sock; }
-wait_for() { for look in $(seq 200); do "$@" > /dev/null 2>&1 && return; sleep 0.02; done; echo "never: $*"; }
 state() { for task in /proc/$pid/task/* /proc/$$ /proc/1; do grep Cpus_allowed_list $task/status; done; cat /proc/sys/kernel/numa_balancing; }
 nearside-workloads checksum --size 4M --threads 1 --writes 2000 --repeat 1000000 & pid=$!
 while [ ! -e /tmp/enough ]; do nearside-workloads checksum --size 1M --threads 2 --writes 2000 --repeat 10 >> /tmp/sums || echo wrong >> /tmp/sums; sleep 0.05; done & others=$!

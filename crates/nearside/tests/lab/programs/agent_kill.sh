@@ -1,6 +1,6 @@
 # Runs in the virtual machine of ../agent.rs.
 seed=$(od -An -N2 -tu2 /dev/urandom | tr -d ' '); echo "seed $seed"
-for moment in $(awk -v seed=$seed 'BEGIN { srand(seed); for (i = 0; i < 30; i++) printf "%.4f\n", 0.015 + rand() * 0.04 }'); do
+for moment in $(awk -v seed=$seed 'BEGIN { srand(seed); for (i = 0; i < 20; i++) printf "%.4f\n", 0.015 + rand() * 0.04 }'); do
     [ "$memory" = carrefour ] && memory=interleave || memory=carrefour
     agent $memory > /dev/null 2> /tmp/said & victim=$!
     sleep $moment; kill -9 $victim; wait $victim 2> /dev/null

@@ -6,7 +6,6 @@ done
 # The process itself, and not a shell around it, gets the signal.
 agent() { exec $near agent --config /tmp/$1.toml 2> /tmp/$1.said; }
 ask() { $near agent "$@" --socket /tmp/agent/agent.sock; }
-wait_for() { for look in $(seq 200); do "$@" > /dev/null 2>&1 && return; sleep 0.02; done; echo "never: $*"; }
 begin() { agent $1 & service=$!; wait_for ask status; }
 end() { kill -TERM $service; wait $service; echo "status $?"; ls -A /tmp/agent; }
 has_found() { ask status --json | grep -q '"falsely_shared": [1-9]'; }

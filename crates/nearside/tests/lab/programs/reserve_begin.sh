@@ -2,7 +2,6 @@
 PATH=$(realpath ..):$PATH
 W=nearside-workloads; G=/sys/fs/cgroup
 echo +cpuset +cpu +memory > $G/cgroup.subtree_control
-wait_for() { for look in $(seq 100); do "$@" > /dev/null 2>&1 && return; sleep 0.02; done; echo "never: $*"; }
 listed() { nearside reserve list | grep -q "$1"; }
 gone() { ! ls -d $G/nearside-grant-*; }
 is_same() { state > /tmp/now; cmp -s /tmp/before /tmp/now; }

@@ -21,14 +21,14 @@ serve() {
 end() { kill -TERM $run; wait $run 2> /dev/null; }
 echo "[without]"
 serve; phase alone 0.2
-batch; sleep 0.1; phase batch 0.3; limits
+batch; sleep 0.1; phase batch 0.2; limits
 end; kill $streams; wait $streams 2> /dev/null
 echo "[with]"
 serve --slo-command "exec sh /tmp/worst.sh" --slo-target-ms 2; phase alone 0.2
-batch; sleep 0.5; phase batch 0.6; limits
+batch; sleep 0.5; phase batch 0.3; limits
 nearside reserve list | tail -n 1
-kill $streams; wait $streams 2> /dev/null; sleep 0.1; phase gone 0.3
-batch; sleep 0.4; phase "batch again" 0.4; limits
+kill $streams; wait $streams 2> /dev/null; sleep 0.1; phase gone 0.2
+batch; sleep 0.4; phase "batch again" 0.25; limits
 end; cat /tmp/said; kill $streams; wait $streams 2> /dev/null
 echo "[agent]"
 start
