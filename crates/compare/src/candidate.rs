@@ -20,7 +20,7 @@ pub enum Candidate {
     Interleave(Option<Selection<NodeId>>),
     /// Memory and CPUs of these nodes only, or of the first node that has both.
     Bind(Option<Selection<NodeId>>),
-    /// The same, without huge pages.
+    /// First touch, without huge pages.
     NoHugePages,
     /// First touch, and falsely shared huge pages are cured after recordings of this length.
     HugePages(Duration),

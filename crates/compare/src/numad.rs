@@ -77,8 +77,10 @@ impl Numad {
 impl Drop for Numad {
     fn drop(&mut self) {
         let Some(pid) = rustix::process::Pid::from_raw(self.pid.0.cast_signed()) else { return };
-        // It may have ended by itself.
-        let _ = kill_process(pid, Signal::TERM);
+        // If it has ended by itself, its number may be another process's.
+        if running() == Some(self.pid) {
+            let _ = kill_process(pid, Signal::TERM);
+        }
         let since = Instant::now();
         // It removes its file itself; its parent may reap it a little later.
         while running() == Some(self.pid) && since.elapsed() < TIMEOUT {

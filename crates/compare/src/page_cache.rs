@@ -7,7 +7,7 @@ use rustix::system::sysinfo;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 /// The files that the page cache must hold before each run.
@@ -53,10 +53,11 @@ impl PageCache {
 fn read(files: &BTreeSet<PathBuf>, most_bytes: u64) {
     let mut left = most_bytes;
     for file in files {
-        let room = fs::metadata(file).is_ok_and(|found| found.is_file() && found.len() <= left);
-        // A file that cannot be read fails when the program reads it, with a reason.
-        if room && let Ok(bytes) = File::open(file).and_then(|mut file| io::copy(&mut file, &mut io::sink())) {
-            left = left.saturating_sub(bytes);
-        }
+        let Some(found) = fs::metadata(file).ok().filter(|found| found.is_file() && found.len() <= left) else {
+            continue;
+        };
+        // A file that cannot be read fails when the program reads it, with a reason. One that grows is read to its former end.
+        let read = File::open(file).and_then(|file| io::copy(&mut file.take(found.len()), &mut io::sink()));
+        left = left.saturating_sub(read.unwrap_or_default());
     }
 }

@@ -1,5 +1,6 @@
 //! When a program ran that another verb of nearside started, whose own start and end are not the program's time.
 
+use crate::run_once::RunOutput;
 use machine::bounded;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
@@ -36,19 +37,28 @@ impl ProgramTimes {
 }
 
 /// The file that a verb writes the times to.
-pub(crate) struct TimesFile(NamedTempFile);
+#[derive(Debug)]
+pub struct TimesFile(NamedTempFile);
 
 impl TimesFile {
+    /// A new temporary file.
     pub fn new() -> io::Result<Self> {
         NamedTempFile::new().map(Self)
     }
 
+    /// The verb's option, and its value.
     pub fn arguments(&self) -> [OsString; 2] {
         [OPTION.into(), self.0.path().into()]
     }
 
-    /// The times; none if the program was not started.
-    pub fn read(&self) -> Option<ProgramTimes> {
+    /// Limits the result of a run of the verb to the program's own time. It stays as it is if the program was not started.
+    pub fn limit(&self, output: &mut RunOutput) {
+        if let Some(times) = self.read() {
+            output.limit_to(times);
+        }
+    }
+
+    fn read(&self) -> Option<ProgramTimes> {
         // The program could have put another file in its place.
         let mut file = self.0.as_file();
         file.rewind().ok()?;

@@ -10,7 +10,7 @@ use crate::program_times::TimesFile;
 use crate::request::{Host, Request};
 use crate::run_once::{Invocation, NoRun, RunOutput, Runner};
 use agent::PlaceReport;
-use linux::{NodeSet, NodeState, Switch, SwitchGuard};
+use linux::{NodeSet, NodeState, Switch, SwitchError, SwitchGuard};
 use machine::chain;
 use report::{Comparison, FailedRun, OneRun, PolicyRuns};
 use rustix::process::getuid;
@@ -140,8 +140,8 @@ impl Runs<'_> {
                 error => Stop::Failed(chain(&error), String::new()),
             },
         )?;
-        if let Some(times) = prepared.times.as_ref().and_then(TimesFile::read) {
-            output.limit_to(times);
+        if let Some(times) = &prepared.times {
+            times.limit(&mut output);
         }
         if let Some(why) = output.failure() {
             let refused = prepared
@@ -222,7 +222,7 @@ impl Runs<'_> {
             Candidate::Oracle => entry.binding.as_ref().map(Binding::options).unwrap_or_default(),
         };
         let balancing = balance(*entry.candidate == Candidate::Kernel);
-        let balancing = match (balancing, entry.candidate) {
+        let balancing = match (balancing.map_err(|error| unbalanced(&error)), entry.candidate) {
             (Ok(guard), _) => guard,
             (Err(why), Candidate::Kernel) => return Err(Stop::LeftOut(why)),
             (Err(why), Candidate::FirstTouch) => {
@@ -344,20 +344,24 @@ fn no_file(why: io::Error) -> Stop {
 }
 
 /// Switches the kernel's NUMA balancing on or off until the guard is dropped; does nothing if it is already so.
-pub fn balance(on: bool) -> Result<Option<SwitchGuard>, String> {
+pub fn balance(on: bool) -> Result<Option<SwitchGuard>, SwitchError> {
     let switch = Switch::numa_balancing();
     let wanted = if on { "1" } else { "0" };
     let value = match switch.value() {
         Ok(value) => value,
         // The kernel has no NUMA balancing.
         Err(_) if !on => return Ok(None),
-        Err(error) => return Err(chain(&error)),
+        Err(error) => return Err(error),
     };
     if value == wanted || (on && value != "0") {
         return Ok(None);
     }
-    let cure = if getuid().is_root() { String::new() } else { " (it needs root)".to_owned() };
-    switch.set_alone(wanted).map(Some).map_err(|error| format!("{}{cure}", chain(&error)))
+    switch.set_alone(wanted).map(Some)
+}
+
+/// Why the kernel's NUMA balancing could not be switched, and what to do.
+pub fn unbalanced(error: &SwitchError) -> String {
+    chain(error) + if getuid().is_root() { "" } else { " (it needs root)" }
 }
 
 impl<'a> Entry<'a> {

@@ -5,10 +5,14 @@ use serde_json::Value;
 /// The numbers at this JSON pointer (`/kernels/4/mean_mb_per_s`), in the output as one JSON text, or in each of its
 /// lines that is JSON.
 pub fn numbers(printed: &str, pointer: &str) -> Vec<f64> {
-    let number = |json: Value| json.pointer(pointer)?.as_f64();
+    values(printed).iter().filter_map(|json| json.pointer(pointer)?.as_f64()).collect()
+}
+
+/// The output as one JSON text, or each of its lines that is JSON.
+pub fn values(printed: &str) -> Vec<Value> {
     match serde_json::from_str(printed) {
-        Ok(json) => number(json).into_iter().collect(),
-        Err(_) => printed.lines().filter_map(|line| serde_json::from_str(line).ok()).filter_map(number).collect(),
+        Ok(json) => vec![json],
+        Err(_) => printed.lines().filter_map(|line| serde_json::from_str(line).ok()).collect(),
     }
 }
 

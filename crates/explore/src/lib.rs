@@ -24,8 +24,8 @@ mod tolerance;
 
 pub use campaign::{
     Axis, Campaign, CampaignError, Cell, Claim, Correlated, Correlation, CorrelationResult, Effect, EffectResult,
-    Expect, Judged, Lab, LabMachine, Measured, Outcome as UnitOutcome, Pair, Place, Progress, Ranked, Results, Runs,
-    Selector, Store, StoreError, StoreLock, Unit, parts, ranking, relative_means,
+    Expect, Judged, Lab, LabMachine, Measured, Outcome as UnitOutcome, Pair, Part, Place, Progress, Ranked, Results,
+    Runs, Selector, Store, StoreError, StoreLock, Unit, parts, ranking, relative_means,
 };
 pub use evaluate::{EvaluateError, Observed, Outcome, evaluate};
 pub use experiment::{Boot, Comparison, Contradiction, Experiment, Figure, Known, Reading, Suite, Thp, Value, Verdict};

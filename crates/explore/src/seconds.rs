@@ -62,7 +62,9 @@ impl Seconds {
     pub fn began_ns(&self, printed: &str) -> Option<u64> {
         let Self::Json(pointer) = self else { return None };
         let (folder, _) = pointer.rsplit_once('/')?;
-        crate::extract::numbers(printed, &format!("{folder}/began_ns")).pop().map(|ns| ns as u64)
+        let values = crate::extract::values(printed);
+        let json = values.iter().rfind(|json| json.pointer(pointer).is_some_and(serde_json::Value::is_number))?;
+        json.pointer(&format!("{folder}/began_ns"))?.as_f64().map(|ns| ns as u64)
     }
 }
 
@@ -108,6 +110,8 @@ mod tests {
         assert_eq!(seconds("/seconds", json), Some(0.25));
         assert_eq!("/seconds".parse::<Seconds>().unwrap().began_ns(json), Some(1700));
         assert_eq!("/a/seconds".parse::<Seconds>().unwrap().began_ns(json), None);
+        let other = format!("{json}{{\"seconds\": 2}}\n");
+        assert_eq!("/seconds".parse::<Seconds>().unwrap().began_ns(&other), None, "it is another time's beginning");
         let gm = "Results: 24 threads 1 iter 5.01s user 0.370047s total 2.702 iter/s\n";
         assert_eq!(seconds("{}s total", gm), Some(0.370_047));
         assert_eq!(seconds("user {}s", gm), Some(0.370_047));

@@ -17,7 +17,8 @@ pub enum Place {
     /// On the node where the calling thread runs, or where it is touched first if it is larger than 1 MiB, unless
     /// [`place_all`] said otherwise.
     Local,
-    /// On this node; on [`Place::Local`] if there is no such node.
+    /// On this node; on [`Place::Local`] if kernels have no such number. Memory for a node that is missing is on the node of
+    /// the thread that touches it first.
     On(usize),
     /// Page by page on each node that the thread may use.
     Interleaved,

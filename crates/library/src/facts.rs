@@ -38,17 +38,26 @@ pub fn distance(from: NodeId, to: NodeId) -> Result<u32, Error> {
     let attempt = || format!("read the distance from node {from} to node {to}");
     let (all, row) = found(from, &attempt)?;
     // The row of a node is in the order of the online nodes.
-    let (_, column) = found(to, &attempt)?;
+    let column = place_of(to, &all, &attempt)?;
     let unknown = || Error::Unknown { attempt: attempt(), why: "the kernel gives no distances".to_owned() };
     all[row].distances.get(column).copied().ok_or_else(unknown)
 }
 
 /// All nodes' files, and the place of one of them.
 fn found(node: NodeId, attempt: &impl Fn() -> String) -> Result<(Vec<NodeFiles>, usize), Error> {
-    let unknown = |why: linux::NodeError| Error::Unknown { attempt: attempt(), why: machine::chain(&why) };
-    let all = linux::nodes(Path::new(SYS)).map_err(unknown)?;
+    let all = all_nodes(attempt)?;
+    let place = place_of(node, &all, attempt)?;
+    Ok((all, place))
+}
+
+/// All nodes' files, sorted by their numbers.
+pub(crate) fn all_nodes(attempt: &impl Fn() -> String) -> Result<Vec<NodeFiles>, Error> {
+    linux::nodes(Path::new(SYS)).map_err(|why| Error::Unknown { attempt: attempt(), why: machine::chain(&why) })
+}
+
+fn place_of(node: NodeId, all: &[NodeFiles], attempt: &impl Fn() -> String) -> Result<usize, Error> {
     match all.iter().position(|files| files.node == node) {
-        Some(place) => Ok((all, place)),
+        Some(place) => Ok(place),
         None => Err(no_such_node(attempt(), [node].into_iter().collect(), &node_state(attempt)?)),
     }
 }

@@ -1,10 +1,9 @@
 //! Read-mostly data with a copy on each node: a reader gets the copy of the node that it runs on.
 
-use crate::distance;
 use crate::error::Error;
+use crate::facts::all_nodes;
 use crate::memory::allocate;
-use crate::places::node_state;
-use linux::{CurrentNode, NodeMemory};
+use linux::{CurrentNode, NodeFiles, NodeMemory};
 use machine::{MemoryPolicy, NodeId, NodeSet};
 use std::marker::PhantomData;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -43,11 +42,14 @@ impl<T: FromBytes + IntoBytes + Immutable> Replicated<T> {
             memory.contents_mut()[..bytes].copy_from_slice(values.as_bytes());
             copies.push((node, memory));
         }
-        let state = node_state(attempt)?;
-        let last = state.online.iter().last().map_or(0, |node| node.0 as usize);
+        let all = all_nodes(&attempt)?;
+        let last = all.last().map_or(0, |files| files.node.0 as usize);
         let mut copy_of = vec![0; last + 1];
-        for node in state.online.iter() {
-            copy_of[node.0 as usize] = nearest(node, &copies);
+        // The distances of a node are in the order of the online nodes.
+        let columns: Vec<Option<usize>> =
+            copies.iter().map(|(to, _)| all.iter().position(|files| files.node == *to)).collect();
+        for files in &all {
+            copy_of[files.node.0 as usize] = nearest(files, &copies, &columns);
         }
         Ok(Self { copies, copy_of, current: CurrentNode::new(), bytes, kind: PhantomData })
     }
@@ -97,10 +99,14 @@ impl<T: FromBytes + IntoBytes + Immutable> Replicated<T> {
     }
 }
 
-/// The index of the copy nearest to a node; the lowest node's among equally near ones, and without distances.
-fn nearest(node: NodeId, copies: &[(NodeId, NodeMemory)]) -> usize {
-    let far = |to: NodeId| if to == node { 0 } else { distance(node, to).unwrap_or(u32::MAX) };
-    (0..copies.len()).min_by_key(|index| far(copies[*index].0)).unwrap_or(0)
+/// The index of the copy nearest to a node; the lowest node's among equally near ones, and without distances. `columns` has
+/// the column of each copy in a row of distances.
+fn nearest(from: &NodeFiles, copies: &[(NodeId, NodeMemory)], columns: &[Option<usize>]) -> usize {
+    let far = |index: &usize| {
+        let distance = columns[*index].and_then(|column| from.distances.get(column).copied());
+        if copies[*index].0 == from.node { 0 } else { distance.unwrap_or(u32::MAX) }
+    };
+    (0..copies.len()).min_by_key(far).unwrap_or(0)
 }
 
 #[cfg(test)]

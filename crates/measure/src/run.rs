@@ -263,7 +263,9 @@ impl Bench<'_> {
         // The time that a core takes to read a burst when alone is not part of the pause.
         let alone = self.loaded_point(to, chaser, loading.get(..1).unwrap_or(&[]), 0)?;
         let mut points = vec![idle];
-        if let (Some(alone_rate), Some(full_rate)) = (alone.load_bytes_per_s.value, full.load_bytes_per_s.value) {
+        if let Some(full_rate) = full.load_bytes_per_s.value {
+            // Where its numbers spread, the points are at other loads, which are measured as well.
+            let alone_rate = alone.load_bytes_per_s.value.unwrap_or(full_rate / loading.len().max(1) as f64);
             let burst = (BLOCK * LINE) as f64;
             let last = self.plan.load_points.saturating_sub(1).max(1);
             for point in 1..last {

@@ -7,7 +7,7 @@
 //! are programs that one executes after it has made threads, as each of them fills memory of its own.
 //!
 //! The policy is that of the first thread. It is marked by `MPOL_F_STATIC_NODES`, by which a program that another one
-//! executes knows that it is not its owner's. Programs that are executed without forking (`vfork`, `posix_spawn`) would
+//! executes knows that it is not its owner's: it is over several of the variable's nodes. Programs that are executed without forking (`vfork`, `posix_spawn`) would
 //! inherit it, and static ones keep it: the functions that execute do so without it.
 
 mod executes;
@@ -62,22 +62,27 @@ extern "C" fn begin() {
     IS_IN_ENVIRONMENT.store(true, Relaxed);
     // SAFETY: as above.
     let nodes = nodes(unsafe { CStr::from_ptr(text) }.to_bytes());
-    let inherited = policy().map(|(mode, _)| mode);
+    let inherited = policy();
+    let is_default = inherited.is_some_and(|(mode, _)| mode == DEFAULT);
+    // That of a parent with other CPUs is over other nodes of the variable, and always over several.
+    let is_spread = inherited.zip(nodes.as_ref()).is_some_and(|((mode, over), nodes)| {
+        mode == SPREAD && count(&over) > 1 && over.iter().zip(&nodes.all).all(|(over, all)| over & !all == 0)
+    });
     // SAFETY: as above.
     let threads: *const c_char = unsafe { libc::getenv(c"OMP_NUM_THREADS".as_ptr()) };
     // SAFETY: as above.
     let is_single = !threads.is_null() && unsafe { CStr::from_ptr(threads) } == c"1";
-    if inherited != Some(DEFAULT) && inherited != Some(SPREAD) {
+    if !is_default && !is_spread {
         return;
     }
-    if let Some(nodes) = nodes.filter(|_| !is_single && imports::has_threads()) {
+    if let Some(nodes) = nodes.and_then(|nodes| nodes.own).filter(|_| !is_single && imports::has_threads()) {
         if set_policy(SPREAD, &nodes) {
             SPREAD_OVER.iter().zip(nodes).for_each(|(kept, word)| kept.store(word, Relaxed));
             IS_SPREAD.store(true, Relaxed);
             // SAFETY: the handler only makes a system call.
             unsafe { libc::pthread_atfork(None, None, Some(end_policy)) };
         }
-    } else if inherited == Some(SPREAD) {
+    } else if is_spread {
         // Its parent's, which had no time to end it.
         set_policy(DEFAULT, &[0; MAX_NODES / BITS]);
     }
@@ -208,19 +213,28 @@ pub unsafe extern "C-unwind" fn thrd_create(thread: *mut c_void, start: *mut c_v
     unsafe { transmute::<*mut c_void, Create>(next)(thread, start, argument) }
 }
 
-/// The nodes with CPUs that this process may use. None unless these are several, and all of the text is understood.
-fn nodes(text: &[u8]) -> Option<Nodes> {
-    let (own, mut nodes, mut count) = (own_cpus()?, [0; MAX_NODES / BITS], 0);
+/// The nodes of the variable.
+struct Named {
+    all: Nodes,
+    /// Those with CPUs that this process may use; none unless these are several.
+    own: Option<Nodes>,
+}
+
+fn count(nodes: &Nodes) -> u32 {
+    nodes.iter().map(|word| word.count_ones()).sum()
+}
+
+/// The variable's nodes, if all of the text is understood.
+fn nodes(text: &[u8]) -> Option<Named> {
+    let (cpus_of_process, mut all, mut own) = (own_cpus()?, [0; MAX_NODES / BITS], [0; MAX_NODES / BITS]);
     for of_node in core::str::from_utf8(text).ok()?.split(';') {
         let (node, cpus) = of_node.split_once(':')?;
         let node: usize = node.parse().ok()?;
-        let word: &mut c_ulong = nodes.get_mut(node / BITS)?;
-        if has_any(cpus, &own)? {
-            *word |= 1 << (node % BITS);
-            count += 1;
-        }
+        let bit = 1 << (node % BITS);
+        *all.get_mut(node / BITS)? |= bit;
+        own[node / BITS] |= if has_any(cpus, &cpus_of_process)? { bit } else { 0 };
     }
-    (count > 1).then_some(nodes)
+    Some(Named { all, own: Some(own).filter(|own| count(own) > 1) })
 }
 
 /// Whether a list of CPUs, such as `0-3,8`, has one of these; none if it is not understood.

@@ -1,13 +1,13 @@
 //! What the results say: ratios to a baseline, published claims, and correlations with the time.
 
-use super::cell::Cell;
+use super::cell::{Cell, Place};
 use super::file::Campaign;
 use super::read::{Correlation, Effect, Expect};
 use super::results::{Results, SECONDS};
 use super::selector::Selector;
 use crate::statistics::{Estimate, fisher_interval, mean, pearson, spearman};
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How a claim fares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, strum::IntoStaticStr)]
@@ -160,6 +160,10 @@ fn lowest<'a>(results: &Results, metric: &str, cells: &[&'a Cell]) -> Option<&'a
     means.into_iter().min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(cell, _)| cell)
 }
 
+/// Largest share of one side's runs on a host that may be more than the other side's, for a ratio with an interval: a tenth of
+/// a difference between hosts is then taken for one between cells.
+const MOST_APART: f64 = 0.1;
+
 /// The geometric mean of the pairs' ratios. It has no interval if hosts may be what differs between the two sides.
 fn mean_ratio(results: &Results, metric: &str, pairs: &[(&Cell, &Cell)]) -> Option<Estimate> {
     let different: BTreeSet<&str> =
@@ -173,16 +177,21 @@ fn mean_ratio(results: &Results, metric: &str, pairs: &[(&Cell, &Cell)]) -> Opti
     Some(Estimate { interval, ..ratio })
 }
 
-/// Whether hosts differ as little between the two sides as between the cells of a side: of the pairs that have no host in
-/// common, both sides ran on the same hosts, each as often.
+/// Whether both sides ran on the same hosts, each about as often. The lab's time is not the host's.
 fn have_alike_hosts(results: &Results, pairs: &[(&Cell, &Cell)]) -> bool {
-    let hosts = |cell: &Cell| results.hosts(&cell.id).collect::<BTreeSet<_>>();
-    let apart =
-        pairs.iter().map(|(of, against)| [hosts(of), hosts(against)]).filter(|[of, against]| of.is_disjoint(against));
-    let (mut of, mut against): (Vec<_>, Vec<_>) = apart.map(|[of, against]| (of, against)).unzip();
-    of.sort();
-    against.sort();
-    of == against
+    // Of each host, by how many cells' runs one side has more than the other.
+    let mut more: BTreeMap<Option<&str>, f64> = BTreeMap::new();
+    let on_hosts = pairs.iter().filter(|(of, against)| [of, against].iter().any(|cell| cell.place == Place::Here));
+    let mut count = 0;
+    for (of, against) in on_hosts {
+        count += 1;
+        for (cell, side) in [(of, 1.0), (against, -1.0)] {
+            let share = side / results.hosts(&cell.id).count().max(1) as f64;
+            results.hosts(&cell.id).for_each(|host| *more.entry(host).or_default() += share);
+        }
+    }
+    let apart: f64 = more.values().map(|more| more.abs()).sum::<f64>() / 2.0;
+    apart <= MOST_APART * f64::from(count) + 1e-9
 }
 
 fn effect_result(results: &Results, effect: &Effect, compared: &[Compared]) -> EffectResult {
@@ -248,12 +257,18 @@ impl Expect {
     }
 
     fn correlation(self, found: &Correlated) -> Claim {
-        let is_claimed = match self {
-            Self::AtMost(value) => found.r <= value,
-            Self::AtLeast(value) => found.r >= value,
-            Self::Increase(_) | Self::Decrease(_) | Self::Same(_) | Self::NoIncrease(_) => false,
+        // A strong relation is certain if there is one at all; a bound on the other side of 0 says that there is none, and
+        // is certain if all of the interval is within it.
+        let (is_claimed, is_certain) = match (self, found.interval) {
+            (Self::AtMost(value), interval) => {
+                (found.r <= value, interval.is_some_and(|(_, high)| high < value.max(0.0)))
+            }
+            (Self::AtLeast(value), interval) => {
+                (found.r >= value, interval.is_some_and(|(low, _)| low > value.min(0.0)))
+            }
+            (Self::Increase(_) | Self::Decrease(_) | Self::Same(_) | Self::NoIncrease(_), _) => (false, false),
         };
-        Claim::new(is_claimed, found.interval.is_some_and(|(low, high)| low > 0.0 || high < 0.0))
+        Claim::new(is_claimed, is_certain)
     }
 }
 

@@ -421,7 +421,7 @@ impl CellBuilder<'_> {
 }
 
 /// The first 64 bits of a hash: enough to tell 100,000 cells apart.
-fn hex(hash: &[u8]) -> String {
+pub(super) fn hex(hash: &[u8]) -> String {
     let first = hash.iter().take(8).fold(0, |number: u64, byte| number << 8 | u64::from(*byte));
     format!("{first:016x}")
 }

@@ -13,7 +13,7 @@ mod store;
 pub use cell::{Cell, LabMachine, Place};
 pub use claims::{Claim, Correlated, CorrelationResult, EffectResult, Judged, Pair, Ranked, ranking, relative_means};
 pub use file::{Campaign, CampaignError};
-pub use parts::parts;
+pub use parts::{Part, parts};
 pub use progress::Progress;
 pub use read::{Axis, Correlation, Effect, Expect, Lab, Runs};
 pub use results::{Measured, Outcome, Results, Unit};

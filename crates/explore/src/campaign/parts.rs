@@ -1,7 +1,32 @@
 //! Parts of a campaign, for several hosts.
 
 use super::Cell;
+use super::file::hex;
+use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
+
+/// A part of a campaign, which one process runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Its index among the parts.
+    pub index: usize,
+    /// The number of parts.
+    pub count: usize,
+    /// What is divided: see [`Part::new`].
+    pub(super) of: String,
+}
+
+impl Part {
+    /// A part of these cells. Other cells divided into as many parts are another division: parts of both could have the same
+    /// cell.
+    pub fn new(cells: &[&Cell], index: usize, count: usize) -> Self {
+        let mut hash = Sha256::new();
+        for cell in cells {
+            hash.update(&cell.id);
+        }
+        Self { index, count, of: hex(&hash.finalize()) }
+    }
+}
 
 /// The index of each cell's part, of this number of parts: that with the fewest cells of its labels and of its pairs of
 /// labels so far. A difference between hosts is then none between settings, not even between combinations of two, as

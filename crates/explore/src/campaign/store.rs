@@ -1,10 +1,13 @@
 //! The folder of a campaign's results: one file a run, which is complete or not there.
 
+use super::parts::Part;
 use super::results::Unit;
 use machine::bounded;
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, mkdirat, openat, renameat, unlinkat};
+use rustix::io::Errno;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -45,9 +48,15 @@ const NEW: &str = "new";
 /// The folder of results, with a folder for each cell.
 const CELLS: &str = "cells";
 
-/// Makes a folder and those above it. What programs print is for their owner, whatever the umask is.
-fn make_folder(folder: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(folder)
+/// Opens a folder in another one, which is made if missing; another user may have put a link in its place, which is not
+/// followed. What programs print is for their owner, whatever the umask is.
+fn folder_in(folder: impl AsFd, name: &str) -> io::Result<OwnedFd> {
+    match mkdirat(&folder, name, Mode::RWXU) {
+        Err(Errno::EXIST) | Ok(()) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(openat(folder, name, flags, Mode::empty())?)
 }
 
 impl Store {
@@ -58,18 +67,18 @@ impl Store {
 
     /// The folder, which is created if missing.
     pub fn open(folder: &Path) -> Result<Self, StoreError> {
-        make_folder(&folder.join(CELLS)).map_err(failed("make the folder", folder))?;
+        DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed("make the folder", folder))?;
         Ok(Self::existing(folder))
     }
 
-    /// Excludes other processes that run campaigns. Those that run parts of one, each a number and how many there are, only
-    /// exclude each other if they run the same part, or parts of another division.
-    pub fn lock(&self, part: Option<(usize, usize)>) -> Result<StoreLock, StoreError> {
-        let Some((index, count)) = part else {
+    /// Excludes other processes that run campaigns. Those that run parts of one only exclude each other if they run the same
+    /// part, or parts of another division.
+    pub fn lock(&self, part: Option<&Part>) -> Result<StoreLock, StoreError> {
+        let Some(Part { index, count, of }) = part else {
             return Ok(StoreLock { _files: vec![self.locked(LOCK, FlockOperation::NonBlockingLockExclusive)?] });
         };
         let all = self.locked(LOCK, FlockOperation::NonBlockingLockShared)?;
-        let division = format!("{LOCK}.of-{count}");
+        let division = format!("{LOCK}.of-{count}-{of}");
         let same = self.locked(&division, FlockOperation::NonBlockingLockShared)?;
         // Two divisions that begin at the same time both fail.
         for entry in fs::read_dir(&self.folder).map_err(failed("read", &self.folder))?.flatten() {
@@ -79,16 +88,18 @@ impl Store {
                 self.locked(&name, FlockOperation::NonBlockingLockExclusive)?;
             }
         }
-        let own = self.locked(&format!("{LOCK}.{index}-{count}"), FlockOperation::NonBlockingLockExclusive)?;
+        let own = self.locked(&format!("{LOCK}.{index}-{count}-{of}"), FlockOperation::NonBlockingLockExclusive)?;
         Ok(StoreLock { _files: vec![all, same, own] })
     }
 
     fn locked(&self, name: &str, how: FlockOperation) -> Result<File, StoreError> {
         let path = self.folder.join(name);
-        let file = File::options().create(true).append(true).mode(0o600).open(&path).map_err(failed("open", &path))?;
+        let no_link = OFlags::NOFOLLOW.bits().cast_signed();
+        let opened = File::options().create(true).append(true).mode(0o600).custom_flags(no_link).open(&path);
+        let file = opened.map_err(failed("open", &path))?;
         match flock(&file, how) {
             Ok(()) => Ok(file),
-            Err(rustix::io::Errno::WOULDBLOCK) => Err(StoreError::Busy(self.folder.clone())),
+            Err(Errno::WOULDBLOCK) => Err(StoreError::Busy(self.folder.clone())),
             Err(error) => Err(failed("lock", &path)(error.into())),
         }
     }
@@ -107,16 +118,18 @@ impl Store {
     /// of a result. What a kill leaves beside it is replaced when the run is repeated.
     pub fn keep(&self, unit: &Unit) -> Result<(), StoreError> {
         let path = self.file(&unit.id, unit.round);
-        let folder = path.parent().unwrap_or(&self.folder);
-        make_folder(folder).map_err(failed("make the folder", folder))?;
         let write = || {
-            let new = folder.join(format!("{}.{NEW}", unit.round));
+            let folder = folder_in(folder_in(File::open(&self.folder)?, CELLS)?, &unit.id)?;
+            let (new, name) = (format!("{}.{NEW}", unit.round), format!("{}.json", unit.round));
             let text = serde_json::to_string_pretty(unit)? + "\n";
-            let mut file = File::options().create(true).write(true).truncate(true).mode(0o600).open(&new)?;
+            // What a kill has left, or another user has put there.
+            let _ = unlinkat(&folder, &new, AtFlags::empty());
+            let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+            let mut file = File::from(openat(&folder, &new, flags, Mode::RUSR | Mode::WUSR)?);
             let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
-            let kept = written.and_then(|()| fs::rename(&new, &path));
+            let kept = written.and_then(|()| Ok(renameat(&folder, &new, &folder, &name)?));
             // On a full disk, there is nothing to keep of it.
-            kept.inspect_err(|_| _ = fs::remove_file(&new))
+            kept.inspect_err(|_| _ = unlinkat(&folder, &new, AtFlags::empty()))
         };
         write().map_err(failed("write", &path))
     }
@@ -148,6 +161,9 @@ impl Store {
 }
 
 fn read_unit(path: &Path) -> Result<Unit, String> {
+    if !fs::metadata(path).is_ok_and(|file| file.is_file()) {
+        return Err("it is no file".to_owned());
+    }
     let text = bounded::text(path).map_err(|error| error.to_string())?;
     serde_json::from_str(&text).map_err(|error| error.to_string())
 }

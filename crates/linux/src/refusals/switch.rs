@@ -23,6 +23,13 @@ pub struct SwitchError {
     pub source: io::Error,
 }
 
+impl SwitchError {
+    /// Whether another nearside has changed the setting until its program has ended.
+    pub fn is_busy(&self) -> bool {
+        self.source.kind() == io::ErrorKind::ResourceBusy
+    }
+}
+
 impl Switch {
     /// Any file that holds a value, or a choice such as `always [madvise] never`.
     pub fn at(path: impl Into<PathBuf>) -> Self {

@@ -5,6 +5,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -41,16 +42,32 @@ impl Switch {
     /// The same, for as long as no other process does so: two that measure programs would each take the other's value for
     /// that of the system. A program that is measured may change it by [`set_for_now`](Self::set_for_now).
     pub fn set_alone(&self, value: &str) -> Result<SwitchGuard, SwitchError> {
-        let file = File::open(self.path()).map_err(|source| self.error("read", source))?;
+        let file = self.lock_file().map_err(|source| self.error("lock", source))?;
         flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
             Errno::WOULDBLOCK => {
-                self.error("change", io::Error::other("another nearside has changed it until its program has ended"))
+                let why = "another nearside has changed it until its program has ended";
+                self.error("change", io::Error::new(io::ErrorKind::ResourceBusy, why))
             }
             error => self.error("lock", error.into()),
         })?;
         let mut guard = self.set_for_now(value)?;
         guard.lock = Some(file);
         Ok(guard)
+    }
+
+    /// The file that is locked. A user can lock each file that it can read, so for root it is one that others cannot.
+    fn lock_file(&self) -> io::Result<File> {
+        let is_kernels = ["/proc", "/sys"].iter().any(|folder| self.path().starts_with(folder));
+        if is_kernels && rustix::process::geteuid().is_root() {
+            let name = self.path().to_string_lossy().trim_start_matches('/').replace('/', "-");
+            let no_link = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+            let mut options = File::options();
+            options.create(true).append(true).mode(0o600).custom_flags(no_link);
+            if let Ok(file) = options.open(format!("/run/nearside-{name}.lock")) {
+                return Ok(file);
+            }
+        }
+        File::open(self.path())
     }
 }
 

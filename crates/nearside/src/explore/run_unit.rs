@@ -3,9 +3,9 @@
 use super::metrics::{Events, sources, uses};
 use super::session::load;
 use crate::options::machine_source;
-use compare::{Invocation, NoRun, RunOutput, Runner, balance};
+use compare::{Invocation, NoRun, RunOutput, Runner, TimesFile, balance, unbalanced};
 use explore::{Campaign, Cell, Measured, Place, Seconds, Thp, Unit, UnitOutcome};
-use linux::{Switch, SwitchGuard};
+use linux::{Switch, SwitchError, SwitchGuard};
 use machine::{CpuSet, Machine, Pinning, Places, Tid, chain};
 use observe::{CpuCounters, LabCounters, SchedulingCounters, lab_totals};
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,8 +13,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::thread::sleep;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+/// Interval between attempts to change a setting that another nearside has changed.
+const BUSY_INTERVAL: Duration = Duration::from_millis(100);
 /// Lines kept of the output of a program that failed.
 const LINES: usize = 20;
 
@@ -108,7 +111,7 @@ impl<'a> UnitRunner<'a> {
             ..new_unit(self.campaign, cell, round, self.host)
         };
         let environment = self.environment(cell, places.as_ref());
-        let settings = match Self::settings(cell) {
+        let settings = match self.settings(cell)? {
             Ok(settings) => settings,
             Err(why) => {
                 unit.outcome = UnitOutcome::Failed { why, output: String::new() };
@@ -117,23 +120,33 @@ impl<'a> UnitRunner<'a> {
         };
         unit.notes.clone_from(&settings.notes);
         let mut command: Vec<OsString> = Vec::new();
+        let mut times = None;
         if !settings.options.is_empty() {
+            let file = match TimesFile::new() {
+                Ok(file) => file,
+                Err(error) => {
+                    let why = format!("cannot make a temporary file: {error}");
+                    unit.outcome = UnitOutcome::Failed { why, output: String::new() };
+                    return Ok(unit);
+                }
+            };
             command.extend([self.here.nearside.clone().into(), "run".into()]);
-            command.extend(settings.options.iter().map(Into::into));
+            command.extend(settings.options.iter().map(Into::into).chain(file.arguments()));
             command.push("--".into());
+            times = Some(file);
         }
         command.extend(cell.command.iter().map(Into::into));
         let invocation = Invocation { command: &command, environment: &environment, timeout: self.campaign.timeout };
         if self.warm.insert(cell.id.clone()) {
             for _ in 0..self.campaign.warmups {
-                let (outcome, _) = self.once(&invocation)?;
+                let (outcome, _) = self.once(&invocation, times.as_ref())?;
                 if let UnitOutcome::Failed { why, output } = outcome {
                     unit.outcome = UnitOutcome::Failed { why: format!("in an unmeasured run: {why}"), output };
                     return Ok(unit);
                 }
             }
         }
-        let (outcome, events) = self.once(&invocation)?;
+        let (outcome, events) = self.once(&invocation, times.as_ref())?;
         unit.outcome = outcome;
         if let UnitOutcome::Measured(measured) = &mut unit.outcome {
             // What the program prints has precedence.
@@ -161,46 +174,65 @@ impl<'a> UnitRunner<'a> {
         all.into_iter().collect()
     }
 
-    /// Changes the machine as the cell has it. In the lab, it was started so.
-    fn settings(cell: &Cell) -> Result<Settings, String> {
+    /// Changes the machine as the cell has it; the inner error is why that cannot be. In the lab, it was started so.
+    fn settings(&self, cell: &Cell) -> Result<Result<Settings, String>, NoRun> {
         let mut settings = Settings::default();
         if matches!(cell.place, Place::Lab(_)) {
-            return Ok(settings);
+            return Ok(Ok(settings));
         }
         if let Some(on) = cell.balancing {
-            match balance(on) {
+            match self.once_free(|| balance(on))? {
                 Ok(guard) => settings.guards.extend(guard),
-                Err(why) if on => return Err(why),
-                Err(why) => {
+                Err(error) if on => return Ok(Err(unbalanced(&error))),
+                Err(error) => {
                     let instead = "it was run with --localalloc, which the kernel does not balance";
-                    settings.notes.push(format!("{why}; {instead}"));
+                    settings.notes.push(format!("{}; {instead}", unbalanced(&error)));
                     settings.options.push("--localalloc");
                 }
             }
         }
         if let Some(huge_pages) = cell.huge_pages {
-            match set_huge_pages(huge_pages) {
+            match self.once_free(|| set_huge_pages(huge_pages))? {
                 Ok(guard) => settings.guards.extend(guard),
-                Err(why) if huge_pages == Thp::Never => {
-                    settings.notes.push(format!("{why}; it was run with --huge never"));
+                Err(error) if huge_pages == Thp::Never => {
+                    settings.notes.push(format!("{}; it was run with --huge never", chain(&error)));
                     settings.options.extend(["--huge", "never"]);
                 }
-                Err(why) => return Err(why),
+                Err(error) => return Ok(Err(chain(&error))),
             }
         }
-        Ok(settings)
+        Ok(Ok(settings))
     }
 
-    /// One run, and what the kernel and the lab counted.
-    fn once(&mut self, invocation: &Invocation<'_>) -> Result<(UnitOutcome, BTreeMap<String, f64>), NoRun> {
+    /// Changes a setting once no other nearside has changed it until its program has ended: a cell that failed for that would
+    /// not run again. Fails if the user interrupts.
+    fn once_free<T>(&self, change: impl Fn() -> Result<T, SwitchError>) -> Result<Result<T, SwitchError>, NoRun> {
+        loop {
+            match change() {
+                Err(error) if error.is_busy() && !self.runner.is_interrupted() => sleep(BUSY_INTERVAL),
+                Err(error) if error.is_busy() => return Err(NoRun::Interrupted),
+                changed => return Ok(changed),
+            }
+        }
+    }
+
+    /// One run, and what the kernel and the lab counted. `times` is where `nearside run` writes those of the program.
+    fn once(
+        &mut self,
+        invocation: &Invocation<'_>,
+        times: Option<&TimesFile>,
+    ) -> Result<(UnitOutcome, BTreeMap<String, f64>), NoRun> {
         let failed = |why: String, output: String| (UnitOutcome::Failed { why, output }, BTreeMap::new());
         let before = Events::now(self.scheduling.as_mut());
         let served_before = self.cpus.as_mut().map(CpuCounters::totals);
-        let output = match self.runner.run(invocation) {
+        let mut output = match self.runner.run(invocation) {
             Ok(output) => output,
             Err(NoRun::Interrupted) => return Err(NoRun::Interrupted),
             Err(error) => return Ok(failed(chain(&error), String::new())),
         };
+        if let Some(times) = times {
+            times.limit(&mut output);
+        }
         let served = served_before.zip(self.cpus.as_mut().map(CpuCounters::totals));
         let mut metrics = Events::now(self.scheduling.as_mut()).since(&before);
         metrics.extend(served.iter().flat_map(|(before, after)| sources(before, after)));
@@ -249,13 +281,13 @@ impl<'a> UnitRunner<'a> {
 }
 
 /// Sets when memory gets huge pages until the guard is dropped; does nothing if it is already so.
-fn set_huge_pages(huge_pages: Thp) -> Result<Option<SwitchGuard>, String> {
+fn set_huge_pages(huge_pages: Thp) -> Result<Option<SwitchGuard>, SwitchError> {
     let switch = Switch::huge_pages();
     match switch.value() {
         Ok(value) if value == huge_pages.name() => Ok(None),
         // The kernel has none.
         Err(_) if huge_pages == Thp::Never => Ok(None),
-        Err(error) => Err(chain(&error)),
-        Ok(_) => switch.set_alone(huge_pages.name()).map(Some).map_err(|error| chain(&error)),
+        Err(error) => Err(error),
+        Ok(_) => switch.set_alone(huge_pages.name()).map(Some),
     }
 }

@@ -7,12 +7,13 @@ use crate::options::usage_error::UsageError;
 use crate::output;
 use crate::output::json;
 use clap::Args;
-use explore::{Campaign, Cell, Place, Progress, Results, Selector, Store, Unit, UnitOutcome};
+use explore::{Campaign, Cell, Part, Place, Progress, Results, Selector, Store, Unit, UnitOutcome};
 use report::{CampaignReport, RunTable, Table, campaign_to_html};
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::ffi::OsString;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::str::FromStr;
@@ -79,8 +80,8 @@ pub struct Arguments {
 
     /// Run the campaign as a job array of Slurm with this number of tasks, each a part: write its script into the folder of
     /// results, submit it with sbatch, and end. Give --collect once it has run; submitting it again runs what is left
-    #[arg(long, value_name = "TASKS", conflicts_with_all = ["shard", "collect", "list", "json", "csv", "parquet", "html", "markdown"])]
-    slurm: Option<std::num::NonZeroU16>,
+    #[arg(long, value_name = "TASKS", value_parser = clap::value_parser!(u16).range(1..=MOST_PARTS as i64), conflicts_with_all = ["shard", "collect", "list", "json", "csv", "parquet", "html", "markdown"])]
+    slurm: Option<u16>,
 
     /// Boot up to N virtual machines at the same time [default: half of the CPUs]
     #[arg(long, value_name = "N")]
@@ -123,6 +124,9 @@ pub struct Arguments {
     cells: Vec<String>,
 }
 
+/// Most parts. To divide cells takes time for each cell and part, in each process that runs one.
+const MOST_PARTS: usize = 1024;
+
 /// Part `index` of `count`, as [`explore::parts`] divides cells.
 #[derive(Clone, Copy, Debug)]
 struct Shard {
@@ -134,11 +138,18 @@ impl FromStr for Shard {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let number = |text: &str| text.parse().ok().map(|number: u16| usize::from(number));
+        let number = |text: &str| text.parse().ok().filter(|number| *number <= MOST_PARTS);
         let numbers = text.split_once('/').and_then(|(index, count)| Some((number(index)?, number(count)?)));
         let shard = numbers.map(|(index, count)| Self { index, count }).filter(|shard| shard.index < shard.count);
-        shard.ok_or_else(|| format!("`{text}` is not I/K, such as 0/4 to 3/4, of at most {} parts", u16::MAX))
+        shard.ok_or_else(|| format!("`{text}` is not I/K, such as 0/4 to 3/4, of at most {MOST_PARTS} parts"))
     }
+}
+
+/// The cells to run.
+struct Chosen<'a> {
+    cells: Vec<&'a Cell>,
+    /// Which part of the cells with the same labels they are, if only a part is run.
+    part: Option<Part>,
 }
 
 /// Exit code if a claim was missed, or cannot be judged.
@@ -149,7 +160,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         let more = if arguments.file.exists() { "" } else { ": check its path; docs/explore.md says how to write one" };
         UsageError::boxed(machine::chain(&error) + more)
     })?;
-    let cells = arguments.chosen(&campaign)?;
+    let Chosen { cells, part } = arguments.chosen(&campaign)?;
     arguments.jobs()?;
     let into = arguments.into.clone().unwrap_or_else(|| arguments.file.with_extension("results"));
     if arguments.files().filter(|file| output::is_output(file)).count() > 1 {
@@ -169,11 +180,12 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         return list(&campaign, &results, &cells);
     }
     if let Some(tasks) = arguments.slurm {
-        return arguments.submit(&campaign, &store, &into, &cells, usize::from(tasks.get()));
+        return arguments.submit(&campaign, &store, &into, &cells, usize::from(tasks));
     }
     let mut boots_failed = Vec::new();
     let mut was_interrupted = false;
     if !arguments.collect {
+        let _lock = store.lock(part.as_ref())?;
         (boots_failed, was_interrupted) = arguments.run_all(&campaign, &store, &into, &cells)?;
     }
     // What the runs in the lab left is only in the folder.
@@ -192,7 +204,7 @@ impl Arguments {
     }
 
     /// The cells that the options leave.
-    fn chosen<'a>(&self, campaign: &'a Campaign) -> Result<Vec<&'a Cell>, Box<dyn Error>> {
+    fn chosen<'a>(&self, campaign: &'a Campaign) -> Result<Chosen<'a>, Box<dyn Error>> {
         let selectors = self.only.iter().map(|text| Selector::parse(text, &campaign.axes));
         let selectors: Vec<Selector> = selectors.collect::<Result<_, _>>().map_err(UsageError::boxed)?;
         let named: BTreeSet<&str> = self.cells.iter().map(String::as_str).collect();
@@ -203,11 +215,12 @@ impl Arguments {
         if cells.is_empty() {
             return Err(UsageError::boxed("no cell has these labels".to_owned()));
         }
-        if let Some(Shard { index, count }) = self.shard {
+        let part = self.shard.map(|Shard { index, count }| Part::new(&cells, index, count));
+        if let Some(Part { index, count, .. }) = part {
             let mut parts = explore::parts(&cells, count).into_iter();
             cells.retain(|_| parts.next() == Some(index));
         }
-        Ok(cells)
+        Ok(Chosen { cells, part })
     }
 
     /// Runs what is left, here and in the lab. Returns what failed in the lab, and whether the user interrupted.
@@ -218,7 +231,6 @@ impl Arguments {
         into: &Path,
         cells: &[&Cell],
     ) -> Result<(Vec<String>, bool), Box<dyn Error>> {
-        let _lock = store.lock(self.shard.map(|Shard { index, count }| (index, count)))?;
         let mut results = self.begun(campaign, store, cells)?;
         let names: Vec<String> = openmp_variables().collect();
         if !names.is_empty() {
@@ -284,6 +296,11 @@ impl Arguments {
         let (file, folder) = (fs::canonicalize(&self.file)?, fs::canonicalize(into)?);
         let script = slurm_script(&std::env::current_exe()?, &file, &folder, &options, tasks)?;
         let path = folder.join("campaign.sbatch");
+        // Not through a link: the folder may be another user's.
+        fs::remove_file(&path).or_else(|error| match error.kind() {
+            io::ErrorKind::NotFound => Ok(()),
+            _ => Err(format!("cannot replace {}: {error}", path.display())),
+        })?;
         output::write_to(&script, &path)?;
         let submitted = Command::new("sbatch").arg(&path).status();
         let status = submitted

@@ -2,6 +2,7 @@
 
 use crate::interrupt::interrupted;
 use crate::options::machine_source;
+use crate::options::usage_error::UsageError;
 use crate::output;
 use crate::output::json;
 use crate::output::terminal::Terminal;
@@ -148,6 +149,10 @@ fn parse_spread(text: &str) -> Result<f64, String> {
 
 pub fn run(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dyn Error>> {
     if let Some(file) = &arguments.output {
+        if output::is_output(file) && (arguments.json || arguments.format != Format::Text) {
+            let why = "--output - takes the place of the text: give it a file, or leave --json and --format out";
+            return Err(UsageError::boxed(why));
+        }
         output::check(file)?;
     }
     let (described, simulated) = machine_source::running()?;

@@ -122,6 +122,9 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    if arguments.names.regions.is_some() && arguments.mapping.is_empty() {
+        return Err(UsageError::boxed("--regions names what --mapping moves: give --mapping NAME as well"));
+    }
     let Target { process, status, mut places } = Target::open(arguments.pid)?;
     let pid = process.pid();
     let mappings = process.mappings().map_err(|error| unseen(pid, &error))?;

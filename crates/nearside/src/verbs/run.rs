@@ -175,7 +175,13 @@ impl Arguments {
                 let why = "options for shared memory cannot be combined with a command, CPUs or a control group";
                 return Err(UsageError::boxed(why));
             }
-        } else if self.command.is_empty() && !self.show {
+            let is_for_segment = self.huge.is_none_or(|huge| huge == Huge::Segment);
+            if self.steady || self.heap.is_some() || !self.replicate.is_empty() || !is_for_segment {
+                let why =
+                    "options for shared memory start no program: --steady, --heap, --replicate and --huge are for one";
+                return Err(UsageError::boxed(why));
+            }
+        } else if self.command.is_empty() && !self.show && !self.hardware {
             return Err(UsageError::boxed("no command to run: nearside run OPTIONS -- COMMAND"));
         }
         Ok(())
@@ -193,12 +199,12 @@ impl Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    arguments.check()?;
     if arguments.hardware {
         let hardware = HardwareReport { nodes: linux::nodes(Path::new("/sys"))?, compressed: arguments.cpu_compress };
         output::write(&hardware.to_string(), None)?;
         return Ok(ExitCode::SUCCESS);
     }
-    arguments.check()?;
     let joined = arguments.cgroup.as_deref().map(Joined::new).transpose()?;
     let ended = start(arguments);
     if arguments.show || ended.is_err() {

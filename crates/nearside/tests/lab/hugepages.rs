@@ -173,7 +173,7 @@ fn what_a_recording_found_is_kept_small_from_its_allocation_on() {
     std::fs::create_dir(lab.path("work/other")).unwrap();
     compile_as(&lab, "work/other/parts", &["-O2"]);
     let script = include_str!("programs/hugepages_prevent.sh");
-    let ran = lab.script("small-4x2", &["--quiet", "--numa-balancing", "off"], &script).succeeded();
+    let ran = lab.script("small-4x2", &["--quiet", "--numa-balancing", "off"], script).succeeded();
     let checks = Checks::new();
     checks.part("record", || assert_eq!(ran.section("record"), "status 0\n"));
     checks.part("same", || {
