@@ -41,7 +41,7 @@ impl Lab {
     /// The time of the calling thread's CPU, ps, while time is simulated.
     pub(crate) fn own_ps(&self) -> Option<u64> {
         match thread_role::own() {
-            Role::Cpu(cpu) if CLOCK.stands() => self.vcpus.get(cpu).map(|vcpu| vcpu.settle(self.ps_per_instruction)),
+            Role::Cpu(cpu) if CLOCK.stands() => self.vcpus.get(cpu).map(|vcpu| vcpu.settle(self.instruction)),
             _ => None,
         }
     }

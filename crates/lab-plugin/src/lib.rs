@@ -82,7 +82,8 @@ struct Lab {
     model: Model,
     /// The guest's number of each CPU.
     numbers: Vec<CpuId>,
-    ps_per_instruction: u64,
+    /// Time of an instruction, in [`vcpu::FRACTIONS`] of a ps.
+    instruction: u64,
     /// First physical address after the memory of all nodes; above it are devices.
     memory_end: u64,
     shared: SharedWords,
@@ -134,9 +135,11 @@ impl Lab {
         Pmu::create(&shared_words).map_err(|why| failed(shared, &why))?;
         let disk = Disk::from(&configuration.machine.disk.clone().unwrap_or_default());
         let times = Times::new(vcpus, disk, configuration.idles_with_host);
+        let sets = model.common_l1_sets();
+        let cpu_states = (0..vcpus).map(|cpu| Vcpu::new(cpu, sets)).collect();
         Ok(Self {
             id,
-            ps_per_instruction: model.ps_per_instruction().round() as u64,
+            instruction: (model.ps_per_instruction() * vcpu::FRACTIONS as f64).round() as u64,
             memory_end: configuration.memory.iter().map(|range| range.end).max().unwrap_or(0),
             control: control.map(|path| ControlWords::create(path, &model)).transpose()?,
             processor: Processor::new(&configuration.machine, &model),
@@ -144,7 +147,7 @@ impl Lab {
             numbers,
             shared: shared_words,
             pace: Pace::new(vcpus, times, &CLOCK).map_err(|why| format!("cannot make an eventfd: {why}"))?,
-            vcpus: (0..vcpus).map(Vcpu::new).collect(),
+            vcpus: cpu_states,
             task_counts: TaskCounts::new(vcpus),
             page_tables: (0..vcpus).map(|_| PageTable::default()).collect(),
             system_calls: (0..vcpus).map(|_| SystemCall::default()).collect(),
@@ -319,14 +322,14 @@ impl Lab {
         if !machine::is_kernel_address(instruction) && vcpu.take_clock_read() {
             self.report(cpu, vcpu, Lead::READING_CLOCK);
         }
-        let time_ps = vcpu.settle(self.ps_per_instruction);
+        let time_ps = vcpu.settle(self.instruction);
         let kind = if store { AccessKind::Store } else { AccessKind::Load };
         let request = Request { kind, physical, virtual_address: address, instruction };
         let access = self.model.access(cpu, time_ps, request, || self.page_tables.get(cpu)?.entry(address));
         if access.keep {
             vcpu.set_recent(line, store);
         } else {
-            vcpu.forget_line(line);
+            vcpu.forget_line(line, !store && access.level == Level::L1);
         }
         vcpu.wait_ps(access.stall_ps);
         if access.wants_value {
@@ -392,7 +395,7 @@ impl Lab {
 
     /// A CPU's time including all its waits, ps.
     fn settle(&self, cpu: usize, vcpu: &Vcpu) -> u64 {
-        let time_ps = vcpu.settle(self.ps_per_instruction);
+        let time_ps = vcpu.settle(self.instruction);
         let waited_ps = self.model.catch_up(cpu, time_ps);
         vcpu.wait_ps(waited_ps);
         time_ps + waited_ps

@@ -2,12 +2,14 @@
 
 use crate::task::Task;
 use model::MeasuredTask;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Maximum number of threads counted: their counts fit into the virtual PMU.
 const TASKS_MAX: usize = 2048;
+/// Maximum number of threads noted as not counted.
+const LEFT_OUT_MAX: usize = 1 << 20;
 
 /// Work of a CPU or a thread so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,7 +58,8 @@ type Key = (u64, u32, u32);
 #[derive(Debug, Default)]
 struct Counted {
     tasks: HashMap<Key, ([u8; 16], Work)>,
-    left_out: u64,
+    /// Threads that are not counted, as there are too many; at most [`LEFT_OUT_MAX`].
+    left_out: HashSet<Key>,
 }
 
 /// The work of all threads.
@@ -90,6 +93,10 @@ impl TaskCounts {
         let Some(running) = self.running.get(cpu) else { return };
         let mut running = lock(running);
         if running.record == record {
+            if running.task.tid == 0 {
+                // What an idle CPU does is not the next thread's.
+                running.counted = work();
+            }
             return;
         }
         let (before, now) = ((running.record, running.task), work());
@@ -107,13 +114,16 @@ impl TaskCounts {
         let mut counted = lock(&self.counted);
         let key = (record, task.pid, task.tid);
         if counted.tasks.len() >= TASKS_MAX && !counted.tasks.contains_key(&key) {
-            counted.left_out += 1;
+            if counted.left_out.len() < LEFT_OUT_MAX {
+                counted.left_out.insert(key);
+            }
             return;
         }
         counted.tasks.entry(key).or_insert_with(|| (task.name, Work::default())).1.add(work);
     }
 
-    /// The work of all threads so far, and the number of threads left out because there were too many.
+    /// The work of all threads so far, and the number of threads left out because there were too many, at most
+    /// [`LEFT_OUT_MAX`].
     pub(crate) fn take(&self, work: impl Fn(usize) -> Work) -> (Vec<MeasuredTask>, u64) {
         for (cpu, running) in self.running.iter().enumerate() {
             let mut running = lock(running);
@@ -132,7 +142,7 @@ impl TaskCounts {
             memory_wait_s: seconds(work.waited_ps),
             dram_accesses_by_node: work.dram_accesses.clone(),
         });
-        (tasks.collect(), counted.left_out)
+        (tasks.collect(), counted.left_out.len() as u64)
     }
 }
 
@@ -169,7 +179,8 @@ mod tests {
     fn what_a_cpu_did_is_who_ran_on_it() {
         let counts = TaskCounts::new(1);
         counts.start(|_| work(100));
-        counts.see(0, 0x10, || task(0), || work(110));
+        counts.see(0, 0x10, || task(0), || work(105));
+        counts.see(0, 0x10, || unreachable!("the same thread"), || work(110));
         counts.see(0, 0x20, || task(7), || work(130));
         counts.see(0, 0x20, || unreachable!("the same thread"), || unreachable!());
         counts.see(0, 0x30, || task(8), || work(180));

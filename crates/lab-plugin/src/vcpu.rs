@@ -5,8 +5,8 @@ use machine::Random;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering::Relaxed};
 
-/// Classes of lines by their low address bits. No L1 cache has fewer sets, and these bits are the same in virtual and
-/// physical addresses, so the line last used in a class is the most recently used of its L1 set.
+/// Maximum number of classes of lines by their low address bits, which are the same in virtual and physical addresses. The
+/// lines of an L1 set are all of one class, so the line last used in a class is the most recently used of its set.
 const CLASSES: usize = 64;
 
 /// A virtual CPU. Aligned so that no two share a cache line of the host.
@@ -20,6 +20,8 @@ pub(crate) struct Vcpu {
     executed: AtomicPtr<u64>,
     /// How many of them have been converted to time.
     settled: AtomicU64,
+    /// Time of theirs that is less than a ps, in [`FRACTIONS`].
+    rest: AtomicU64,
     instructions: AtomicU64,
     /// How long it ran, and how much of that it waited for memory, ps.
     ran_ps: AtomicU64,
@@ -27,6 +29,8 @@ pub(crate) struct Vcpu {
     /// The virtual line last used in each class: using it again is a hit in L1 that changes nothing there. This is
     /// exact except for the first access after a change of address space, so it is cleared at every report.
     recent: [AtomicU64; CLASSES],
+    /// The bits of a line's number that are its class.
+    class_bits: u64,
     /// The line whose loaded values the model needs.
     wanted: AtomicU64,
     recent_loads: AtomicU64,
@@ -43,18 +47,24 @@ pub(crate) struct Vcpu {
     pub(crate) halted_at: AtomicPtr<c_void>,
     /// Whether it has stored, for each reader: [`STORED_SINCE_LOOK`] and [`STORED_SINCE_SPINNING`].
     stored: AtomicU8,
-    /// How many accesses the model has seen since its last check.
+    /// How many accesses the model has seen since its last check, without those of `repeated`.
     modelled: AtomicU64,
+    /// The line of each class that was forgotten last: one that CPUs write in turns.
+    forgotten: [AtomicU64; CLASSES],
+    /// Loads that found such a line as the load before had left it.
+    repeated: AtomicU64,
     /// Since when it spins, and when it did so last, ps.
     spins_since_ps: AtomicU64,
     spun_at_ps: AtomicU64,
-    /// Repeated loads as of its last check.
+    /// Repeated loads as of its last check, of `recent` lines and of `forgotten` ones.
     loads_at_look: AtomicU64,
     /// Its program has read the clock, and does not know the time yet.
     clock_read: AtomicBool,
 }
 
 const NOTHING: u64 = u64::MAX;
+/// Parts of a ps in which the time of instructions is counted. Instructions between two checks are thousands at most.
+pub(crate) const FRACTIONS: u64 = 1024;
 /// Bits of [`Vcpu::stored`].
 const STORED_SINCE_LOOK: u8 = 1;
 const STORED_SINCE_SPINNING: u8 = 2;
@@ -77,17 +87,19 @@ fn add(to: &AtomicU64, value: u64) {
 }
 
 impl Vcpu {
-    /// The CPU of this index: each has random numbers of its own.
-    pub(crate) fn new(index: usize) -> Self {
+    /// The CPU of this index, as each has random numbers of its own, whose L1 cache has a multiple of this number of sets.
+    pub(crate) fn new(index: usize, sets: u64) -> Self {
         Self {
             time_ps: AtomicU64::new(0),
             report_at_ps: AtomicU64::new(0),
             executed: AtomicPtr::default(),
             settled: AtomicU64::new(0),
+            rest: AtomicU64::new(0),
             instructions: AtomicU64::new(0),
             ran_ps: AtomicU64::new(0),
             waited_ps: AtomicU64::new(0),
             recent: [const { AtomicU64::new(NOTHING) }; CLASSES],
+            class_bits: (1_u64 << sets.trailing_zeros()).min(CLASSES as u64) - 1,
             wanted: AtomicU64::new(NOTHING),
             recent_loads: AtomicU64::new(0),
             recent_stores: AtomicU64::new(0),
@@ -98,6 +110,8 @@ impl Vcpu {
             halted_at: AtomicPtr::default(),
             stored: AtomicU8::new(0),
             modelled: AtomicU64::new(0),
+            forgotten: [const { AtomicU64::new(NOTHING) }; CLASSES],
+            repeated: AtomicU64::new(0),
             spins_since_ps: AtomicU64::new(0),
             spun_at_ps: AtomicU64::new(0),
             loads_at_look: AtomicU64::new(0),
@@ -111,6 +125,7 @@ impl Vcpu {
         self.set_time_ps(0);
         for counter in [
             &self.settled,
+            &self.rest,
             &self.instructions,
             &self.ran_ps,
             &self.waited_ps,
@@ -145,9 +160,9 @@ impl Vcpu {
         add(&self.waited_ps, ps);
     }
 
-    /// Converts the instructions executed since the last call to time. Returns the time, ps. Only by the CPU's own
-    /// thread.
-    pub(crate) fn settle(&self, ps_per_instruction: u64) -> u64 {
+    /// Converts the instructions executed since the last call to time, each as many [`FRACTIONS`] of a ps. Returns the time,
+    /// ps. Only by the CPU's own thread.
+    pub(crate) fn settle(&self, instruction: u64) -> u64 {
         let executed = self.executed.load(Relaxed);
         // SAFETY: QEMU's scoreboard entry of this CPU, which only this thread and the code it runs write. QEMU moves
         // scoreboards only when CPUs are added, and none is after `start`.
@@ -155,7 +170,9 @@ impl Vcpu {
         let instructions = executed - self.settled.load(Relaxed);
         self.settled.store(executed, Relaxed);
         add(&self.instructions, instructions);
-        self.run_ps(instructions * ps_per_instruction);
+        let fractions = self.rest.load(Relaxed) + instructions * instruction;
+        self.rest.store(fractions % FRACTIONS, Relaxed);
+        self.run_ps(fractions / FRACTIONS);
         self.time_ps()
     }
 
@@ -185,10 +202,16 @@ impl Vcpu {
         self.waited_ps.load(Relaxed)
     }
 
+    #[inline]
+    fn class(&self, line: u64) -> usize {
+        // Less than the number of classes, which spares a check of the index.
+        (line & self.class_bits) as usize % CLASSES
+    }
+
     /// Whether a line is the most recently used one of its set and, for a store, was written; counts the hit if so.
     #[inline]
     pub(crate) fn hits_recent(&self, line: u64, store: bool) -> bool {
-        let recent = self.recent[line as usize % CLASSES].load(Relaxed);
+        let recent = self.recent[self.class(line)].load(Relaxed);
         let hit = recent == written(line) || !store && recent == line;
         if hit {
             add(if store { &self.recent_stores } else { &self.recent_loads }, 1);
@@ -220,7 +243,7 @@ impl Vcpu {
     /// Whether it has done nothing since its last check but load a few lines repeatedly, without changes to them: it
     /// waits for another CPU.
     pub(crate) fn spins(&self) -> bool {
-        let loads = self.recent_loads.load(Relaxed);
+        let loads = self.recent_loads.load(Relaxed).wrapping_add(self.repeated.load(Relaxed));
         let loaded = self.loads_at_look.swap(loads, Relaxed) != loads;
         let few = self.modelled.swap(0, Relaxed) <= SPINNING_LINES;
         loaded & few & !self.take_stored(STORED_SINCE_LOOK)
@@ -244,7 +267,7 @@ impl Vcpu {
 
     pub(crate) fn set_recent(&self, line: u64, store: bool) {
         add(&self.modelled, 1);
-        self.recent[line as usize % CLASSES].store(if store { written(line) } else { line }, Relaxed);
+        self.recent[self.class(line)].store(if store { written(line) } else { line }, Relaxed);
     }
 
     /// Whether the model needs the values loaded from a line.
@@ -257,10 +280,13 @@ impl Vcpu {
         self.wanted.store(line, Relaxed);
     }
 
-    /// The line's next use may miss.
-    pub(crate) fn forget_line(&self, line: u64) {
-        add(&self.modelled, 1);
-        self.recent[line as usize % CLASSES].store(NOTHING, Relaxed);
+    /// The line's next use may miss. `is_same` for a load of what the CPU's own cache still has: a loop that waits repeats it.
+    pub(crate) fn forget_line(&self, line: u64, is_same: bool) {
+        let class = self.class(line);
+        let is_repeated = is_same && self.forgotten[class].load(Relaxed) == line;
+        add(if is_repeated { &self.repeated } else { &self.modelled }, 1);
+        self.forgotten[class].store(line, Relaxed);
+        self.recent[class].store(NOTHING, Relaxed);
     }
 
     pub(crate) fn forget_recent(&self) {
@@ -323,22 +349,24 @@ mod tests {
     #[test]
     fn instructions_become_time_once() {
         let mut executed = 10;
-        let vcpu = Vcpu::new(0);
+        let vcpu = Vcpu::new(0, 64);
         vcpu.start(&raw mut executed);
-        assert_eq!(vcpu.settle(300), 3000);
-        assert_eq!((vcpu.settle(300), vcpu.instructions()), (3000, 10));
+        // 300 ps and a tenth.
+        let instruction = 300 * FRACTIONS + FRACTIONS / 10;
+        assert_eq!(vcpu.settle(instruction), 3000);
+        assert_eq!((vcpu.settle(instruction), vcpu.instructions()), (3000, 10));
         executed += 5;
-        assert_eq!((vcpu.settle(300), vcpu.instructions()), (4500, 15));
+        assert_eq!((vcpu.settle(instruction), vcpu.instructions()), (4501, 15));
         vcpu.looked();
-        assert_eq!((executed, vcpu.settle(300), vcpu.instructions()), (0, 4500, 15));
+        assert_eq!((executed, vcpu.settle(instruction), vcpu.instructions()), (0, 4501, 15));
         vcpu.wait_ps(100);
         vcpu.run_ps(20);
-        assert_eq!((vcpu.time_ps(), vcpu.ran_ps(), vcpu.waited_ps()), (4620, 4620, 100));
+        assert_eq!((vcpu.time_ps(), vcpu.ran_ps(), vcpu.waited_ps()), (4621, 4621, 100));
     }
 
     #[test]
     fn one_miss_in_a_period_is_sampled() {
-        let vcpu = Vcpu::new(0);
+        let vcpu = Vcpu::new(0, 64);
         let sampled = |period, misses| {
             vcpu.set_sample_period(period);
             (0..misses).filter(|_| vcpu.is_sampled()).count()
@@ -351,7 +379,7 @@ mod tests {
 
     #[test]
     fn samples_do_not_follow_the_rhythm_of_a_loop() {
-        let vcpu = Vcpu::new(1);
+        let vcpu = Vcpu::new(1, 64);
         vcpu.set_sample_period(1000);
         let samples: Vec<u64> = (0..10_000_000).filter(|_| vcpu.is_sampled()).collect();
         assert!(samples.len().abs_diff(10_000) <= 50, "{}", samples.len());
@@ -363,7 +391,7 @@ mod tests {
 
     #[test]
     fn a_store_or_other_work_ends_a_wait() {
-        let vcpu = Vcpu::new(0);
+        let vcpu = Vcpu::new(0, 64);
         assert_eq!([10, 11, 30].map(|us| vcpu.spin(us * 1_000_000)), [0, 1_000_000, 0], "19 us are other work");
         vcpu.hits_recent(5, true);
         vcpu.hits_recent(5, false);
@@ -371,9 +399,27 @@ mod tests {
         assert!(vcpu.take_stored(STORED_SINCE_LOOK) && !vcpu.take_stored(STORED_SINCE_LOOK));
     }
 
+    /// A CPU that waits for a line that others write in turns asks the model for it again and again.
+    #[test]
+    fn repeated_loads_of_a_line_that_is_written_in_turns_are_a_wait() {
+        let vcpu = Vcpu::new(0, 64);
+        let loads = |lines: &mut dyn Iterator<Item = u64>, is_same: bool| {
+            for line in lines {
+                vcpu.hits_recent(line, false);
+                vcpu.forget_line(line, is_same);
+            }
+            vcpu.spins()
+        };
+        assert!(loads(&mut (0..300).map(|load| load % 2), true));
+        assert!(!loads(&mut (0..300).map(|load| load % 2), false), "others have changed it each time");
+        assert!(!loads(&mut (0..300), true), "these are other lines each time");
+        vcpu.hits_recent(5, true);
+        assert!(!loads(&mut (0..300).map(|_| 5), true), "it has stored");
+    }
+
     #[test]
     fn a_line_is_recent_until_its_class_is_used() {
-        let vcpu = Vcpu::new(0);
+        let vcpu = Vcpu::new(0, 64);
         assert!(!vcpu.hits_recent(5, false));
         vcpu.set_recent(5, false);
         assert!(!vcpu.hits_recent(5, true) && vcpu.hits_recent(5, false), "not written yet");
@@ -383,5 +429,15 @@ mod tests {
         assert!(!vcpu.hits_recent(5, false));
         assert_eq!(vcpu.take_recent_hits(), (2, 1));
         assert_eq!(vcpu.take_recent_hits(), (0, 0));
+        // A cache of 48 sets has lines of one set in each of 16 classes only.
+        for (sets, others) in [(48, 16), (1, 1), (128, 64)] {
+            let vcpu = Vcpu::new(0, sets);
+            let holds_beside = |other: u64| {
+                vcpu.set_recent(0, false);
+                vcpu.set_recent(other, false);
+                vcpu.hits_recent(0, false)
+            };
+            assert!(!holds_beside(others) && (others == 1 || holds_beside(others / 2)), "{sets}");
+        }
     }
 }

@@ -172,6 +172,14 @@ impl Shape {
         ))
     }
 
+    /// What a user has to know who asked for this many CPUs of each node; `None` where a node has as many.
+    pub fn cpus_note(&self, asked: u32) -> Option<String> {
+        let most = self.machine.nodes.iter().map(|node| node.cpus.len()).max().unwrap_or(0);
+        let name = &self.machine.name;
+        (asked as usize > most)
+            .then(|| format!("--cpus-per-node {asked} changes nothing: nodes of {name} have at most {most}"))
+    }
+
     /// What a user of a machine file with gaps in its numbers has to know; `None` where nodes keep their numbers.
     pub fn numbering_note(&self) -> Option<String> {
         /// Nodes that are named.
@@ -304,8 +312,9 @@ fn topology(machine: &Machine) -> Topology {
     let cores_alike = threads == 1 || machine.smt_cores.iter().map(CpuSet::len).all(|size| size == threads);
     let covers = sockets * dies * cores * threads == cpus && [0, cpus].contains(&(machine.smt_cores.len() * threads));
     // Also, the table of CPUs that names them has a byte for each.
-    let fits = cpus == 0 || topology.apic_id(cpus - 1) < CPUS_MAX;
-    if nodes_alike && packages_alike && cores_alike && covers && fits {
+    let fits = || cpus == 0 || topology.apic_id(cpus - 1) < CPUS_MAX;
+    // Of numbers that do not cover the CPUs, some may be 0.
+    if nodes_alike && packages_alike && cores_alike && covers && fits() {
         topology
     } else {
         // QEMU nests CPUs evenly or not at all; Linux gets the nodes separately, and they stay right.
@@ -338,6 +347,32 @@ mod tests {
         )
     }
 
+    /// Packages and cores of any sizes, in one node or two, without caches.
+    #[test]
+    fn no_nesting_of_cpus_is_too_uneven() {
+        let list = |cpus: &[usize]| CpuSet::from_iter(cpus.iter().map(|cpu| CpuId(*cpu as u32)));
+        let mut machine = small();
+        machine.caches.clear();
+        for count in 1..=6_usize {
+            let cpus: Vec<usize> = (0..count).collect();
+            // Each bit says whether a package, or a core, ends after a CPU.
+            for (packages, cores) in (0..1 << (count - 1)).flat_map(|a| (0..1 << (count - 1)).map(move |b| (a, b | a)))
+            {
+                let split = |ends: usize| cpus.chunk_by(move |cpu, _| ends & (1 << cpu) == 0).map(list);
+                machine.smt_cores = split(cores).collect();
+                machine.packages = split(packages)
+                    .zip(0..)
+                    .map(|(cpus, id)| machine::Package { id: machine::PackageId(id), cpus })
+                    .collect();
+                for first in 1..=count {
+                    (machine.nodes[0].cpus, machine.nodes[1].cpus) = (list(&cpus[..first]), list(&cpus[first..]));
+                    let Topology { sockets, dies, cores, threads } = topology(&machine);
+                    assert_eq!(sockets * dies * cores * threads, count, "{machine:?}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn cpus_and_nodes_are_numbered_as_qemu_does() -> Result<(), ShapeError> {
         let shape = shape(&small(), Changes::default())?;
@@ -352,6 +387,7 @@ mod tests {
         let note = "Linux numbers the nodes and CPUs of a virtual machine from 0 without gaps; of small's nodes, 4 is node 1, \
                     9 is node 2";
         assert_eq!(shape.numbering_note().as_deref(), Some(note));
+        assert_eq!((shape.cpus_note(4), shape.cpus_note(5).is_some()), (None, true));
         Ok(())
     }
 

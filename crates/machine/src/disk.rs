@@ -1,5 +1,6 @@
 //! The disk that holds the files of a virtual machine.
 
+use crate::numbers::{DISK_BANDWIDTH, DISK_LATENCY};
 use crate::source::Source;
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
@@ -45,9 +46,19 @@ impl FromStr for Disk {
             let latency_ns = quantity(latency, &LATENCY_UNITS)?;
             Some(Self { latency_ns, bandwidth_bytes_per_s: quantity(bandwidth, &BANDWIDTH_UNITS)?, source: None })
         };
-        text.split_once(',').and_then(read).ok_or_else(|| {
+        let disk = text.split_once(',').and_then(read).ok_or_else(|| {
             format!("`{text}` is not a disk: write its latency (ns, us, ms or s) and bandwidth (kB/s, MB/s or GB/s), such as 50us,500MB/s")
-        })
+        })?;
+        if !DISK_LATENCY.holds(disk.latency_ns) {
+            return Err(format!("the latency of a disk must be {DISK_LATENCY}, is {} ns", disk.latency_ns));
+        }
+        if !DISK_BANDWIDTH.holds(disk.bandwidth_bytes_per_s) {
+            return Err(format!(
+                "the bandwidth of a disk must be {DISK_BANDWIDTH}, is {} B/s",
+                disk.bandwidth_bytes_per_s
+            ));
+        }
+        Ok(disk)
     }
 }
 
@@ -61,7 +72,13 @@ mod tests {
         let disk = |latency_ns, bandwidth_bytes_per_s| Ok(Disk { latency_ns, bandwidth_bytes_per_s, source: None });
         assert_eq!("50us,500MB/s".parse(), disk(50_000.0, 5e8));
         assert_eq!(" 8.5 ms , 0.15 GB/s ".parse(), disk(8_500_000.0, 1.5e8));
-        assert_eq!("1s,1B/s".parse(), disk(1e9, 1.0));
+        assert_eq!("1s,100B/s".parse(), disk(1e9, 100.0));
+        for (text, why) in
+            [("11s,1MB/s", "latency of a disk must be from 0.01 to 1e10 ns"), ("1s,1B/s", "bandwidth of a disk")]
+        {
+            let found = text.parse::<Disk>().unwrap_err();
+            assert!(found.contains(why), "{found}");
+        }
         for text in ["", "50us", "50,500MB/s", "50us,500", "0us,1MB/s", "-1us,1MB/s", "nanus,1MB/s", "infs,1MB/s"] {
             assert!(text.parse::<Disk>().is_err(), "{text}");
         }

@@ -113,7 +113,9 @@ const LOAD_LINES: Bounds = Bounds::new(1.0, 64.0, "lines");
 /// From a floppy's speed to a hundred terabytes per second: excludes megabytes given as bytes.
 const BANDWIDTH: Bounds = Bounds::new(1e6, 1e14, "bytes/s");
 /// From the speed of a punched tape.
-const DISK_BANDWIDTH: Bounds = Bounds::new(100.0, 1e14, "bytes/s");
+pub(crate) const DISK_BANDWIDTH: Bounds = Bounds::new(100.0, 1e14, "bytes/s");
+/// Up to ten seconds, which is longer than a slow disk takes to start.
+pub(crate) const DISK_LATENCY: Bounds = Bounds::new(0.01, 1e10, "ns");
 /// From a hundredth of a nanosecond to ten milliseconds: excludes seconds or picoseconds given as nanoseconds.
 const LATENCY: Bounds = Bounds::new(0.01, 1e7, "ns");
 /// The firmware's table has bytes: 0 to 9 are reserved, 255 means unreachable (ACPI 6.5, 5.2.17).
@@ -179,7 +181,7 @@ pub(crate) fn tables(machine: &Machine) -> Vec<Table<'_>> {
     }
     if let Some(disk) = &machine.disk {
         let numbers = vec![
-            one("latency_ns", disk.latency_ns, LATENCY),
+            one("latency_ns", disk.latency_ns, DISK_LATENCY),
             one("bandwidth_bytes_per_s", disk.bandwidth_bytes_per_s, DISK_BANDWIDTH),
         ];
         tables.push(table("disk".to_owned(), disk.source.as_ref(), &["latency_ns", "bandwidth_bytes_per_s"], numbers));

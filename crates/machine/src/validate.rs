@@ -20,6 +20,7 @@ impl Machine {
         found.extend(self.cpu_violations());
         found.extend(self.cache_violations());
         found.extend(self.tlb_violations());
+        found.extend(self.core_violation());
         found.extend(self.coherence_violation());
         found.extend(self.control_violations());
         found.extend(self.number_violations());
@@ -190,6 +191,13 @@ impl Machine {
             }
         }
         found
+    }
+
+    fn core_violation(&self) -> Option<Violation> {
+        let core = self.core.as_ref()?;
+        let overlaps = core.load_lines.is_some() && core.reorder_instructions.is_none();
+        let rule = "loads are under way while later instructions run: give reorder_instructions as well";
+        overlaps.then(|| Violation::new("core.load_lines", rule))
     }
 
     fn coherence_violation(&self) -> Option<Violation> {

@@ -75,9 +75,13 @@ impl Cache {
         })
     }
 
+    pub(crate) fn sets(&self) -> u64 {
+        (self.tags.len() / self.ways) as u64
+    }
+
     /// The first line number that is too large for the tags.
     pub(crate) fn line_limit(&self) -> u64 {
-        u64::from(DIRTY - 1) * (self.tags.len() / self.ways) as u64
+        u64::from(DIRTY - 1) * self.sets()
     }
 
     /// Looks up a line and makes it the most recent of its set; on a miss it replaces an old one.
@@ -158,9 +162,15 @@ impl Cache {
         self.change(line, |held| held & !DIRTY)
     }
 
-    /// Removes a line. Returns whether it was present.
+    /// Removes a line. Returns whether it was present. Its way is among the next to be filled.
     pub(crate) fn remove(&self, line: u64) -> bool {
-        self.change(line, |_| EMPTY)
+        let Some((tags, way, _)) = self.look(line) else { return false };
+        tags[way].store(EMPTY, Relaxed);
+        let (_, set) = self.division.of(line);
+        if let Some(recency) = self.sets.get(set * self.set_words) {
+            recency.store(recency.load(Relaxed) & !(1 << way), Relaxed);
+        }
+        true
     }
 
     /// Removes every line.

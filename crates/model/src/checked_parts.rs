@@ -7,6 +7,9 @@ use crate::resources::picoseconds;
 use crate::{LINE_BYTES, ModelError};
 use machine::{CacheKind, CpuId, Machine};
 
+/// One each ps.
+const MOST_INSTRUCTIONS_PER_S: f64 = 1e12;
+
 /// The description of a core, with numbers that the model can use.
 pub(crate) fn core(machine: &Machine) -> Result<&machine::Core, ModelError> {
     let missing = || ModelError::Missing { machine: machine.name.clone(), field: "core".to_owned() };
@@ -18,15 +21,19 @@ pub(crate) fn core(machine: &Machine) -> Result<&machine::Core, ModelError> {
         ("core.stream_lines", f64::from(core.stream_lines)),
         ("core.store_lines", f64::from(core.store_lines)),
     ];
-    match numbers.into_iter().find(|(_, number)| !(number.is_finite() && *number > 0.0)) {
-        None => Ok(core),
-        Some((field, number)) => Err(ModelError::OutOfRange {
-            machine: machine.name.clone(),
-            field: field.to_owned(),
-            value: number.to_string(),
-            rule: "it must be above 0",
-        }),
+    let out_of_range = |field: &str, number: f64, rule| {
+        let (machine, field, value) = (machine.name.clone(), field.to_owned(), number.to_string());
+        ModelError::OutOfRange { machine, field, value, rule }
+    };
+    if let Some((field, number)) = numbers.into_iter().find(|(_, number)| !(number.is_finite() && *number > 0.0)) {
+        return Err(out_of_range(field, number, "it must be above 0"));
     }
+    // A program that waits for a time has to reach it.
+    if core.clock_hz * core.instructions_per_cycle > MOST_INSTRUCTIONS_PER_S {
+        let rule = "with the core's clock, an instruction must take 1 ps at least";
+        return Err(out_of_range("core.instructions_per_cycle", core.instructions_per_cycle, rule));
+    }
+    Ok(core)
 }
 
 /// All caches and, for each CPU in ascending order, the indexes of its own.

@@ -162,10 +162,10 @@ impl Model {
         self.ps_per_instruction
     }
 
-    /// The index of the node that holds a physical address. Addresses outside all memory (firmware, devices, holes)
-    /// belong to the node of the memory below them.
-    pub fn home_node(&self, address: u64) -> usize {
-        self.map.node_of(address)
+    /// The largest power of 2 that divides the numbers of sets of all L1 data caches.
+    pub fn common_l1_sets(&self) -> u64 {
+        let sets = self.cpus.iter().filter_map(|cpu| Some(self.caches.get(cpu.caches.data as usize)?.sets()));
+        1 << sets.map(u64::trailing_zeros).min().unwrap_or(0)
     }
 
     /// A CPU's access at its own time, ps. `page_entry` is called for a page that is in no TLB, and returns the page

@@ -96,9 +96,10 @@ impl Resources {
                         _ => routes.latency_ns(machine, from.id, to.id),
                     };
                     let own_ns = own_ns.ok_or_else(|| missing(field()))?;
-                    idle_ps[bounds.len() - 1] = picoseconds(machine, own_ns.max(probes.latency_ns), field)?;
-                    // Written data goes in the direction of requests.
+                    // Written data goes in the direction of requests, and no cache is asked for it.
                     let written = lines == Lines::Written;
+                    let probes_ns = if written { 0.0 } else { probes.latency_ns };
+                    idle_ps[bounds.len() - 1] = picoseconds(machine, own_ns.max(probes_ns), field)?;
                     for hop in routes.hops(from.id, to.id).unwrap_or_default() {
                         let resource = if written { opposite[hop.directed_link()] } else { hop.directed_link() };
                         steps.push(Step { resource: resource as u32, part: 1.0, cost: 1.0 });

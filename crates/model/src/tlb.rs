@@ -71,6 +71,8 @@ impl Tlb {
 
     /// Enters the page of an address.
     pub(crate) fn learn(&self, virtual_address: u64, huge: bool) {
+        // Processors without entries for huge pages keep their small parts.
+        let huge = huge && self.huge.iter().any(Option::is_some);
         let page = page(virtual_address, huge);
         self.use_recently(page);
         // All levels take the page, as caches do with lines.

@@ -25,7 +25,7 @@ pub struct MachineOptions {
 
     /// Use only the first N CPUs of each node
     #[arg(long, requires = "machine", value_name = "N")]
-    cpus_per_node: Option<u32>,
+    pub(super) cpus_per_node: Option<u32>,
 
     /// How Linux numbers CPUs: those of a package one after the other, of a node, and of a core (nested), or in the order
     /// of the preset's numbers, as the firmware of its machine does (preset)

@@ -139,13 +139,18 @@ fn prepare_and_run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     // What the model cannot simulate is known before anything boots.
     Model::new(&shape.machine, &shape.memory, &arguments.options.mechanisms())?;
     let assets = Assets::find(arguments.options.kernel.as_ref()).map_err(LabError::from)?;
-    for text in [shape.numbering_note(), shape.cache_note()].into_iter().flatten().filter(|_| !arguments.quiet) {
+    let cpus_note = arguments.options.cpus_per_node.and_then(|asked| shape.cpus_note(asked));
+    for text in
+        [cpus_note, shape.numbering_note(), shape.cache_note()].into_iter().flatten().filter(|_| !arguments.quiet)
+    {
         note(&text);
     }
-    // Create files before the machine boots, so that a mistake costs no time.
+    // Files are checked before the machine boots, so that a mistake costs no time, and keep their contents until it has booted.
     let out = arguments.out.as_deref().map(out_folder).transpose()?;
-    let json = arguments.json.as_deref().map(Created::new).transpose()?;
-    let mut samples = arguments.samples.as_deref().map(Created::new).transpose()?;
+    for file in [&arguments.json, &arguments.samples].into_iter().flatten() {
+        output::check(file)?;
+    }
+    let mut samples = arguments.samples.as_deref().map(SampleFile::new);
     if arguments.shell {
         tcgetattr(io::stdin()).map_err(|why| no_terminal(why.into()))?;
     }
@@ -173,10 +178,7 @@ fn prepare_and_run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     if !arguments.quiet && arguments.recording.is_none() {
         let _ = write!(io::stderr(), "\n{report}");
     }
-    if let Some(samples) = samples {
-        samples.finish()?;
-    }
-    if let Some(mut json) = json {
+    if let Some(json) = &arguments.json {
         let text = match &arguments.recording {
             None => json::document(&report)?,
             Some(recording) => {
@@ -184,8 +186,11 @@ fn prepare_and_run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
                 json::document(&LabRecordReport { run: &report, recording: recording.as_ref() })?
             }
         };
-        json.write_line(text.trim_end())?;
-        json.finish()?;
+        output::write_to(&text, json)?;
+    }
+    // Last, so that the rest of the run's results is there even where the samples found no room.
+    if let Some(samples) = samples {
+        samples.finish()?;
     }
     Ok(ExitCode::from(u8::try_from(report.exit_status & 0xff)?))
 }
@@ -203,11 +208,11 @@ fn boot_and_run(
     assets: &Assets,
     run: &Run,
     arguments: &Arguments,
-    mut samples: Option<&mut Created>,
+    mut samples: Option<&mut SampleFile>,
 ) -> Result<(Outcome, Seen), Box<dyn Error>> {
     let mut line = (!arguments.quiet).then(progress_line);
     let mut raw = None;
-    let (mut seen, mut failed) = (Seen::default(), None);
+    let mut seen = Seen::default();
     let outcome = lab::run(assets, run, &mut |event| match event {
         Event::Stage(Stage::Booting) => {
             let cpus = run.shape.machine.cpus().len();
@@ -224,22 +229,19 @@ fn boot_and_run(
                 line.finish_and_clear();
             }
             raw = arguments.shell.then(Raw::enter);
+            if let Some(file) = &mut samples {
+                file.open();
+            }
         }
         Event::Sample(sample) => {
-            if let (Some(file), None) = (&mut samples, &failed) {
-                let line = serde_json::to_string(&SampleLine::from(&sample)).map_err(io::Error::other);
-                match line.map_err(|why| file.failed(why)).and_then(|line| file.write_line(&line)) {
-                    Ok(()) => seen.samples += 1,
-                    Err(why) => failed = Some(why),
-                }
-            }
+            let written = samples.as_mut().is_some_and(|file| file.write(&SampleLine::from(&sample)));
+            seen.samples += usize::from(written);
         }
         Event::Shaken(shaken) => seen.shaken = Some(shaken),
         Event::WriterKilled => seen.writer_killed = true,
     });
     drop(raw);
-    let outcome = outcome?;
-    failed.map_or(Ok((outcome, seen)), |why| Err(why.into()))
+    Ok((outcome?, seen))
 }
 
 fn task(arguments: &Arguments, out: Option<&Path>, machine: String) -> Result<Task, LabError> {
@@ -296,38 +298,41 @@ fn out_folder(folder: &Path) -> Result<PathBuf, LabError> {
     Ok(found)
 }
 
-/// A file created before a run and filled by it.
-struct Created {
+/// The file of samples, which is filled while the command runs. After the first error nothing more is written.
+struct SampleFile {
     path: PathBuf,
-    to: Box<dyn Write>,
+    to: io::Result<Box<dyn Write>>,
 }
 
-impl Created {
-    /// `-` is standard output.
-    fn new(path: &Path) -> Result<Self, LabError> {
-        let to: Box<dyn Write> = if output::is_output(path) {
-            Box::new(io::stdout())
+impl SampleFile {
+    /// `-` is standard output. Nothing is created yet.
+    fn new(path: &Path) -> Self {
+        Self { path: path.to_owned(), to: Ok(Box::new(io::sink())) }
+    }
+
+    fn open(&mut self) {
+        self.to = if output::is_output(&self.path) {
+            Ok(Box::new(io::stdout()))
         } else {
-            let file = trace::create_private_file(path).map_err(|why| LabError::File {
-                what: "create",
-                path: path.to_owned(),
-                why,
-            })?;
-            Box::new(BufWriter::new(file))
+            trace::create_private_file(&self.path).map(|file| Box::new(BufWriter::new(file)) as Box<dyn Write>)
         };
-        Ok(Self { path: path.to_owned(), to })
     }
 
-    fn failed(&self, why: io::Error) -> LabError {
-        LabError::File { what: "write", path: self.path.clone(), why }
+    /// Writes a line. Returns whether that has succeeded so far.
+    fn write(&mut self, sample: &SampleLine) -> bool {
+        let Ok(to) = &mut self.to else { return false };
+        let written = serde_json::to_string(sample).map_err(io::Error::other).and_then(|line| writeln!(to, "{line}"));
+        let failed = written.err();
+        let has_written = failed.is_none();
+        if let Some(why) = failed {
+            self.to = Err(why);
+        }
+        has_written
     }
 
-    fn write_line(&mut self, line: &str) -> Result<(), LabError> {
-        writeln!(self.to, "{line}").map_err(|why| self.failed(why))
-    }
-
-    fn finish(mut self) -> Result<(), LabError> {
-        self.to.flush().map_err(|why| self.failed(why))
+    fn finish(self) -> Result<(), LabError> {
+        let flushed = self.to.and_then(|mut to| to.flush());
+        flushed.map_err(|why| LabError::File { what: "write", path: self.path, why })
     }
 }
 
