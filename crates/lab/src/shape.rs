@@ -350,7 +350,7 @@ mod tests {
     /// Packages and cores of any sizes, in one node or two, without caches.
     #[test]
     fn no_nesting_of_cpus_is_too_uneven() {
-        let list = |cpus: &[usize]| CpuSet::from_iter(cpus.iter().map(|cpu| CpuId(*cpu as u32)));
+        let list = |cpus: &[usize]| cpus.iter().map(|cpu| CpuId(*cpu as u32)).collect::<CpuSet>();
         let mut machine = small();
         machine.caches.clear();
         for count in 1..=6_usize {
