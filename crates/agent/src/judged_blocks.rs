@@ -49,7 +49,7 @@ impl Latency {
 pub fn judged_blocks(profile: &Profile, pages: &[HugePage], seconds: f64) -> Vec<JudgedBlock> {
     let mut accesses: HashMap<(ProcessId, u64), Accesses> = HashMap::new();
     let mut processes: HashMap<ProcessId, Latency> = HashMap::new();
-    for access in profile.accesses().filter(|access| access.reaches_memory() && !access.kernel) {
+    for access in profile.accesses().filter(|access| access.leaves_core() && !access.kernel) {
         let Some(thread) = profile.threads().get(access.thread.0 as usize) else { continue };
         let of = accesses.entry((thread.process, access.address / HUGE_PAGE)).or_default();
         if let Some(from) = access.from {

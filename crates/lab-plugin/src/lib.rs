@@ -326,10 +326,11 @@ impl Lab {
         let kind = if store { AccessKind::Store } else { AccessKind::Load };
         let request = Request { kind, physical, virtual_address: address, instruction };
         let access = self.model.access(cpu, time_ps, request, || self.page_tables.get(cpu)?.entry(address));
+        let mut spins = false;
         if access.keep {
             vcpu.set_recent(line, store);
         } else {
-            vcpu.forget_line(line, !store && access.level == Level::L1);
+            spins = vcpu.forget_line(line, !store && access.level == Level::L1);
         }
         vcpu.wait_ps(access.stall_ps);
         if access.wants_value {
@@ -342,7 +343,9 @@ impl Lab {
         if (access.level > Level::L1 || access.first_write) && vcpu.is_sampled() {
             self.sample(cpu, vcpu.sample_period(), time_ps, (address, physical), instruction, store, &access);
         }
-        if vcpu.time_ps() >= vcpu.report_at_ps.load(Relaxed) {
+        if spins {
+            self.report(cpu, vcpu, Lead::spinning(vcpu.spin(vcpu.time_ps())));
+        } else if vcpu.time_ps() >= vcpu.report_at_ps.load(Relaxed) {
             self.report(cpu, vcpu, Lead::WORKING);
         }
     }

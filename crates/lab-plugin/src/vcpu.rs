@@ -51,8 +51,9 @@ pub(crate) struct Vcpu {
     modelled: AtomicU64,
     /// The line of each class that was forgotten last: one that CPUs write in turns.
     forgotten: [AtomicU64; CLASSES],
-    /// Loads that found such a line as the load before had left it.
+    /// Loads that found such a line as the load before had left it, and how many of them came one after another.
     repeated: AtomicU64,
+    in_row: AtomicU64,
     /// Since when it spins, and when it did so last, ps.
     spins_since_ps: AtomicU64,
     spun_at_ps: AtomicU64,
@@ -76,6 +77,9 @@ const SPREAD: u64 = 8;
 /// Maximum number of accesses that the model sees of a spinning CPU between two of its checks: each of its lines once,
 /// since a report clears its last used lines.
 const SPINNING_LINES: u64 = 8;
+
+/// Repeated loads of lines that are written in turns from which on a CPU waits: some 50 ns of a loop.
+const SPINS_IN_ROW: u64 = 16;
 
 /// A line in [`Vcpu::recent`] that was written: line numbers have 58 bits.
 const fn written(line: u64) -> u64 {
@@ -112,6 +116,7 @@ impl Vcpu {
             modelled: AtomicU64::new(0),
             forgotten: [const { AtomicU64::new(NOTHING) }; CLASSES],
             repeated: AtomicU64::new(0),
+            in_row: AtomicU64::new(0),
             spins_since_ps: AtomicU64::new(0),
             spun_at_ps: AtomicU64::new(0),
             loads_at_look: AtomicU64::new(0),
@@ -218,6 +223,7 @@ impl Vcpu {
         }
         if store {
             self.stored.store(STORED_SINCE_LOOK | STORED_SINCE_SPINNING, Relaxed);
+            self.in_row.store(0, Relaxed);
         }
         hit
     }
@@ -267,6 +273,7 @@ impl Vcpu {
 
     pub(crate) fn set_recent(&self, line: u64, store: bool) {
         add(&self.modelled, 1);
+        self.in_row.store(0, Relaxed);
         self.recent[self.class(line)].store(if store { written(line) } else { line }, Relaxed);
     }
 
@@ -281,12 +288,16 @@ impl Vcpu {
     }
 
     /// The line's next use may miss. `is_same` for a load of what the CPU's own cache still has: a loop that waits repeats it.
-    pub(crate) fn forget_line(&self, line: u64, is_same: bool) {
+    /// Returns whether it has been repeated often enough, with nothing else between, to be such a loop.
+    pub(crate) fn forget_line(&self, line: u64, is_same: bool) -> bool {
         let class = self.class(line);
         let is_repeated = is_same && self.forgotten[class].load(Relaxed) == line;
         add(if is_repeated { &self.repeated } else { &self.modelled }, 1);
+        let in_row = if is_repeated { self.in_row.load(Relaxed) + 1 } else { 0 };
+        self.in_row.store(in_row % SPINS_IN_ROW, Relaxed);
         self.forgotten[class].store(line, Relaxed);
         self.recent[class].store(NOTHING, Relaxed);
+        in_row == SPINS_IN_ROW
     }
 
     pub(crate) fn forget_recent(&self) {
@@ -404,17 +415,22 @@ mod tests {
     fn repeated_loads_of_a_line_that_is_written_in_turns_are_a_wait() {
         let vcpu = Vcpu::new(0, 64);
         let loads = |lines: &mut dyn Iterator<Item = u64>, is_same: bool| {
+            let mut waits = 0;
             for line in lines {
                 vcpu.hits_recent(line, false);
-                vcpu.forget_line(line, is_same);
+                waits += u64::from(vcpu.forget_line(line, is_same));
             }
-            vcpu.spins()
+            (vcpu.spins(), waits)
         };
-        assert!(loads(&mut (0..300).map(|load| load % 2), true));
-        assert!(!loads(&mut (0..300).map(|load| load % 2), false), "others have changed it each time");
-        assert!(!loads(&mut (0..300), true), "these are other lines each time");
-        vcpu.hits_recent(5, true);
-        assert!(!loads(&mut (0..300).map(|_| 5), true), "it has stored");
+        assert_eq!(loads(&mut (0..300).map(|load| load % 2), true), (true, 298 / SPINS_IN_ROW));
+        assert_eq!(loads(&mut (0..300).map(|load| load % 2), false), (false, 0), "others have changed it each time");
+        assert_eq!(loads(&mut (0..300), true), (false, 0), "these are other lines each time");
+        vcpu.forget_line(5, true);
+        for _ in 1..SPINS_IN_ROW {
+            vcpu.forget_line(5, true);
+        }
+        vcpu.hits_recent(6, true);
+        assert_eq!(loads(&mut (0..300).map(|_| 5), true), (false, 300 / SPINS_IN_ROW), "it has stored");
     }
 
     #[test]

@@ -77,6 +77,8 @@ rules! {
     NoLatencies = "the machine's latencies are not known: `nearside measure` measures them";
     /// `predict`: mappings are read only now and then, as that takes time.
     MappingsNotRead = "the processes' mappings were not read in this round";
+    /// `predict`: memory that stays unless it is to be shared.
+    OfSeveralProcesses = "most accesses are to memory that several processes map, which is placed with --shared only";
     /// `predict`: the search.
     NothingFaster = "no other placement is predicted to be faster";
     /// `predict`: the cost.
@@ -265,6 +267,8 @@ quantities! {
     RemoteRatio = "remote accesses", Share;
     /// Extra cost of remote accesses, over the cost of all accesses if they were local.
     RemoteCost = "what they cost more", Share;
+    /// Samples of memory that several processes map over all, 0 to 1.
+    OfSeveralProcesses = "to such memory", Share;
     /// Accesses to the same pages.
     SharedAccesses = "accesses to the same pages", Count;
 }

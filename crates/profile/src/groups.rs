@@ -6,7 +6,6 @@ use crate::tally::Tally;
 use machine::CpuId;
 use rustc_hash::FxHashSet;
 use std::thread;
-use trace::Served;
 
 /// Number of parallel parts. Fixed, so that floating-point sums are the same on every machine.
 const PARTS: usize = 4;
@@ -50,8 +49,7 @@ impl Cells {
     pub fn add(&mut self, access: &Access) {
         let cell = &mut self.0[access.cell as usize];
         cell.tally.add(access);
-        let is_of_memory = access.reaches_memory() && access.served != Some(Served::Peer);
-        if let (true, Some(ns)) = (is_of_memory, access.latency_ns) {
+        if let (true, Some(ns)) = (access.reaches_memory(), access.latency_ns) {
             let ns = f64::from(ns);
             cell.timed += 1;
             cell.ns += ns;

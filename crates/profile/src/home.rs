@@ -8,7 +8,6 @@ use crate::view::View;
 use machine::{HUGE_PAGE, NodeId, Pid, SMALL_PAGE, Tid};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
-use trace::Served;
 
 /// More than this many samples determine where a thread belongs: as in `MemProf`'s script (its specification, 6.3).
 const MANY: u64 = 300;
@@ -127,8 +126,7 @@ impl View<'_> {
     /// Accesses by the process itself that memory served, as far as known. Lines from another core's cache come from
     /// there wherever their memory is: with them, two threads that exchange lines would keep changing places.
     fn own_accesses_of(&self, pid: Pid) -> impl Iterator<Item = Access> {
-        let is_memory = |access: &Access| access.reaches_memory() && access.served != Some(Served::Peer);
-        self.accesses_of(pid).filter(move |access| is_memory(access) && !access.kernel)
+        self.accesses_of(pid).filter(|access| access.reaches_memory() && !access.kernel)
     }
 
     /// If several processes had this PID, the last one.

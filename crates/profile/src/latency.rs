@@ -1,12 +1,10 @@
 //! Latency over time, and times of memory saturation.
 
 use crate::flow::Flow;
-use crate::profile::Access;
 use machine::NodeId;
 use queueing::Distances;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use trace::Served;
 
 /// Number of intervals that the time is divided into.
 const PARTS: u64 = 64;
@@ -63,9 +61,7 @@ impl Flow<'_> {
     /// by node, then time.
     pub fn latency_over_time(&self) -> Vec<LatencyPart> {
         let distances = Distances::new(self.profile().machine());
-        // A line that another core's cache has says nothing about the memory.
-        let is_memorys = |access: &Access| access.reaches_memory() && access.served != Some(Served::Peer);
-        let timed = || self.accesses().filter(|access| is_memorys(access) && access.latency_ns.is_some());
+        let timed = || self.accesses().filter(|access| access.reaches_memory() && access.latency_ns.is_some());
         // Returns early if there are no latencies.
         let Some(first) = timed().next() else { return Vec::new() };
         let last = timed().next_back().unwrap_or(first);

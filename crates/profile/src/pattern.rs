@@ -29,6 +29,8 @@ pub(crate) struct Pattern {
     pub samples: u64,
     /// Remote samples, of those that reached memory.
     pub remote: PartOf,
+    /// Samples that other cores' caches served, of those that left the core's.
+    pub peers: PartOf,
     /// Samples by the thread that allocated the object.
     pub own: PartOf,
     /// Remote samples of that thread on another node than it allocated on, of those whose allocating node is known.
@@ -154,7 +156,7 @@ impl Pattern {
     }
 
     fn add_cells(&mut self, profile: &Profile, cells: &Cells, distances: &Distances) {
-        let mut remote = Weighed::default();
+        let (mut remote, mut peers) = (Weighed::default(), Weighed::default());
         for ((thread, from, to), cell) in cells.in_order(profile) {
             let samples = cell.tally.samples;
             self.samples += samples;
@@ -164,11 +166,18 @@ impl Pattern {
             *process.from.entry(from).or_default() += samples;
             *self.from.entry(from).or_default() += samples;
             let Some(to) = to else { continue };
-            remote.part += if from == to { 0.0 } else { cell.tally.accesses };
-            remote.all += cell.tally.accesses;
+            peers.part += cell.tally.peer_accesses;
+            peers.all += cell.tally.leaving_accesses();
+            peers.squares += cell.tally.squared_accesses + cell.tally.squared_peer_accesses;
+            remote.part += cell.tally.remote_accesses;
+            remote.all += cell.tally.local_accesses + cell.tally.remote_accesses;
             remote.squares += cell.tally.squared_accesses;
+            let of_memory = cell.tally.local_samples + cell.tally.remote_samples;
+            if of_memory == 0 {
+                continue;
+            }
             let home = self.homes.entry(to).or_default();
-            home.samples += samples;
+            home.samples += of_memory;
             if let Some(idle_ns) = distances.idle_ns(from, to) {
                 home.timed += cell.timed;
                 home.ns += cell.ns;
@@ -177,6 +186,7 @@ impl Pattern {
             }
         }
         self.remote = remote.part_of();
+        self.peers = peers.part_of();
     }
 
     fn add(&mut self, object: &mut ObjectUse, at: u32, access: &Access, sums: &mut Sums) {

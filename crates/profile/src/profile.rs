@@ -105,9 +105,15 @@ pub struct Access {
 
 impl Access {
     /// Whether it left the core's caches and its node is known: it was served by caches of other cores, by memory, or
-    /// by an unknown level. Only such accesses are local or remote.
-    pub fn reaches_memory(&self) -> bool {
+    /// by an unknown level.
+    pub fn leaves_core(&self) -> bool {
         leaves_caches(self.served) && self.from.is_some() && self.to.is_some()
+    }
+
+    /// Whether memory served it, as far as known, and its node is known. Only such accesses are local or remote: a line that
+    /// another core's cache has comes from there wherever its memory is.
+    pub fn reaches_memory(&self) -> bool {
+        self.leaves_core() && self.served != Some(Served::Peer)
     }
 
     /// Whether it went to another node.

@@ -5,8 +5,8 @@ use crate::flow::Flow;
 use crate::huge_pages::{HugePage, may_have_huge_pages};
 use crate::object::ObjectKind;
 use crate::pattern::{Home, MOST_WRITES, PartOf, Pattern, ProcessUse, threads_at_once};
-use crate::profile::Access;
 use crate::statistics::{Confidence, FEWEST, Share};
+use crate::verdict::MOSTLY_FROM_CORES;
 use machine::{Machine, NodeId};
 
 /// Share of remote accesses below which moving is not worthwhile. The study gained 7 % where 17 % were remote.
@@ -100,6 +100,9 @@ impl Share {
 /// Decides.
 pub(crate) fn decide(pattern: &Pattern, situation: &Situation) -> Decision {
     let mut case = Case { evidence: Vec::new(), confidence: Confidence::High, ruled_out: Vec::new() };
+    if let Some(action) = for_lines_of_cores(&mut case, pattern, situation) {
+        return case.decide(action);
+    }
     let reached: u64 = pattern.remote.1;
     if reached < FEWEST {
         let text = format!("only {reached} samples reached memory; a decision needs at least {FEWEST}");
@@ -107,12 +110,9 @@ pub(crate) fn decide(pattern: &Pattern, situation: &Situation) -> Decision {
         case.note(few, Confidence::Low);
         return case.decide(Action::LeaveAlone);
     }
-    let is_shared = {
-        let (part, of) = pattern.same_node;
-        !Share { part, of, threshold: MOSTLY }.is_reached()
-    };
+    let (part, of) = pattern.same_node;
     let slow_home = slow_home(pattern, situation);
-    let contended = is_shared && slow_home.is_some();
+    let contended = slow_home.is_some() && !(Share { part, of, threshold: MOSTLY }).is_reached();
     if !case.test("remote", pattern.remote, FEW_REMOTE, "accesses that reach memory are remote") && !contended {
         return case.decide(Action::LeaveAlone);
     }
@@ -184,6 +184,19 @@ pub(crate) fn decide(pattern: &Pattern, situation: &Situation) -> Decision {
     };
     case.rule_out(Action::Replicate, why_no_copies);
     interleave(case, slow_home, pattern, situation)
+}
+
+/// What to do about objects whose lines are mostly in other cores' caches: their memory can be anywhere, and only threads that
+/// share lines can come nearer to each other. None of other objects.
+fn for_lines_of_cores(case: &mut Case, pattern: &Pattern, situation: &Situation) -> Option<Action> {
+    let (part, of) = pattern.peers;
+    if of < FEWEST || !(Share { part, of, threshold: MOSTLY_FROM_CORES }).is_reached() {
+        return None;
+    }
+    let words = "accesses that leave a core's caches take a line that another core has, wherever its memory is";
+    case.test("from_cores", pattern.peers, MOSTLY_FROM_CORES, words);
+    let fits = !pattern.is_of_several_processes && processes_fit_nodes(case, pattern, situation);
+    Some(if fits { Action::PinThreads } else { Action::LeaveAlone })
 }
 
 /// Where the user of objects changes, they are where it is for a part of the time only once they are moved.
@@ -259,14 +272,6 @@ fn interleave(
         }
         case.note(evidence, Confidence::High);
         return case.decide(if with_room > 0 { Action::Interleave } else { Action::LeaveAlone });
-    }
-    let is_timed = |access: Access| access.reaches_memory() && access.latency_ns.is_some();
-    if situation.flow.accesses().any(is_timed) {
-        let text =
-            "none of its accesses with a known latency was served by memory: caches of other cores have its lines";
-        let because = Evidence { what: "served", value: 0.0, threshold: 0.0, samples: reached, text: text.to_owned() };
-        case.note(because, Confidence::High);
-        return case.decide(Action::LeaveAlone);
     }
     // Without latencies, the number of accesses per node has to do.
     let counts = situation

@@ -19,17 +19,21 @@ pub struct Tally {
     pub local_samples: u64,
     /// Samples that went to another node.
     pub remote_samples: u64,
+    /// Samples that another core's cache served.
+    pub peer_samples: u64,
     /// Accesses.
     pub accesses: f64,
-    /// Accesses that went to the node of their CPU.
+    /// Accesses to memory of the node of their CPU.
     pub local_accesses: f64,
-    /// Accesses that went to another node.
+    /// Accesses to memory of another node.
     pub remote_accesses: f64,
+    /// Accesses that another core's cache served.
+    pub peer_accesses: f64,
     /// Sum of the squares of the numbers of accesses that the local and remote samples stand for.
     pub squared_accesses: f64,
-    /// Accesses that memory served, and not another core's cache.
-    pub memory_accesses: f64,
-    /// Total latency of all accesses that reached memory and have a known latency, ns.
+    /// The same of the samples that another core's cache served.
+    pub squared_peer_accesses: f64,
+    /// Total latency of all accesses that left the core's caches and have a known latency, ns.
     pub memory_time_ns: f64,
     /// Number of these accesses.
     pub timed_accesses: f64,
@@ -50,17 +54,19 @@ impl Tally {
             AccessKind::Store => self.store_samples += 1,
             AccessKind::Unknown => {}
         }
-        if access.reaches_memory() {
-            if access.served != Some(Served::Peer) {
-                self.memory_accesses += weight;
-            }
-            self.squared_accesses += weight * weight;
-            if access.is_local() {
+        if access.leaves_core() {
+            if access.served == Some(Served::Peer) {
+                self.peer_samples += 1;
+                self.peer_accesses += weight;
+                self.squared_peer_accesses += weight * weight;
+            } else if access.is_local() {
                 self.local_samples += 1;
                 self.local_accesses += weight;
+                self.squared_accesses += weight * weight;
             } else {
                 self.remote_samples += 1;
                 self.remote_accesses += weight;
+                self.squared_accesses += weight * weight;
             }
             if let Some(latency_ns) = access.latency_ns {
                 self.memory_time_ns += weight * f64::from(latency_ns);
@@ -80,11 +86,13 @@ impl Tally {
         self.store_samples += other.store_samples;
         self.local_samples += other.local_samples;
         self.remote_samples += other.remote_samples;
+        self.peer_samples += other.peer_samples;
         self.accesses += other.accesses;
         self.local_accesses += other.local_accesses;
         self.remote_accesses += other.remote_accesses;
+        self.peer_accesses += other.peer_accesses;
         self.squared_accesses += other.squared_accesses;
-        self.memory_accesses += other.memory_accesses;
+        self.squared_peer_accesses += other.squared_peer_accesses;
         self.memory_time_ns += other.memory_time_ns;
         self.timed_accesses += other.timed_accesses;
         self.remote_time_ns += other.remote_time_ns;
@@ -102,17 +110,27 @@ impl Tally {
         effective_samples(self.local_accesses + self.remote_accesses, self.squared_accesses)
     }
 
-    /// The mean latency of accesses that reached memory, ns.
+    /// The same for all accesses that left the core's caches.
+    pub fn effective_samples_of_leaving(&self) -> u64 {
+        effective_samples(self.leaving_accesses(), self.squared_accesses + self.squared_peer_accesses)
+    }
+
+    /// Accesses that left the core's caches, and whose node is known.
+    pub fn leaving_accesses(&self) -> f64 {
+        self.local_accesses + self.remote_accesses + self.peer_accesses
+    }
+
+    /// The mean latency of accesses that left the core's caches, ns.
     pub fn latency_mean_ns(&self) -> Option<f64> {
         ratio(self.memory_time_ns, self.timed_accesses)
     }
 
     /// The cost of waiting for memory, by which rankings are ordered. If `all` have latencies, the total latency, ns
-    /// (unknown ones count as the mean of all); otherwise remote accesses count a thousand times.
+    /// (unknown ones count as the mean of all); otherwise remote accesses, and those to other caches, count a thousand times.
     pub fn cost(&self, all: &Self) -> f64 {
         match all.latency_mean_ns() {
             Some(mean_ns) => self.memory_time_ns + self.untimed_accesses() * mean_ns,
-            None => self.remote_accesses + 1e-3 * self.accesses,
+            None => self.remote_accesses + self.peer_accesses + 1e-3 * self.accesses,
         }
     }
 
@@ -126,9 +144,9 @@ impl Tally {
         }
     }
 
-    /// Accesses that reached memory but whose latency is not known.
+    /// Accesses that left the core's caches but whose latency is not known.
     fn untimed_accesses(&self) -> f64 {
-        self.local_accesses + self.remote_accesses - self.timed_accesses
+        self.leaving_accesses() - self.timed_accesses
     }
 
     /// A part of the cost of all, if `all` have latencies.
@@ -176,7 +194,7 @@ pub struct Counts {
     pub remote_share: f64,
     /// Local accesses over local and remote ones, 0 to 1; none without either.
     pub local_access_ratio: Option<f64>,
-    /// Mean latency of accesses that reached memory, ns; none if no source reports latency.
+    /// Mean latency of accesses that left the core's caches, ns; none if no source reports latency.
     pub latency_mean_ns: Option<f64>,
     /// The share of the total latency of all accesses of the view, 0 to 1, where unknown ones count as the mean; none if
     /// no source reports latency.

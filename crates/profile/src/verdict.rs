@@ -37,7 +37,7 @@ const UNOBSERVED: &str = "0 samples reached memory: too few to tell; where this 
                           lab record` records the program on a simulated one";
 
 /// Part of the accesses from which on they are mostly to lines of other cores' caches.
-const MOSTLY_FROM_CORES: f64 = 0.5;
+pub(crate) const MOSTLY_FROM_CORES: f64 = 0.5;
 
 /// The problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -155,7 +155,9 @@ impl View<'_> {
         ];
         let samples = self.tally().local_samples + self.tally().remote_samples;
         let from_cores = self.part_from_cores();
-        let problem = if self.selects_outcomes() { Problem::Unknown } else { problem(&metrics, samples, from_cores) };
+        let leaving = samples + self.tally().peer_samples;
+        let problem =
+            if self.selects_outcomes() { Problem::Unknown } else { problem(&metrics, [samples, leaving], from_cores) };
         let is_numa = matches!(problem, Problem::Contention | Problem::Distance);
         let potential = if is_numa { self.potential(&distances, pattern.remote.1) } else { None };
         let objects = self.profile().objects().iter().zip(&self.groups().objects);
@@ -188,8 +190,7 @@ impl View<'_> {
 
     /// The part of the accesses that leave a core's caches which take a line from another core's.
     fn part_from_cores(&self) -> f64 {
-        let all = self.tally().local_accesses + self.tally().remote_accesses;
-        ratio(all - self.tally().memory_accesses, all).unwrap_or(0.0)
+        ratio(self.tally().peer_accesses, self.tally().leaving_accesses()).unwrap_or(0.0)
     }
 
     fn potential(&self, distances: &Distances, samples: u64) -> Option<Potential> {
@@ -341,7 +342,7 @@ impl View<'_> {
 
     /// Bandwidth of each node's memory, bytes/s. Lines from another core's cache do not come from there.
     fn memory_bytes_per_s(&self) -> BTreeMap<NodeId, f64> {
-        self.bytes_per_s(|_, to| vec![to], |tally| tally.memory_accesses)
+        self.bytes_per_s(|_, to| vec![to], |tally| tally.local_accesses + tally.remote_accesses)
     }
 
     /// Bandwidth of the accesses that the samples stand for, as far as they count, on each resource that they use, bytes/s.
@@ -404,17 +405,19 @@ fn worst_latency(pattern: &Pattern, distances: &Distances) -> Metric {
     }
 }
 
-fn problem(metrics: &[Metric], samples: u64, from_cores: f64) -> Problem {
+/// `samples` are those that reached memory, and `leaving` also those that other cores' caches served.
+fn problem(metrics: &[Metric], [samples, leaving]: [u64; 2], from_cores: f64) -> Problem {
     let metric = |name: &str| metrics.iter().find(|metric| metric.name == name);
     let is_bad = |name: &str| metric(name).is_some_and(|metric| metric.is_bad);
     let contended = is_bad("latency_over_idle") || is_bad("controller_load") || is_bad("link_load");
-    let is_bad_at_all = contended || is_bad("local_access_ratio");
-    if samples < FEWEST {
+    if leaving < FEWEST {
         Problem::Unknown
     } else if !waits(metrics) {
         Problem::NotMemoryBound
-    } else if is_bad_at_all && from_cores >= MOSTLY_FROM_CORES {
+    } else if from_cores >= MOSTLY_FROM_CORES {
         Problem::SharedLines
+    } else if samples < FEWEST {
+        Problem::Unknown
     } else if contended && (is_bad("imbalance") || is_bad("link_load")) {
         Problem::Contention
     } else if is_bad("local_access_ratio") {

@@ -9,7 +9,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 use strum::VariantArray;
-use trace::{Served, Source};
+use trace::Source;
 
 /// The heading of what the sources cannot see.
 const CANNOT_SEE: &str = "cannot see: ";
@@ -156,9 +156,7 @@ impl TopReport {
                 of_threads.entry(access.thread).or_default(),
                 of_objects.entry(access.object).or_default(),
             ];
-            // A line that another core's cache has is no load of the memory.
-            let of_memory = (access.served != Some(Served::Peer)).then_some(&mut of_nodes);
-            for nodes in of.into_iter().chain(of_memory) {
+            for nodes in of.into_iter().chain([&mut of_nodes]) {
                 *nodes.entry(node).or_default() += weight;
             }
         }

@@ -171,7 +171,7 @@ impl Agent {
             return Ok(());
         }
         self.ledger.note(match self.actor.set(switch, "0")? {
-            Ok(()) => "the kernel's NUMA balancing is switched off until the end".to_owned(),
+            Ok(()) => "the kernel's NUMA balancing is off while nearside places".to_owned(),
             Err(error) => format!(
                 "the kernel's NUMA balancing stays on, and moves pages and threads as well: {}; to switch it off needs \
                  root",

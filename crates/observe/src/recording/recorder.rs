@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use trace::{About, Count, Event, FileIdentities, Flush, Sample, What, WriteError, Writer};
 
 /// Exit statuses of programs that forbid what the library does: SIGSEGV, for the time stamp counter, and SIGSYS.
-const KILLED_BY_ITS_LIMITS: [i32; 2] = [128 + 11, 128 + 31];
+const KILLED_BY_ITS_LIMITS: [(i32, &str); 2] = [(128 + 11, "SIGSEGV"), (128 + 31, "SIGSYS")];
 /// Number of events since the last drain after which the next one is due at once: a program's rings are limited.
 const MUCH: usize = 4096;
 /// Number of events after which the next drain is due soon.
@@ -262,12 +262,13 @@ impl Recorder {
         for loss in accesses.iter().flat_map(Accesses::lost).chain(kernels).chain(unrecorded) {
             about.lose(&loss.what, loss.count);
         }
-        if objects.is_some() && about.exit_status.is_some_and(|status| KILLED_BY_ITS_LIMITS.contains(&status)) {
-            about.notes.push(
-                "the program was killed by SIGSYS or SIGSEGV: if it is not without nearside, it may forbid itself what \
-                 the library in it does (seccomp, PR_SET_TSC); --no-objects records it without the library"
-                    .into(),
-            );
+        let killed = KILLED_BY_ITS_LIMITS.iter().find(|(status, _)| about.exit_status == Some(*status));
+        if let Some((_, signal)) = killed.filter(|_| objects.is_some()) {
+            about.notes.push(format!(
+                "the program was killed by {signal}, and the trace ends there: if it is not killed without nearside, it \
+                 may forbid itself what the library in it does (seccomp, PR_SET_TSC); --no-objects records it without \
+                 the library"
+            ));
         }
         let about = about.clone();
         let folder = self.writer.finish()?;

@@ -72,6 +72,8 @@ const FEWEST_SAMPLES: u64 = 256;
 pub(crate) const MOST_SAMPLES: u64 = 2048;
 /// Least predicted speedup that is acted on: the model's errors are of a few percent.
 const LEAST_SPEEDUP: f64 = 1.03;
+/// Part of the samples in memory that several processes map from which on that memory is why nothing is chosen.
+const MOSTLY_OF_SEVERAL: f64 = 0.5;
 /// Largest part of the samples of processes whose mappings were not read: their pages stay.
 const MOST_UNREAD: f64 = 0.5;
 /// Least trust in predictions. Moves that gained a smaller part of what was predicted were a mistake.
@@ -365,6 +367,7 @@ impl Predict {
         let demand =
             Demand::new(observation, &sampled, costs, metrics).ok_or_else(|| Reason::new(Rule::NoLatencies))?;
         let (is_assumed, accesses_per_ns) = (demand.is_assumed, demand.accesses_per_ns());
+        let of_several = sampled.of_several;
         let trust = if is_assumed { LEAST_TRUST } else { self.trust };
         let slices = slices(observation, costs);
         let forecast = Forecast::new(demand, sampled, slices, costs).ok_or_else(|| Reason::new(Rule::NoLatencies))?;
@@ -386,6 +389,10 @@ impl Predict {
         if self.began_with != Some(Lesson::FirstTouch) && !is_assumed && self.failures == 0 {
             let trusted = |effect| trusted(effect).max(0.0);
             self.lesson = Lesson::of(&forecast, &plan, trusted).or(self.lesson);
+        }
+        if speedup < LEAST_SPEEDUP && of_several > MOSTLY_OF_SEVERAL {
+            let why = Reason::new(Rule::OfSeveralProcesses);
+            return Err(why.against(Quantity::OfSeveralProcesses, of_several, MOSTLY_OF_SEVERAL).into());
         }
         if speedup < LEAST_SPEEDUP {
             return Err(predicted(Rule::NothingFaster).into());

@@ -44,6 +44,8 @@ pub(crate) struct Sampled {
     pub fixed: Matrix,
     /// The part of the samples that are of processes whose mappings were not read in this round, 0 to 1.
     pub unread: f64,
+    /// The part of the samples that are in memory that several processes map, which stays, 0 to 1.
+    pub of_several: f64,
 }
 
 /// The mappings whose pages may be placed, in order of address, and the parts of dealt memory of their processes.
@@ -51,6 +53,8 @@ pub(crate) struct Sampled {
 struct Placed<'a> {
     ranges: Vec<&'a Range>,
     dealt: FxHashMap<Pid, Vec<f64>>,
+    /// Mappings, in order of address, that stay as several processes have their memory.
+    of_several: Vec<&'a Range>,
     /// Empty unless shared memory is placed, too.
     sharing: Sharing<'a>,
 }
@@ -74,13 +78,19 @@ impl<'a> Placed<'a> {
         };
         let mut ranges: Vec<&Range> = observation.ranges.iter().filter(is_placed).collect();
         ranges.sort_by_key(|range| (range.pid, range.start));
-        let mut sharing = Sharing::new(&ranges);
+        let (mut sharing, mut of_several) = (Sharing::new(&ranges), Vec::new());
         if !settings.shared {
             // The kernel would refuse to move them for one process.
-            ranges.retain(|range| !sharing.are_several(range));
+            (of_several, ranges) = ranges.into_iter().partition(|range| sharing.are_several(range));
             sharing = Sharing::default();
         }
-        Self { ranges, dealt, sharing }
+        Self { ranges, dealt, of_several, sharing }
+    }
+
+    /// Whether a page that stays would be placed with memory that several processes map.
+    fn is_of_several(&self, page: &Page, settings: &Settings) -> bool {
+        let is_left = || range_of(&self.of_several, page.pid, page.address).is_some();
+        !settings.shared && (page.frame.is_some() || is_left())
     }
 
     /// The index of the mapping that a page counts for, and its address there; none if it stays.
@@ -100,11 +110,16 @@ impl<'a> Placed<'a> {
     }
 
     fn index_of(&self, pid: Pid, address: u64) -> Option<usize> {
-        let after = self.ranges.partition_point(|range| (range.pid, range.start) <= (pid, address));
-        let index = after.checked_sub(1)?;
-        let range = self.ranges[index];
-        (range.pid == pid && address < range.end).then_some(index)
+        range_of(&self.ranges, pid, address)
     }
+}
+
+/// The index of the range with an address, of ranges in order of address.
+fn range_of(ranges: &[&Range], pid: Pid, address: u64) -> Option<usize> {
+    let after = ranges.partition_point(|range| (range.pid, range.start) <= (pid, address));
+    let index = after.checked_sub(1)?;
+    let range = ranges[index];
+    (range.pid == pid && address < range.end).then_some(index)
 }
 
 impl Sampled {
@@ -114,15 +129,18 @@ impl Sampled {
         let mut of_ranges: Vec<Vec<PlacedPage>> = placed.ranges.iter().map(|_| Vec::new()).collect();
         let read: FxHashSet<Pid> = observation.ranges.iter().map(|range| range.pid).collect();
         let mut fixed = Matrix::new(costs.nodes().len());
-        let (mut all, mut unread) = (0.0, 0.0);
+        let (mut all, mut unread, mut of_several) = (0.0, 0.0, 0.0);
         for page in &observation.pages {
             all += samples(page);
             unread += if read.contains(&page.pid) { 0.0 } else { samples(page) };
-            match placed.mapping_of(page, settings) {
-                Some((index, address)) => of_ranges[index].push(PlacedPage { address, page }),
-                None => add(&mut fixed, page, costs),
+            if let Some((index, address)) = placed.mapping_of(page, settings) {
+                of_ranges[index].push(PlacedPage { address, page });
+            } else {
+                of_several += if placed.is_of_several(page, settings) { samples(page) } else { 0.0 };
+                add(&mut fixed, page, costs);
             }
         }
+        let part = |samples: f64| if all > 0.0 { samples / all } else { 0.0 };
         let mut segments = Vec::new();
         for (range, mut pages) in placed.ranges.iter().zip(of_ranges) {
             if pages.iter().map(|page| samples(page.page)).sum::<f64>() <= LEAST_SHARE * all {
@@ -138,7 +156,7 @@ impl Sampled {
             let whole = Whole { pid: range.pid, is_shared, others: &others, resident_bytes, dealt };
             halve(&whole, span(range, &pages), &pages, costs, &mut segments);
         }
-        Self { segments, fixed, unread: if all > 0.0 { unread / all } else { 0.0 } }
+        Self { segments, fixed, unread: part(unread), of_several: part(of_several) }
     }
 
     /// By counters alone: each byte on a node is used as often as any other there, by the nodes that were counted.
@@ -174,7 +192,7 @@ impl Sampled {
             let (is_shared, dealt) = (range.shared.is_some(), dealt.clone());
             segments.push(Segment { pid: range.pid, is_shared, others, range: span, bytes, uses, dealt });
         }
-        Self { segments, fixed, unread: if observation.ranges.is_empty() { 1.0 } else { 0.0 } }
+        Self { segments, fixed, unread: if observation.ranges.is_empty() { 1.0 } else { 0.0 }, of_several: 0.0 }
     }
 
     /// All samples.

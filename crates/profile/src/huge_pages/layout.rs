@@ -96,7 +96,7 @@ pub(crate) fn may_have_huge_pages(flow: &Flow) -> bool {
         return true;
     }
     let mut all: FxHashMap<(ProcessId, u64), Frames> = FxHashMap::default();
-    for access in flow.accesses().filter(Access::reaches_memory).take(LOOKED_AT) {
+    for access in flow.accesses().filter(Access::leaves_core).take(LOOKED_AT) {
         let process = flow.profile().threads()[access.thread.index()].process;
         all.entry((process, access.address / HUGE_PAGE)).or_default().add(&access);
     }
@@ -132,7 +132,7 @@ fn collect(flow: &Flow) -> (Vec<Found>, FramesOfBlocks, u64) {
     // If there are too many, a random half is dropped, and the others stand for twice as many.
     let (mut left_out, mut stands_for) = (0, 1);
     let is_left = |number: u64, left_out: u64| (FxBuildHasher.hash_one(number) >> 32) & left_out == 0;
-    for (number, access) in flow.numbered().filter(|(_, access)| access.reaches_memory() && !access.kernel) {
+    for (number, access) in flow.numbered().filter(|(_, access)| access.leaves_core() && !access.kernel) {
         let process = profile.threads()[access.thread.index()].process;
         let block = access.address / HUGE_PAGE;
         frames.entry((process, block)).or_default().add(&access);

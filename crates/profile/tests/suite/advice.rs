@@ -535,7 +535,12 @@ fn padding_needs_samples_and_parts_of_ones_own() {
         (sample.served, sample.latency_ns) = (Some(trace::Served::Peer), Some(5000.0));
     }
     let profile = trace.profile();
-    assert_ne!(top(&profile).action, Action::Pad, "lines of four samples each");
+    let advice = top(&profile);
+    assert_eq!(
+        (advice.action, advice.evidence[0].what),
+        (Action::LeaveAlone, "from_cores"),
+        "lines of four samples each"
+    );
     // Three quarters are remote, but no placement of memory makes lines of other cores local.
     assert_eq!(problem(&profile), Problem::SharedLines);
 }

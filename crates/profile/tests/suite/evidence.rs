@@ -57,13 +57,15 @@ fn faults_tell_no_bandwidth() {
 /// A line that cores take from each other says nothing of the memory that it belongs to.
 #[test]
 fn lines_of_other_cores_are_no_contention_of_memory() {
-    let latency = |served: Served| {
+    let values = |served: Served| {
         let mut trace = stream_clustering();
         trace.samples.iter_mut().for_each(|sample| sample.served = Some(served));
-        metric(&verdict(&trace.profile()), "latency_over_idle").value
+        let verdict = verdict(&trace.profile());
+        ["latency_over_idle", "local_access_ratio"].map(|name| metric(&verdict, name).value)
     };
-    assert!(latency(Served::Dram).is_some_and(|factor| factor > 2.0));
-    assert_eq!(latency(Served::Peer), None);
+    let [latency, local] = values(Served::Dram);
+    assert!(latency.is_some_and(|factor| factor > 2.0) && local.is_some());
+    assert_eq!(values(Served::Peer), [None, None]);
 }
 
 /// Intel's processors sample loads and stores at rates of their own.

@@ -26,7 +26,7 @@ impl AdviceRow {
     /// Adds the line of source and the next steps.
     pub fn new(profile: &Profile, advice: Advice) -> Self {
         let of_processes = match advice.action {
-            Action::Replicate => advice.evidence.iter().any(|evidence| evidence.what == "processes"),
+            Action::Replicate | Action::Migrate => advice.evidence.iter().any(|evidence| evidence.what == "processes"),
             _ => !advice.processes.is_empty(),
         };
         let next_steps = NextSteps::new(advice.action, advice.kind, of_processes);
@@ -224,7 +224,7 @@ pub(crate) fn words(action: Action) -> &'static str {
 
 fn confidence(confidence: Confidence) -> &'static str {
     match confidence {
-        Confidence::Low => "low: these are few samples, or near the threshold",
+        Confidence::Low => "low: there are few samples, a share is near its threshold, or users change over time",
         Confidence::Medium => "medium (95 %)",
         Confidence::High => "high (99 %)",
     }

@@ -111,9 +111,9 @@ fn has_vanished((one, all_one): (&Tally, &Tally), (left, all_left): (&Tally, &Ta
         && (reached(left) * VANISHED) as f64 <= expected
 }
 
-/// Samples that reached memory, as far as they tell a share of accesses.
+/// Samples that left the core's caches, as far as they tell a share of accesses.
 fn reached(tally: &Tally) -> u64 {
-    tally.effective_samples()
+    tally.effective_samples_of_leaving()
 }
 
 #[cfg(test)]

@@ -31,8 +31,8 @@ impl NextSteps {
     }
 
     /// For an action on objects of a kind; none for [`Action::LeaveAlone`]. `of_processes` is whether whole processes are to
-    /// be pinned, and not the threads of one, which may need more CPUs than a node has; or, for copies, whether several
-    /// processes map the objects.
+    /// be pinned, and not the threads of one, which may need more CPUs than a node has; or, for copies and moves, whether
+    /// several processes map the objects.
     pub fn new(action: Action, kind: ObjectKind, of_processes: bool) -> Option<Self> {
         let (try_with, apply, in_code) = match action {
             Action::AllocateLocally => (
@@ -60,6 +60,11 @@ impl NextSteps {
                 "nearside compare --policies first-touch,interleave,predict -- COMMAND",
                 "nearside run --interleave all -- COMMAND: where one node's memory is full; no command copies it",
                 "a copy on each node, made by one of its threads after the initialisation; each thread reads the nearest",
+            ),
+            Action::Migrate if of_processes => (
+                "nearside compare --shared --policies first-touch,predict -- COMMAND",
+                "nearside place --shared -- COMMAND",
+                "let the process that uses a part write it first, or move_pages(MPOL_MF_MOVE_ALL) to that process's node",
             ),
             Action::Migrate => (
                 "nearside compare --policies first-touch,predict -- COMMAND",

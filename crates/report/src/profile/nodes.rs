@@ -48,7 +48,7 @@ pub fn controllers(
     let all = saturations(parts);
     let controller = |(node, tally): (NodeId, Tally)| {
         let is_known = seconds > 0.0 && view.profile().counts_accesses();
-        let bytes_per_s = is_known.then(|| tally.memory_accesses * LINE_BYTES / seconds);
+        let bytes_per_s = is_known.then(|| (tally.local_accesses + tally.remote_accesses) * LINE_BYTES / seconds);
         let most = machine.node(node).and_then(|node| node.bandwidth_bytes_per_s);
         Controller {
             node,

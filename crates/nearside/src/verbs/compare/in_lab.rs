@@ -146,7 +146,7 @@ fn guest_command(arguments: &Arguments, file: &Path) -> Result<Vec<OsString>, La
     if let Some(pattern) = &arguments.seconds {
         give("--seconds", pattern.to_string());
     }
-    all.extend(arguments.thresholds.words().into_iter().map(OsString::from));
+    all.extend(arguments.place_options().into_iter().map(OsString::from));
     let switches = [("--keep-caches", arguments.keep_caches), ("--quiet", arguments.quiet)];
     all.extend(switches.iter().filter(|(_, on)| *on).map(|(name, _)| OsString::from(name)));
     all.push("--".into());

@@ -58,6 +58,7 @@ Exit codes: 0 all runs went well; 1 one did not, or the system refused; 124 afte
 command line is wrong. Ctrl-C ends the program, restores everything, and reports the runs so far.
 
 Environment: with --machine, as of `nearside lab run`.", Candidate::list()))]
+#[allow(clippy::struct_excessive_bools, reason = "switches of their own, each")]
 pub struct Arguments {
     #[command(flatten)]
     machine: Option<MachineOptions>,
@@ -93,6 +94,10 @@ pub struct Arguments {
 
     #[command(flatten)]
     thresholds: ThresholdOptions,
+
+    /// Let nearside's own policies also place memory that several processes map, as `nearside place --shared` does
+    #[arg(long)]
+    shared: bool,
 
     /// Leave the page cache and free memory as each run leaves them
     #[arg(long)]
@@ -149,6 +154,11 @@ pub fn run(arguments: &Arguments, terminal: Terminal) -> Result<ExitCode, Box<dy
 }
 
 impl Arguments {
+    /// The options of `nearside place`.
+    fn place_options(&self) -> Vec<String> {
+        self.thresholds.words().into_iter().chain(self.shared.then(|| "--shared".to_owned())).collect()
+    }
+
     fn request<'a>(&'a self, place_options: &'a [String]) -> Request<'a> {
         Request {
             command: &self.command,
@@ -190,7 +200,7 @@ fn here(arguments: &Arguments) -> Result<(Comparison, Machine), Box<dyn Error>> 
             told = Instant::now();
         }
     };
-    let place_options = arguments.thresholds.words();
+    let place_options = arguments.place_options();
     let comparison =
         arguments.request(&place_options).run(&host, interrupted()?, &say, so_far).map_err(|error| match error {
             CompareError::Policy(why) => UsageError::boxed(why),
