@@ -88,6 +88,8 @@ pub enum ToGuest {
     ErrorClosed,
     /// The terminal's new rows and columns.
     Resize(u16, u16),
+    /// A signal for the command.
+    Signal(i32),
 }
 
 /// Messages from the guest.

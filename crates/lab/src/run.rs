@@ -36,6 +36,8 @@ use std::time::{Duration, Instant};
 
 /// Limit of host time for booting: a busy host with few cores needs a minute for 48 CPUs.
 const BOOT_LIMIT: Duration = Duration::from_secs(300);
+/// Host time that a command gets to end once it is asked to. Half of it after the first signal, it gets another one.
+pub const END_LIMIT: Duration = Duration::from_secs(60);
 /// What helps a guest that takes too long.
 const MORE_TIME: &str = ": give it more time with --timeout, fewer CPUs, or a less busy host";
 /// Longest sleep of the run. Samples leave the ring at least at this interval, so that it only overflows if they arrive
@@ -60,6 +62,9 @@ pub struct Run {
     pub kernel_modules: Vec<KernelModule>,
     /// Limit of host time for the whole run.
     pub timeout: Option<Duration>,
+    /// Whether a command that runs is asked to end, and gets [`END_LIMIT`] to do so, where the run is interrupted or its time
+    /// is over: the command is a recording, whose files are incomplete otherwise.
+    pub asks_to_end: bool,
 }
 
 /// Phase of a run.
@@ -158,6 +163,8 @@ struct Running {
     messages: Receiver<io::Result<Option<ToHost>>>,
     to_guest: SyncSender<ToGuest>,
     signal: Arc<AtomicI32>,
+    /// Whether a signal is left to [`Running::follow`], and does not close the port.
+    waits: Arc<AtomicBool>,
     signals: Handle,
     input_wanted: SyncSender<()>,
 }
@@ -217,7 +224,7 @@ impl Running {
         let (to_guest, for_guest) = sync_channel::<ToGuest>(MESSAGES_WAITING);
         // The guest requests one part at a time; further requests are ignored.
         let (input_wanted, wanted) = sync_channel(1);
-        let signal = Arc::new(AtomicI32::new(0));
+        let (signal, waits) = (Arc::new(AtomicI32::new(0)), Arc::new(AtomicBool::new(false)));
         let handle = signals.handle();
         // Without it (before Linux 5.3) Ctrl-Z does not stop the machine.
         let machine = rustix::process::Pid::from_raw(qemu.id().cast_signed());
@@ -241,11 +248,12 @@ impl Running {
                 move || forward_input(&wanted, &to_guest, &|questions| answer_input(&words, questions))
             }),
             thread::Builder::new().spawn({
-                let (signal, to_guest) = (signal.clone(), to_guest.clone());
-                move || watch_signals(signals, &signal, &closed_by_signal, (&to_guest, machine.as_ref()))
+                let (signal, waits, to_guest) = (signal.clone(), waits.clone(), to_guest.clone());
+                move || watch_signals(signals, (&signal, &waits), &closed_by_signal, (&to_guest, machine.as_ref()))
             }),
         ];
-        let mut machine = Self { qemu, port, console, messages, to_guest, signal, signals: handle, input_wanted };
+        let mut machine =
+            Self { qemu, port, console, messages, to_guest, signal, waits, signals: handle, input_wanted };
         for thread in threads {
             if let Err(why) = thread {
                 machine.end();
@@ -267,18 +275,10 @@ impl Running {
         let (mut began, mut boot) = (started, Duration::ZERO);
         let mut output = Output { to: io::stdout(), closed: ToGuest::OutputClosed, open: true };
         let mut error = Output { to: io::stderr(), closed: ToGuest::ErrorClosed, open: true };
+        let mut ending: Option<Ending> = None;
         loop {
-            let limit = match (stage, run.timeout) {
-                (Stage::Running, limit) => limit.unwrap_or(Duration::MAX),
-                (_, limit) => limit.unwrap_or(BOOT_LIMIT),
-            };
-            let left = limit.saturating_sub(started.elapsed());
-            if left.is_zero() {
-                return Err(self.timed_out(stage, limit));
-            }
-            if let signal @ 1.. = self.signal.load(SeqCst) {
-                return Err(LabError::Interrupted(signal));
-            }
+            let limit = limit(stage, run);
+            let left = self.time_left(stage, run, started, &mut ending)?;
             let message = self.messages.recv_timeout(left.min(POLL_INTERVAL));
             if run.task.sample_period != 0 {
                 pass_samples(words, tell);
@@ -292,7 +292,8 @@ impl Running {
                 Ok(Ok(None) | Err(_)) | Err(RecvTimeoutError::Disconnected) => return Err(self.died(stage)),
             };
             // Output with a slow reader must not outlast the run.
-            let go_on = || self.signal.load(SeqCst) == 0 && started.elapsed() < limit;
+            let is_ending = ending.is_some();
+            let go_on = || is_ending || self.signal.load(SeqCst) == 0 && started.elapsed() < limit;
             match message {
                 ToHost::Booted(_) => {
                     stage = Stage::Preparing;
@@ -301,6 +302,7 @@ impl Running {
                 ToHost::Started => {
                     (began, boot) = (Instant::now(), started.elapsed());
                     stage = Stage::Running;
+                    self.waits.store(run.asks_to_end, SeqCst);
                     tell(Event::Stage(stage));
                 }
                 ToHost::WantInput => drop(self.input_wanted.try_send(())),
@@ -321,6 +323,9 @@ impl Running {
                 ToHost::WriterKilled => tell(Event::WriterKilled),
                 ToHost::Failed(what) => return Err(LabError::Guest { what, console: self.console.tail() }),
                 ToHost::Ended(ended) => {
+                    if let Some(ending) = ending {
+                        return Err(ending.why);
+                    }
                     if run.task.sample_period != 0 {
                         pass_samples(words, tell);
                     }
@@ -334,6 +339,32 @@ impl Running {
                 }
             }
         }
+    }
+
+    /// How long to wait for the next message at most. Fails if the run has to end: see [`Run::asks_to_end`].
+    fn time_left(
+        &self,
+        stage: Stage,
+        run: &Run,
+        started: Instant,
+        ending: &mut Option<Ending>,
+    ) -> Result<Duration, LabError> {
+        let limit = limit(stage, run);
+        let left = limit.saturating_sub(started.elapsed());
+        let (signal, why) = match self.signal.load(SeqCst) {
+            signal @ 1.. => (signal, LabError::Interrupted(signal)),
+            _ if left.is_zero() => (SIGTERM, self.timed_out(stage, limit)),
+            _ => return Ok(left),
+        };
+        if !run.asks_to_end || stage != Stage::Running {
+            return Err(why);
+        }
+        let mut now = ending.take().unwrap_or_else(|| Ending { signal, why, since: Instant::now(), sent: 0 });
+        if !now.go_on(&self.to_guest) {
+            return Err(now.why);
+        }
+        *ending = Some(now);
+        Ok(END_LIMIT)
     }
 
     /// The port was closed, by a signal handler or because QEMU ended.
@@ -378,6 +409,27 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+/// A command that was asked to end.
+struct Ending {
+    signal: i32,
+    why: LabError,
+    since: Instant,
+    /// Signals sent so far.
+    sent: u32,
+}
+
+impl Ending {
+    /// Sends the signals that are due. Returns whether there is time left.
+    fn go_on(&mut self, to_guest: &SyncSender<ToGuest>) -> bool {
+        let is_due = self.since.elapsed() >= END_LIMIT / 2 * self.sent;
+        // The queue may be full for a moment.
+        if is_due && self.sent < 2 && to_guest.try_send(ToGuest::Signal(self.signal)).is_ok() {
+            self.sent += 1;
+        }
+        self.since.elapsed() < END_LIMIT
     }
 }
 
@@ -436,6 +488,14 @@ fn pass_samples(words: &SharedWords, tell: &mut dyn FnMut(Event)) {
     }
 }
 
+/// The limit of host time from the start of the run to the end of a phase.
+fn limit(stage: Stage, run: &Run) -> Duration {
+    match (stage, run.timeout) {
+        (Stage::Running, limit) => limit.unwrap_or(Duration::MAX),
+        (_, limit) => limit.unwrap_or(BOOT_LIMIT),
+    }
+}
+
 fn when(stage: Stage) -> &'static str {
     match stage {
         Stage::Booting => "while the guest booted",
@@ -444,11 +504,11 @@ fn when(stage: Stage) -> &'static str {
     }
 }
 
-/// Notes a signal that asks this program to end, and closes the port, which ends the run. A second signal ends the
-/// program at once; QEMU ends with it. Ctrl-Z stops QEMU as long as this program.
+/// Notes a signal that asks this program to end, and closes the port, which ends the run, unless `waits` is set. A second
+/// signal ends the program at once; QEMU ends with it. Ctrl-Z stops QEMU as long as this program.
 fn watch_signals(
     mut signals: Signals,
-    noted: &AtomicI32,
+    (noted, waits): (&AtomicI32, &AtomicBool),
     port: &UnixStream,
     (to_guest, qemu): (&SyncSender<ToGuest>, Option<&OwnedFd>),
 ) {
@@ -463,7 +523,9 @@ fn watch_signals(
             let _ = emulate_default_handler(signal);
             let _ = qemu.map(|qemu| pidfd_send_signal(qemu, Signal::CONT));
         } else if noted.swap(signal, SeqCst) == 0 {
-            let _ = port.shutdown(Shutdown::Both);
+            if !waits.load(SeqCst) {
+                let _ = port.shutdown(Shutdown::Both);
+            }
         } else {
             let _ = emulate_default_handler(signal);
         }

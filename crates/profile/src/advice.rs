@@ -13,7 +13,7 @@ use crate::rules::{Decision, Situation, decide};
 use crate::statistics::{Confidence, Share};
 use crate::symbols::File;
 use crate::tally::{Counts, Tally};
-use crate::together::PREDICTED_LOSS;
+use crate::together::{PREDICTED_LOSS, SMALLER_GAIN};
 use crate::view::View;
 use crate::waiting::WaitingAccesses;
 use machine::NodeId;
@@ -211,7 +211,7 @@ impl Advice {
 
 fn smaller_gain(speedup: f64, threshold: f64, samples: u64) -> Evidence {
     let text = format!("the program should be {speedup:.3} times as fast, which is less than by interleaving");
-    Evidence { what: "smaller_gain", value: speedup, threshold, samples, text }
+    Evidence { what: SMALLER_GAIN, value: speedup, threshold, samples, text }
 }
 
 fn predicted_loss(gain: &Gain, samples: u64) -> Evidence {

@@ -38,10 +38,10 @@ impl View<'_> {
         let of_action = |(action, placement): (Action, Placement)| {
             // What the rules decided and a prediction for this site alone has ruled out may help with the others.
             let is_meant = |advice: &&Advice| {
-                let alone_loses = |ruled_out: &crate::evidence::RuledOut| {
-                    ruled_out.action == action && ruled_out.because.what == PREDICTED_LOSS
+                let is_less_alone = |ruled_out: &crate::evidence::RuledOut| {
+                    ruled_out.action == action && [PREDICTED_LOSS, SMALLER_GAIN].contains(&ruled_out.because.what)
                 };
-                advice.action == action || advice.ruled_out.iter().any(alone_loses)
+                advice.action == action || advice.ruled_out.iter().any(is_less_alone)
             };
             let meant: Vec<&Advice> = advice.iter().filter(is_meant).collect();
             if meant.len() < 2 {
@@ -65,3 +65,5 @@ impl View<'_> {
 
 /// What the evidence of a predicted loss is called.
 pub(crate) const PREDICTED_LOSS: &str = "predicted_speedup";
+/// What the evidence of a gain that is smaller than another action's is called.
+pub(crate) const SMALLER_GAIN: &str = "smaller_gain";

@@ -9,7 +9,7 @@ use model::pmu::Pmu;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
-use rustix::process::{WaitOptions, wait};
+use rustix::process::{PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, wait};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use std::fs::File;
@@ -175,7 +175,10 @@ fn carry(
         }
     };
     thread::Builder::new().spawn(move || forward_input(input.map(File::from), &from_host_parts, &ask))?;
-    thread::Builder::new().spawn(move || listen(from_host, &parts, terminal.as_ref(), &unheard))?;
+    let command = rustix::process::Pid::from_child(child);
+    // It can be signalled until it is waited for, and no other process instead of it.
+    let command = pidfd_open(command, PidfdFlags::empty())?;
+    thread::Builder::new().spawn(move || listen(from_host, &parts, terminal.as_ref(), (&unheard, &command)))?;
     Ok(Carried { threads, running })
 }
 
@@ -237,7 +240,12 @@ fn wait_for_output(stream: &File, ended: &OwnedFd, deadline: &mut Option<Instant
 }
 
 /// Receives the host's messages, which must never wait for the command.
-fn listen(mut from_host: File, parts: &Sender<Vec<u8>>, terminal: Option<&OwnedFd>, unheard: &Unheard) {
+fn listen(
+    mut from_host: File,
+    parts: &Sender<Vec<u8>>,
+    terminal: Option<&OwnedFd>,
+    (unheard, command): (&Unheard, &OwnedFd),
+) {
     while let Ok(Some(message)) = protocol::receive(&mut from_host) {
         match message {
             ToGuest::Input(bytes) => drop(parts.send(bytes)),
@@ -247,6 +255,10 @@ fn listen(mut from_host: File, parts: &Sender<Vec<u8>>, terminal: Option<&OwnedF
                 if let Some(terminal) = terminal {
                     let _ = resize(terminal, rows, columns);
                 }
+            }
+            ToGuest::Signal(number) => {
+                // It may have ended.
+                let _ = Signal::from_named_raw(number).map(|signal| pidfd_send_signal(command, signal));
             }
         }
     }

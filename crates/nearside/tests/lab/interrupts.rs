@@ -1,11 +1,12 @@
 //! A run that is interrupted at any moment leaves nothing behind.
 
-use crate::support::{Lab, RunOutput};
+use crate::support::{LIMIT, Lab, RunOutput};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
 use std::time::Duration;
+use trace::{Record, Source, Trace};
 
 fn start(lab: &Lab, script: &str) -> Child {
     let mut run = lab.command("small-2x2", &["--out", "out"], &["sh", "-c", script]);
@@ -75,6 +76,24 @@ fn while_it_runs_and_writes_without_a_reader() {
     std::thread::sleep(Duration::from_millis(500));
     let ran = end(&lab, child, Signal::TERM);
     ran.failed(128 + 15, &["interrupted by signal 15"]);
+}
+
+/// The program that is recorded gets the signal, and what was recorded until then is kept.
+#[test]
+fn while_it_records() {
+    let lab = Lab::new();
+    let mut record = lab.nearside();
+    record.args(["lab", "record", "--machine", "small-2x2", "--quiet", "--timeout", LIMIT, "-o", "trace", "--"]);
+    record.args(["sh", "-c", "echo here; exec ../nearside-workloads chase --size 8M --repeat 1000000"]);
+    let mut child = record.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdout.as_mut().unwrap().read_exact(&mut [0; 5]).unwrap();
+    std::thread::sleep(Duration::from_secs(5));
+    end(&lab, child, Signal::INT).failed(128 + 2, &["interrupted by signal 2"]);
+    let samples =
+        Trace::open(&lab.path("work/trace")).unwrap().records().unwrap().filter(
+            |record| matches!(record.as_ref().unwrap(), Record::Sample(sample) if sample.source == Source::Lab),
+        );
+    assert!(samples.count() > 100);
 }
 
 #[test]

@@ -17,7 +17,8 @@ const REPORT: &str = "report.json";
 ///
 /// Boots the machine as `nearside lab run` does, runs `nearside record` in it, and puts the trace where it would be on
 /// this host. Samples come from the model, through the lab's virtual PMU, and times are simulated. Functions and
-/// variables are named from this host's files, which are those of the guest.
+/// variables are named from this host's files, which are those of the guest. Ctrl-C ends the program, and the trace is
+/// complete; a second one ends the machine at once.
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Examples:

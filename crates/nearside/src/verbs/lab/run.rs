@@ -160,6 +160,7 @@ fn prepare_and_run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         kernel_modules: arguments.options.kernel_modules(&assets.kernel_version)?,
         mechanisms: arguments.options.mechanisms(),
         timeout: arguments.options.timeout.map(Duration::from_secs),
+        asks_to_end: arguments.recording.is_some(),
     };
     let (outcome, seen) = boot_and_run(&assets, &run, arguments, samples.as_mut())?;
     lab::default_signals()?;
