@@ -330,7 +330,7 @@ impl Lab {
         if access.keep {
             vcpu.set_recent(line, store);
         } else {
-            spins = vcpu.forget_line(line, !store && access.level == Level::L1);
+            spins = vcpu.forget_line(line, store);
         }
         vcpu.wait_ps(access.stall_ps);
         if access.wants_value {
