@@ -221,7 +221,7 @@ fn threads_that_wait_for_each_other_need_no_pause() {
     let ran = lab.script("small-2x2", &["--json", "../report.json"], "./round_trips 300").succeeded();
     let ns: Vec<f64> = ran.text().lines().map(|line| line.parse().unwrap()).collect();
     let [with_pause, without] = ns[..] else { panic!("{}", ran.text()) };
-    assert!(with_pause < 2_000.0 && without < 3.0 * with_pause, "{ns:?}");
+    assert!(with_pause < 2_000.0 && without < 5.0 * with_pause, "{ns:?}");
     time_s(&lab);
 }
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-static _Atomic int turn;
+static _Atomic int turn, has_begun;
 static int rounds, pauses;
 
 static void wait_for(int value) {
@@ -23,6 +23,8 @@ static void *run(void *argument) {
     CPU_ZERO(&cpus);
     CPU_SET(own, &cpus);
     pthread_setaffinity_np(pthread_self(), sizeof cpus, &cpus);
+    if (own)
+        has_begun = 1;
     for (int round = 0; round < rounds; round++) {
         wait_for(own);
         atomic_store_explicit(&turn, !own, memory_order_release);
@@ -35,8 +37,11 @@ int main(int count, char **arguments) {
     for (pauses = 1; pauses >= 0; pauses--) {
         struct timespec begin, end;
         pthread_t other;
-        turn = 0;
+        turn = has_begun = 0;
         pthread_create(&other, NULL, run, (void *)1L);
+        // It may begin on this CPU.
+        while (!has_begun)
+            sched_yield();
         clock_gettime(CLOCK_MONOTONIC, &begin);
         run((void *)0L);
         pthread_join(other, NULL);
