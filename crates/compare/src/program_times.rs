@@ -51,11 +51,14 @@ impl TimesFile {
         [OPTION.into(), self.0.path().into()]
     }
 
-    /// Limits the result of a run of the verb to the program's own time. It stays as it is if the program was not started.
+    /// Limits the result of a run of the verb to the program's own time, and empties the file for another run. The result stays
+    /// as it is if the program was not started.
     pub fn limit(&self, output: &mut RunOutput) {
         if let Some(times) = self.read() {
             output.limit_to(times);
         }
+        // What cannot be emptied is written anew.
+        let _ = self.0.as_file().set_len(0);
     }
 
     fn read(&self) -> Option<ProgramTimes> {

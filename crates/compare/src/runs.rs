@@ -343,20 +343,19 @@ fn no_file(why: io::Error) -> Stop {
     Stop::Failed(format!("cannot make a temporary file: {why}"), String::new())
 }
 
-/// Switches the kernel's NUMA balancing on or off until the guard is dropped; does nothing if it is already so.
+/// Switches the kernel's NUMA balancing on or off, and keeps other nearsides from changing it, until the guard is dropped.
 pub fn balance(on: bool) -> Result<Option<SwitchGuard>, SwitchError> {
     let switch = Switch::numa_balancing();
     let wanted = if on { "1" } else { "0" };
-    let value = match switch.value() {
-        Ok(value) => value,
+    let is_right = |value: &str| value == wanted || (on && value != "0");
+    match switch.value() {
         // The kernel has no NUMA balancing.
-        Err(_) if !on => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    if value == wanted || (on && value != "0") {
-        return Ok(None);
+        Err(_) if !on => Ok(None),
+        Err(error) => Err(error),
+        // Users cannot keep root from changing it.
+        Ok(value) if is_right(&value) && !getuid().is_root() => Ok(None),
+        Ok(_) => switch.set_alone(wanted, is_right).map(Some),
     }
-    switch.set_alone(wanted).map(Some)
 }
 
 /// Why the kernel's NUMA balancing could not be switched, and what to do.

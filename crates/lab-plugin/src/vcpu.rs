@@ -287,9 +287,10 @@ impl Vcpu {
         self.wanted.store(line, Relaxed);
     }
 
-    /// The line's next use may miss. Returns whether its load has been repeated often enough, with nothing else between, to be
-    /// that of a loop that waits. It does not matter what served the loads: where a CPU has run ahead, others have probably
-    /// used the line in between, by the model.
+    /// The line's next use may miss. Returns whether loads of such lines have been repeated often enough, without a store or
+    /// another line's miss between, to be those of a loop that waits; a program that looks at a shared word now and then, and
+    /// works in its L1 cache, only keeps nearer to the others. It does not matter what served the loads: where a CPU has run
+    /// ahead, others have probably used the line in between, by the model.
     pub(crate) fn forget_line(&self, line: u64, store: bool) -> bool {
         let class = self.class(line);
         let is_repeated = !store && self.forgotten[class].load(Relaxed) == line;

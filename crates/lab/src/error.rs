@@ -50,10 +50,10 @@ pub enum LabError {
     },
     /// The host has too little memory.
     #[error(
-        "the virtual machine would have {asked} of memory, but this host has only {available} available: ask for less with --memory-per-node, or choose a machine with fewer nodes"
+        "the virtual machine would take {asked} of memory, but this host has only {available} available: ask for less with --memory-per-node, or choose a machine with fewer nodes"
     )]
     HostMemory {
-        /// Memory of the virtual machine.
+        /// Memory that the virtual machine may take from the host.
         asked: String,
         /// Available memory of the host.
         available: String,

@@ -17,10 +17,11 @@ use model::{Configuration, Measured, Mechanisms, control_block};
 use rustix::fs::OFlags;
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use signal_hook::SigId;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGKILL, SIGTERM, SIGTSTP, SIGWINCH};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
 use signal_hook::flag::register_conditional_default;
 use signal_hook::iterator::{Handle, Signals};
 use signal_hook::low_level::emulate_default_handler;
+use std::cell::Cell;
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -37,7 +38,9 @@ use std::time::{Duration, Instant};
 /// Limit of host time for booting: a busy host with few cores needs a minute for 48 CPUs.
 const BOOT_LIMIT: Duration = Duration::from_secs(300);
 /// Host time that a command gets to end once it is asked to. Half of it after the first signal, it gets another one.
-pub const END_LIMIT: Duration = Duration::from_secs(60);
+const END_LIMIT: Duration = Duration::from_secs(60);
+/// Host time that a slow reader of the command's output gets from then on.
+const LAST_OUTPUT: Duration = Duration::from_secs(2);
 /// What helps a guest that takes too long.
 const MORE_TIME: &str = ": give it more time with --timeout, fewer CPUs, or a less busy host";
 /// Longest sleep of the run. Samples leave the ring at least at this interval, so that it only overflows if they arrive
@@ -62,8 +65,8 @@ pub struct Run {
     pub kernel_modules: Vec<KernelModule>,
     /// Limit of host time for the whole run.
     pub timeout: Option<Duration>,
-    /// Whether a command that runs is asked to end, and gets [`END_LIMIT`] to do so, where the run is interrupted or its time
-    /// is over: the command is a recording, whose files are incomplete otherwise.
+    /// Whether a command that runs is asked to end, and gets a minute to do so, where the run is interrupted or its time is
+    /// over: the command is a recording, whose files are incomplete otherwise.
     pub asks_to_end: bool,
 }
 
@@ -106,6 +109,8 @@ pub struct Outcome {
     pub boot: Duration,
     /// Host time from there to the command's end.
     pub ran: Duration,
+    /// Why the command was asked to end: see [`Run::asks_to_end`].
+    pub cut_short: Option<LabError>,
 }
 
 /// Boots the machine, runs the command with this process's own streams, and ends the machine. `tell` receives the
@@ -141,10 +146,15 @@ pub fn default_signals() -> io::Result<Vec<SigId>> {
     ending.map(|signal| register_conditional_default(signal, Arc::new(AtomicBool::new(true)))).collect()
 }
 
+/// Host memory of a virtual machine beside the guest's: a sixteenth of that for the model's directory of lines, of 4 bytes
+/// each, and this for QEMU, its translated code, the model's caches and the virtual PMU.
+const BESIDE_GUEST: u64 = 256 << 20;
+
 /// Refuses a machine for which this host has too little available memory: call it before [`run`]. The guest allocates
 /// memory from the host as it uses it, so QEMU would be killed in the middle of a run.
 pub fn check_memory(shape: &Shape) -> Result<(), LabError> {
-    let asked: u64 = shape.machine.nodes.iter().map(|node| node.memory_bytes).sum();
+    let of_guest: u64 = shape.machine.nodes.iter().map(|node| node.memory_bytes).sum();
+    let asked = of_guest + of_guest / 16 + BESIDE_GUEST;
     match linux::available_memory() {
         Some(available) if available < asked => {
             let text = machine::size::format;
@@ -292,8 +302,15 @@ impl Running {
                 Ok(Ok(None) | Err(_)) | Err(RecvTimeoutError::Disconnected) => return Err(self.died(stage)),
             };
             // Output with a slow reader must not outlast the run.
-            let is_ending = ending.is_some();
-            let go_on = || is_ending || self.signal.load(SeqCst) == 0 && started.elapsed() < limit;
+            let over = Cell::new(ending.as_ref().map(|ending| ending.since));
+            let go_on = || {
+                if over.get().is_none() && self.signal.load(SeqCst) == 0 && started.elapsed() < limit {
+                    return true;
+                }
+                let since = over.get().unwrap_or_else(Instant::now);
+                over.set(Some(since));
+                run.asks_to_end && since.elapsed() < LAST_OUTPUT
+            };
             match message {
                 ToHost::Booted(_) => {
                     stage = Stage::Preparing;
@@ -323,9 +340,6 @@ impl Running {
                 ToHost::WriterKilled => tell(Event::WriterKilled),
                 ToHost::Failed(what) => return Err(LabError::Guest { what, console: self.console.tail() }),
                 ToHost::Ended(ended) => {
-                    if let Some(ending) = ending {
-                        return Err(ending.why);
-                    }
                     if run.task.sample_period != 0 {
                         pass_samples(words, tell);
                     }
@@ -335,7 +349,8 @@ impl Running {
                         serde_json::from_slice(&published.json).map_err(LabError::host("read the counters"))?;
                     let (samples_dropped, ran) = (pmu.dropped(), began.elapsed());
                     let out_of_memory = self.console.out_of_memory();
-                    return Ok(Outcome { ended, measured, samples_dropped, out_of_memory, boot, ran });
+                    let cut_short = ending.map(|ending| ending.why);
+                    return Ok(Outcome { ended, measured, samples_dropped, out_of_memory, boot, ran, cut_short });
                 }
             }
         }
@@ -414,6 +429,8 @@ impl Drop for Running {
 
 /// A command that was asked to end.
 struct Ending {
+    /// The first signal for it. The second is SIGQUIT, which `nearside record` takes for a second request, however little time
+    /// has passed in the guest.
     signal: i32,
     why: LabError,
     since: Instant,
@@ -426,7 +443,8 @@ impl Ending {
     fn go_on(&mut self, to_guest: &SyncSender<ToGuest>) -> bool {
         let is_due = self.since.elapsed() >= END_LIMIT / 2 * self.sent;
         // The queue may be full for a moment.
-        if is_due && self.sent < 2 && to_guest.try_send(ToGuest::Signal(self.signal)).is_ok() {
+        let signal = if self.sent == 0 { self.signal } else { SIGQUIT };
+        if is_due && self.sent < 2 && to_guest.try_send(ToGuest::Signal(signal)).is_ok() {
             self.sent += 1;
         }
         self.since.elapsed() < END_LIMIT

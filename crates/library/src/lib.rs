@@ -17,8 +17,9 @@
 //! | hints to the agent: leave alone, home, phase, short-lived | [`hint`] |
 //! | names of ranges of memory, for the recorder, the agent and the commands | [`region`] |
 //!
-//! There is no global state, and no call prints, exits or panics, unless there is no memory for what it keeps itself. Every refusal is an [`Error`] whose text says what was
-//! tried, what the kernel answered, why, and what helps. Sizes are bytes and addresses are byte addresses.
+//! There is no global state, and no call prints, exits or panics, unless there is no memory for what it keeps itself.
+//! Every refusal is an [`Error`] whose text says what was tried, what the kernel answered, why, and what helps. Sizes are
+//! bytes and addresses are byte addresses.
 //!
 //! ```no_run
 //! use library::{MemoryMode, MemoryPolicy, allocate, here, nodes, where_is};

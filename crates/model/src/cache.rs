@@ -446,6 +446,21 @@ mod tests {
         assert!(hits * 10 < lines, "{hits} of {lines}");
     }
 
+    /// As of a line that cores write in turns.
+    #[test]
+    fn a_line_that_is_taken_away_each_time_costs_others_one_at_most() {
+        let cache = Cache::new(8 * LINE_BYTES, 8, 0).unwrap();
+        for line in 0..7 {
+            hit(&cache, line);
+        }
+        for _ in 0..20 {
+            hit(&cache, 100);
+            assert!(cache.remove(100));
+        }
+        let kept = (0..7).filter(|line| cache.holds(*line)).count();
+        assert!(kept >= 6, "{kept} of 7");
+    }
+
     #[test]
     fn unknown_and_huge_associativity_keep_the_size() {
         for (ways, expected) in [(0, 16), (100, 64), (u32::MAX, 64)] {

@@ -9,7 +9,7 @@ use crate::object::ObjectKind;
 use crate::padding::falsely_shared_lines;
 use crate::pattern::Pattern;
 use crate::profile::{Access, Profile};
-use crate::rules::{Decision, Situation, decide};
+use crate::rules::{Decision, FROM_CORES, Situation, decide};
 use crate::statistics::{Confidence, Share};
 use crate::symbols::File;
 use crate::tally::{Counts, Tally};
@@ -53,7 +53,8 @@ pub struct Advice {
     pub evidence: Vec<Evidence>,
     /// The confidence in the decision.
     pub confidence: Confidence,
-    /// The expected gain; none if latencies are not known, and for [`Action::LeaveAlone`] and [`Action::Pad`].
+    /// The expected gain; none if latencies are not known, for [`Action::LeaveAlone`] and [`Action::Pad`], and where lines of
+    /// other cores' caches decide.
     pub gain: Option<Gain>,
     /// Actions that would not help.
     pub ruled_out: Vec<RuledOut>,
@@ -133,9 +134,11 @@ impl View<'_> {
         // A stack goes with its thread, and says nothing about what else a process uses.
         let is_spread =
             |action| action == Action::PinThreads && pattern.processes.len() > 1 && kind != ObjectKind::Stacks;
+        let is_of_cores = evidence.iter().any(|evidence| evidence.what == FROM_CORES);
         let mut gain = match action {
             // The model of the gain knows only where memory is.
             Action::LeaveAlone | Action::Pad => None,
+            _ if is_of_cores => None,
             Action::SplitHugePages => {
                 let owned = owned(profile, huge_pages.iter());
                 gain(self, flow, distances, |access| placed(access) && owned(access), &Placement::Local)

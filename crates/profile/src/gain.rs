@@ -62,6 +62,8 @@ struct Placing<'a> {
     measured: &'a Measurements,
     /// How many CPUs have made accesses.
     cpus: usize,
+    /// The part of the time that is waited for memory, of that waited for memory and other caches.
+    memory_part: f64,
 }
 
 /// Accesses of one process's threads on one node.
@@ -134,7 +136,7 @@ pub(crate) fn gain(
 ) -> Option<Gain> {
     let profile = view.profile();
     let (start, end) = view.span_ns()?;
-    let mean_ns = view.tally().latency_mean_ns()?;
+    let (mean_ns, memory_part) = (view.tally().latency_mean_ns()?, view.tally().memory_part()?);
     let times = || flow.accesses().filter(Access::reaches_memory).map(|access| access.time_ns);
     let parts = (times().count() as u64 / SAMPLES_A_PART).clamp(1, MOST_PARTS);
     let length = ((end - start) / parts + 1).max(1);
@@ -167,8 +169,12 @@ pub(crate) fn gain(
         let parts = || in_use.iter().filter(|part| phase(**part) == number);
         let (first, last) = (parts().next()?, parts().next_back()?);
         let measured = profile.measured(&(start + first * length..=start + (last + 1) * length));
-        let placing = Placing { placement, memory: &memory, measured: &measured, cpus: view.groups().cpus.len() };
+        let cpus = view.groups().cpus.len();
+        let placing = Placing { placement, memory: &memory, measured: &measured, cpus, memory_part };
         gains.push(found.gain(profile, distances, &placing)?);
+    }
+    if gains.is_empty() {
+        return None;
     }
     let mut work: BTreeMap<ProcessId, BTreeMap<NodeId, Work>> = BTreeMap::new();
     let mut phases: BTreeMap<ProcessId, Vec<(f64, Vec<Work>)>> = BTreeMap::new();
@@ -283,7 +289,8 @@ impl Phase {
         // for memory; with fewer it also computes. The computing time exceeds the time without waiting, as computation
         // overlaps accesses.
         let under_way = latency_ns * accesses.iter().sum::<f64>() / (threads.iter().sum::<f64>() * time_ns);
-        let bound = under_way.max(placing.measured.memory_bound.unwrap_or(0.0)).clamp(LEAST_BOUND, 1.0);
+        let measured = placing.measured.memory_bound.unwrap_or(0.0) * placing.memory_part;
+        let bound = under_way.max(measured).clamp(LEAST_BOUND, 1.0);
         let work_ns = latency_ns * (1.0 / bound - 1.0);
         let class = |((_, from), traffic): (&(_, NodeId), &Traffic)| traffic.class(*from, time_ns, work_ns, placing);
         let before: Vec<Class> = traffic.iter().map(class).collect();

@@ -22,6 +22,9 @@ const IMBALANCED: f64 = 0.35;
 /// Standard errors by which a mean must exceed a threshold.
 const STANDARD_ERRORS: f64 = 1.96;
 
+/// What the evidence of lines that other cores' caches have is called.
+pub(crate) const FROM_CORES: &str = "from_cores";
+
 /// The context of a decision.
 pub(crate) struct Situation<'a> {
     pub kind: ObjectKind,
@@ -194,7 +197,7 @@ fn for_lines_of_cores(case: &mut Case, pattern: &Pattern, situation: &Situation)
         return None;
     }
     let words = "accesses that leave a core's caches take a line that another core has, wherever its memory is";
-    case.test("from_cores", pattern.peers, MOSTLY_FROM_CORES, words);
+    case.test(FROM_CORES, pattern.peers, MOSTLY_FROM_CORES, words);
     let fits = !pattern.is_of_several_processes && processes_fit_nodes(case, pattern, situation);
     Some(if fits { Action::PinThreads } else { Action::LeaveAlone })
 }

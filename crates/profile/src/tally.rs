@@ -33,10 +33,14 @@ pub struct Tally {
     pub squared_accesses: f64,
     /// The same of the samples that another core's cache served.
     pub squared_peer_accesses: f64,
-    /// Total latency of all accesses that left the core's caches and have a known latency, ns.
+    /// Total latency of all accesses that reached memory and have a known latency, ns.
     pub memory_time_ns: f64,
     /// Number of these accesses.
     pub timed_accesses: f64,
+    /// Total latency of those that another core's cache served, ns.
+    pub peer_time_ns: f64,
+    /// Number of these.
+    pub timed_peer_accesses: f64,
     /// Total latency of the remote ones among them, ns.
     pub remote_time_ns: f64,
     /// Number of these remote ones.
@@ -69,8 +73,12 @@ impl Tally {
                 self.squared_accesses += weight * weight;
             }
             if let Some(latency_ns) = access.latency_ns {
-                self.memory_time_ns += weight * f64::from(latency_ns);
-                self.timed_accesses += weight;
+                let (time_ns, timed) = match access.served {
+                    Some(Served::Peer) => (&mut self.peer_time_ns, &mut self.timed_peer_accesses),
+                    _ => (&mut self.memory_time_ns, &mut self.timed_accesses),
+                };
+                *time_ns += weight * f64::from(latency_ns);
+                *timed += weight;
                 if access.is_remote() {
                     self.remote_time_ns += weight * f64::from(latency_ns);
                     self.timed_remote_accesses += weight;
@@ -95,6 +103,8 @@ impl Tally {
         self.squared_peer_accesses += other.squared_peer_accesses;
         self.memory_time_ns += other.memory_time_ns;
         self.timed_accesses += other.timed_accesses;
+        self.peer_time_ns += other.peer_time_ns;
+        self.timed_peer_accesses += other.timed_peer_accesses;
         self.remote_time_ns += other.remote_time_ns;
         self.timed_remote_accesses += other.timed_remote_accesses;
     }
@@ -120,23 +130,48 @@ impl Tally {
         self.local_accesses + self.remote_accesses + self.peer_accesses
     }
 
-    /// The mean latency of accesses that left the core's caches, ns.
+    /// The mean latency of accesses that reached memory, ns.
     pub fn latency_mean_ns(&self) -> Option<f64> {
         ratio(self.memory_time_ns, self.timed_accesses)
     }
 
-    /// The cost of waiting for memory, by which rankings are ordered. If `all` have latencies, the total latency, ns
-    /// (unknown ones count as the mean of all); otherwise remote accesses, and those to other caches, count a thousand times.
+    /// The mean latency of all accesses that left the core's caches, ns.
+    pub fn wait_mean_ns(&self) -> Option<f64> {
+        ratio(self.memory_time_ns + self.peer_time_ns, self.timed_accesses + self.timed_peer_accesses)
+    }
+
+    /// The part of the observed latency that is of memory, 0 to 1; none without latencies.
+    pub fn memory_part(&self) -> Option<f64> {
+        ratio(self.memory_time_ns, self.memory_time_ns + self.peer_time_ns)
+    }
+
+    /// What these accesses are without those that other cores' caches served; their kinds are of all.
+    #[must_use]
+    pub fn of_memory(&self) -> Self {
+        Self {
+            samples: self.local_samples + self.remote_samples,
+            peer_samples: 0,
+            accesses: self.local_accesses + self.remote_accesses,
+            peer_accesses: 0.0,
+            squared_peer_accesses: 0.0,
+            peer_time_ns: 0.0,
+            timed_peer_accesses: 0.0,
+            ..*self
+        }
+    }
+
+    /// The cost of waiting for memory and other caches, by which rankings are ordered. If `all` have latencies, the total
+    /// latency, ns (unknown ones count as the mean of all); otherwise remote accesses, and those to other caches, count a thousand times.
     pub fn cost(&self, all: &Self) -> f64 {
-        match all.latency_mean_ns() {
-            Some(mean_ns) => self.memory_time_ns + self.untimed_accesses() * mean_ns,
+        match all.wait_mean_ns() {
+            Some(mean_ns) => self.memory_time_ns + self.peer_time_ns + self.untimed_accesses() * mean_ns,
             None => self.remote_accesses + self.peer_accesses + 1e-3 * self.accesses,
         }
     }
 
     /// The cost of its remote accesses: their total latency, ns, likewise, or else their number.
     pub fn remote_cost(&self, all: &Self) -> f64 {
-        match all.latency_mean_ns() {
+        match all.wait_mean_ns() {
             Some(mean_ns) => {
                 self.remote_time_ns + (self.remote_accesses - self.timed_remote_accesses).max(0.0) * mean_ns
             }
@@ -146,12 +181,12 @@ impl Tally {
 
     /// Accesses that left the core's caches but whose latency is not known.
     fn untimed_accesses(&self) -> f64 {
-        self.leaving_accesses() - self.timed_accesses
+        self.leaving_accesses() - self.timed_accesses - self.timed_peer_accesses
     }
 
     /// A part of the cost of all, if `all` have latencies.
     fn time_share(cost: f64, all: &Self) -> Option<f64> {
-        all.latency_mean_ns().and_then(|_| ratio(cost, all.cost(all)))
+        all.wait_mean_ns().and_then(|_| ratio(cost, all.cost(all)))
     }
 
     /// The counts for output. `all` is the tally of the whole view.
@@ -194,7 +229,7 @@ pub struct Counts {
     pub remote_share: f64,
     /// Local accesses over local and remote ones, 0 to 1; none without either.
     pub local_access_ratio: Option<f64>,
-    /// Mean latency of accesses that left the core's caches, ns; none if no source reports latency.
+    /// Mean latency of accesses that reached memory, ns; none if no source reports latency.
     pub latency_mean_ns: Option<f64>,
     /// The share of the total latency of all accesses of the view, 0 to 1, where unknown ones count as the mean; none if
     /// no source reports latency.

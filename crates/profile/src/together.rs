@@ -59,7 +59,16 @@ impl View<'_> {
                 gain,
             })
         };
-        placements.into_iter().filter_map(of_action).collect()
+        // Of two actions for the same site, the one that gains more.
+        let mut found: Vec<Together> = placements.into_iter().filter_map(of_action).collect();
+        found.sort_by(|a, b| b.gain.speedup.total_cmp(&a.gain.speedup));
+        let mut named: BTreeSet<SiteId> = BTreeSet::new();
+        found.retain(|together| {
+            let is_new = together.sites.iter().all(|site| !named.contains(site));
+            named.extend(together.sites.iter().filter(|_| is_new));
+            is_new
+        });
+        found
     }
 }
 

@@ -170,7 +170,7 @@ impl View<'_> {
             text: match problem {
                 Problem::Unknown if self.selects_outcomes() => SELECTED.to_owned(),
                 Problem::Unknown if self.profile().is_empty() => UNOBSERVED.to_owned(),
-                Problem::Unknown if samples == 0 && self.tally().samples > 0 => format!(
+                Problem::Unknown if leaving == 0 && self.tally().samples > 0 => format!(
                     "none of the {} samples is known to have reached memory: record with `nearside record`, or `perf \
                      mem record`",
                     self.tally().samples
@@ -256,7 +256,7 @@ impl View<'_> {
         let (first, last) = self.span_ns()?;
         let most = (self.groups().cpus.len() as u64).saturating_mul(last.saturating_sub(first)) as f64;
         let all = all.min(most);
-        ratio(waits.min(all), all).filter(|_| self.tally().timed_accesses > 0.0)
+        ratio(waits.min(all), all).filter(|_| self.tally().wait_mean_ns().is_some())
     }
 
     fn local_access_ratio(&self) -> Metric {
@@ -305,7 +305,7 @@ impl View<'_> {
         if let Some(routes) = distances.routes.as_ref().filter(|_| is_estimated) {
             let links_between =
                 |from, to| routes.hops(from, to).unwrap_or_default().iter().map(|hop| hop.directed_link()).collect();
-            for (directed, bytes) in self.bytes_per_s(links_between, |tally| tally.accesses) {
+            for (directed, bytes) in self.bytes_per_s(links_between, Tally::leaving_accesses) {
                 let Some(link) = links.get(directed / 2) else { continue };
                 let [one, other] = link.nodes;
                 let ends = if directed % 2 == 0 { (one, other) } else { (other, one) };
@@ -353,7 +353,7 @@ impl View<'_> {
     ) -> BTreeMap<T, f64> {
         let seconds = self.time_ns().map_or(0.0, |(first, last)| last.saturating_sub(first) as f64 / 1e9);
         let mut found = BTreeMap::new();
-        for ((from, to), tally) in self.matrix() {
+        for ((from, to), tally) in self.pairs() {
             for resource in uses(from, to) {
                 *found.entry(resource).or_default() += ratio(counts(&tally) * LINE_BYTES, seconds).unwrap_or(0.0);
             }
@@ -410,14 +410,16 @@ fn problem(metrics: &[Metric], [samples, leaving]: [u64; 2], from_cores: f64) ->
     let metric = |name: &str| metrics.iter().find(|metric| metric.name == name);
     let is_bad = |name: &str| metric(name).is_some_and(|metric| metric.is_bad);
     let contended = is_bad("latency_over_idle") || is_bad("controller_load") || is_bad("link_load");
+    // Accesses an instruction are of memory only.
+    let waits_for_cores = || metric("memory_bound").is_none_or(|bound| bound.value.is_none() || bound.is_bad);
     if leaving < FEWEST {
         Problem::Unknown
-    } else if !waits(metrics) {
-        Problem::NotMemoryBound
-    } else if from_cores >= MOSTLY_FROM_CORES {
+    } else if from_cores >= MOSTLY_FROM_CORES && waits_for_cores() {
         Problem::SharedLines
     } else if samples < FEWEST {
         Problem::Unknown
+    } else if !waits(metrics) {
+        Problem::NotMemoryBound
     } else if contended && (is_bad("imbalance") || is_bad("link_load")) {
         Problem::Contention
     } else if is_bad("local_access_ratio") {

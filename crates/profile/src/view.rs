@@ -189,6 +189,12 @@ impl<'a> View<'a> {
 
     /// Accesses that reached memory, by the node of the CPU and that of the memory.
     pub fn matrix(&self) -> BTreeMap<(NodeId, NodeId), Tally> {
+        let pairs = self.pairs().into_iter().map(|(pair, tally)| (pair, tally.of_memory()));
+        pairs.filter(|(_, tally)| tally.samples > 0).collect()
+    }
+
+    /// The same of all accesses that left the core's caches.
+    pub(crate) fn pairs(&self) -> BTreeMap<(NodeId, NodeId), Tally> {
         let mut pairs: BTreeMap<_, Tally> = BTreeMap::new();
         for ((_, from, to), cell) in self.groups.cells.in_order(self.profile) {
             if let (Some(from), Some(to)) = (from, to) {

@@ -20,7 +20,7 @@ pub struct Limits {
     pub local: Option<f64>,
     /// Most imbalance of the controllers: the standard deviation of their loads over their mean.
     pub imbalance: Option<f64>,
-    /// Most mean latency of accesses that leave a core's caches, ns.
+    /// Most mean latency of accesses that reach memory, ns.
     pub latency_ns: Option<f64>,
     /// Most mean latency of the slowest node's memory, relative to an idle machine.
     pub latency_over_idle: Option<f64>,
@@ -146,7 +146,7 @@ impl AssertReport {
             Some((found.name, bound, limit?, found.value, found.unit, found.meaning))
         };
         let latency = |limit| {
-            let meaning = "mean latency of accesses that leave a core's caches";
+            let meaning = "mean latency of accesses that reach memory";
             ("latency", Bound::AtMost, limit, view.tally().latency_mean_ns(), "ns", meaning)
         };
         let asserted = [

@@ -8,7 +8,7 @@ use profile::{Access, ObjectId, ProcessId, Profile, ThreadId, View};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
-use trace::AccessKind;
+use trace::{AccessKind, Served};
 
 /// Most accesses that are written: the UI stays responsive.
 const MOST_ACCESSES: usize = 100_000;
@@ -163,8 +163,14 @@ fn name_of(access: &Access) -> &'static str {
         ["cached load", "cached store", "cached access"],
         ["local load", "local store", "local access"],
         ["remote load", "remote store", "remote access"],
+        ["load from another core", "store to another core's line", "access to another core's line"],
     ];
-    let [load, store, unknown] = way[if access.is_remote() { 2 } else { usize::from(access.is_local()) }];
+    let row = match access.served {
+        Some(Served::Peer) => 3,
+        _ if access.is_remote() => 2,
+        _ => usize::from(access.is_local()),
+    };
+    let [load, store, unknown] = way[row];
     match access.kind {
         AccessKind::Load => load,
         AccessKind::Store => store,

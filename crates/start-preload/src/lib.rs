@@ -7,7 +7,8 @@
 //! are programs that one executes after it has made threads, as each of them fills memory of its own.
 //!
 //! The policy is that of the first thread. It is marked by `MPOL_F_STATIC_NODES`, by which a program that another one
-//! executes knows that it is not its owner's: it is over several of the variable's nodes. Programs that are executed without forking (`vfork`, `posix_spawn`) would
+//! executes knows that it is not its owner's. An owner's static policy over a single node, or over nodes that the
+//! variable does not name, is left alone. Programs that are executed without forking (`vfork`, `posix_spawn`) would
 //! inherit it, and static ones keep it: the functions that execute do so without it.
 
 mod executes;

@@ -160,7 +160,7 @@ fn lowest<'a>(results: &Results, metric: &str, cells: &[&'a Cell]) -> Option<&'a
     means.into_iter().min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(cell, _)| cell)
 }
 
-/// Largest share of one side's runs on a host that may be more than the other side's, for a ratio with an interval: a tenth of
+/// Largest part of one side's runs that may be on other hosts than the other side's, for a ratio with an interval: a tenth of
 /// a difference between hosts is then taken for one between cells.
 const MOST_APART: f64 = 0.1;
 
@@ -348,5 +348,30 @@ pub fn relative_means<'a>(
         let labels = campaign.baseline.substitute(&cell.labels).filter(|_| !campaign.baseline.is_empty())?;
         let baseline = campaign.cell(&labels).filter(|baseline| *baseline != cell)?;
         mean_ratio(results, SECONDS, &[(cell, baseline)])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A strong relation is certain where there is one at all, and a weak one where the interval is within its bound.
+    #[test]
+    fn correlations_are_certain_where_their_interval_is_as_claimed() {
+        let claim = |expect: Expect, r: f64, interval| {
+            expect.correlation(&Correlated { r, interval: Some(interval), rho: None, runs: 50 })
+        };
+        for (expect, r, interval, expected) in [
+            (Expect::AtMost(-0.95), -0.96, (-0.98, -0.93), Claim::Met),
+            (Expect::AtMost(-0.1), -0.2, (-0.5, 0.1), Claim::Unclear),
+            (Expect::AtMost(0.3), 0.0, (-0.28, 0.28), Claim::Met),
+            (Expect::AtMost(0.3), 0.295, (0.02, 0.53), Claim::Unclear),
+            (Expect::AtMost(0.3), 0.4, (0.1, 0.6), Claim::Missed),
+            (Expect::AtLeast(0.8), 0.9, (0.7, 0.95), Claim::Met),
+            (Expect::AtLeast(-0.3), 0.0, (-0.28, 0.28), Claim::Met),
+            (Expect::AtLeast(-0.3), -0.1, (-0.5, 0.2), Claim::Unclear),
+        ] {
+            assert_eq!(claim(expect, r, interval), expected, "{expect} of {r}");
+        }
     }
 }

@@ -136,8 +136,11 @@ impl Store {
 
     /// Removes a failed run, so that it is run again.
     pub fn forget(&self, unit: &Unit) -> Result<(), StoreError> {
-        let path = self.file(&unit.id, unit.round);
-        fs::remove_file(&path).map_err(failed("remove", &path))
+        let remove = || {
+            let folder = folder_in(folder_in(File::open(&self.folder)?, CELLS)?, &unit.id)?;
+            Ok(unlinkat(&folder, format!("{}.json", unit.round), AtFlags::empty())?)
+        };
+        remove().map_err(failed("remove", &self.file(&unit.id, unit.round)))
     }
 
     /// All results, and a note on each file that is none.
@@ -161,11 +164,17 @@ impl Store {
 }
 
 fn read_unit(path: &Path) -> Result<Unit, String> {
-    if !fs::metadata(path).is_ok_and(|file| file.is_file()) {
-        return Err("it is no file".to_owned());
-    }
-    let text = bounded::text(path).map_err(|error| error.to_string())?;
-    serde_json::from_str(&text).map_err(|error| error.to_string())
+    let read = || {
+        // Nothing waits for the writer of a pipe.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::other("it is no file"));
+        }
+        bounded::bytes_of(file, bounded::MOST_BYTES)
+    };
+    let text = read().map_err(|error| error.to_string())?;
+    serde_json::from_slice(&text).map_err(|error| error.to_string())
 }
 
 /// The paths in a folder, sorted; none if there is no folder.

@@ -34,25 +34,42 @@ impl Switch {
     /// Sets it until the guard is dropped, which restores the previous value, even if this process is killed.
     pub fn set_for_now(&self, value: &str) -> Result<SwitchGuard, SwitchError> {
         let before = self.value()?;
-        let watch = Watch::start(self.path(), &before, value);
+        let watch = Watch::start(self.path(), &before, value, None);
         self.set(value)?;
         Ok(SwitchGuard { switch: self.clone(), before, value: value.to_owned(), watch, lock: None })
     }
 
-    /// The same, for as long as no other process does so: two that measure programs would each take the other's value for
-    /// that of the system. A program that is measured may change it by [`set_for_now`](Self::set_for_now).
-    pub fn set_alone(&self, value: &str) -> Result<SwitchGuard, SwitchError> {
+    /// The same, and no other process does so meanwhile: two that measure programs would each take the other's value for that
+    /// of the system. Where it has that value already, as `is_right` says, it is only kept from being changed. A program that
+    /// is measured may change it by [`set_for_now`](Self::set_for_now).
+    pub fn set_alone(&self, value: &str, is_right: impl Fn(&str) -> bool) -> Result<SwitchGuard, SwitchError> {
         let file = self.lock_file().map_err(|source| self.error("lock", source))?;
-        flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
-            Errno::WOULDBLOCK => {
-                let why = "another nearside has changed it until its program has ended";
-                self.error("change", io::Error::new(io::ErrorKind::ResourceBusy, why))
-            }
-            error => self.error("lock", error.into()),
-        })?;
-        let mut guard = self.set_for_now(value)?;
-        guard.lock = Some(file);
-        Ok(guard)
+        let lock = |how| {
+            flock(&file, how).map_err(|error| match error {
+                Errno::WOULDBLOCK => {
+                    let why = "another nearside has changed it, or relies on it, until its program has ended";
+                    self.error("change", io::Error::new(io::ErrorKind::ResourceBusy, why))
+                }
+                error => self.error("lock", error.into()),
+            })
+        };
+        lock(FlockOperation::NonBlockingLockShared)?;
+        let before = self.value()?;
+        if is_right(&before) {
+            return Ok(SwitchGuard {
+                switch: self.clone(),
+                value: before.clone(),
+                before,
+                watch: None,
+                lock: Some(file),
+            });
+        }
+        lock(FlockOperation::NonBlockingLockExclusive)?;
+        let before = self.value()?;
+        // It keeps the lock until it has put the value back, where this process is killed.
+        let watch = Watch::start(self.path(), &before, value, Some(&file));
+        self.set(value)?;
+        Ok(SwitchGuard { switch: self.clone(), before, value: value.to_owned(), watch, lock: Some(file) })
     }
 
     /// The file that is locked. A user can lock each file that it can read, so for root it is one that others cannot.
@@ -80,7 +97,7 @@ impl SwitchGuard {
 
 impl Drop for SwitchGuard {
     fn drop(&mut self) {
-        if self.switch.value().is_ok_and(|value| value == self.value) {
+        if self.before != self.value && self.switch.value().is_ok_and(|value| value == self.value) {
             // An error in `drop` cannot be reported.
             let _ = self.switch.set(&self.before);
         }
@@ -94,10 +111,12 @@ impl Drop for SwitchGuard {
 struct Watch(Child);
 
 impl Watch {
-    fn start(file: &Path, before: &str, value: &str) -> Option<Self> {
+    /// With `lock` as its standard output, to which it writes nothing.
+    fn start(file: &Path, before: &str, value: &str, lock: Option<&File>) -> Option<Self> {
         let mut shell = Command::new("/bin/sh");
         shell.args(["-c", WATCH]).arg(file).args([before, value]).current_dir("/");
-        shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let output = lock.and_then(|lock| lock.try_clone().ok()).map_or_else(Stdio::null, Stdio::from);
+        shell.stdin(Stdio::piped()).stdout(output).stderr(Stdio::null());
         // Its own process group, so that killing the whole job does not kill it.
         shell.process_group(0).spawn().ok().map(Self)
     }
@@ -119,13 +138,18 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let switch = Switch::at(file.path());
         switch.set("1\n").unwrap();
-        let guard = switch.set_alone("0").unwrap();
-        let why = machine::chain(&switch.set_alone("1").unwrap_err());
-        assert!(why.ends_with("another nearside has changed it until its program has ended"), "{why}");
+        let alone = |value: &'static str| switch.set_alone(value, |found| found == value);
+        let guard = alone("0").unwrap();
+        let error = alone("1").unwrap_err();
+        assert!(error.is_busy() && alone("0").unwrap_err().is_busy(), "{error}");
         drop(switch.set_for_now("1").unwrap());
         assert_eq!((guard.before(), switch.value().unwrap().as_str()), ("1", "0"));
         drop(guard);
         assert_eq!(switch.value().unwrap(), "1");
+        // Several may rely on what it is.
+        let (one, other) = (alone("1").unwrap(), alone("1").unwrap());
+        assert!(alone("0").unwrap_err().is_busy());
+        drop((one, other));
         let guard = switch.set_for_now("0").unwrap();
         switch.set("2").unwrap();
         drop(guard);
@@ -142,7 +166,7 @@ mod tests {
         ] {
             let file = tempfile::NamedTempFile::new().unwrap();
             std::fs::write(file.path(), text).unwrap();
-            let mut watch = Watch::start(file.path(), before, value).unwrap();
+            let mut watch = Watch::start(file.path(), before, value, None).unwrap();
             // As if the process had ended.
             drop(watch.0.stdin.take());
             assert!(watch.0.wait().unwrap().success());

@@ -8,6 +8,7 @@ use explore::{Campaign, Cell, Measured, Place, Seconds, Thp, Unit, UnitOutcome};
 use linux::{Switch, SwitchError, SwitchGuard};
 use machine::{CpuSet, Machine, Pinning, Places, Tid, chain};
 use observe::{CpuCounters, LabCounters, SchedulingCounters, lab_totals};
+use rustix::process::getuid;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -75,6 +76,7 @@ pub struct UnitRunner<'a> {
     campaign: &'a Campaign,
     here: Machines,
     host: &'a str,
+    say: &'a (dyn Fn(&str) + Sync),
     runner: Runner,
     /// The cells that have had their unmeasured runs.
     warm: BTreeSet<String>,
@@ -94,11 +96,18 @@ struct Settings {
 }
 
 impl<'a> UnitRunner<'a> {
-    pub fn new(campaign: &'a Campaign, here: Machines, host: &'a str, interrupted: Arc<AtomicBool>) -> Self {
+    /// `say` gets a sentence where a run has to wait.
+    pub fn new(
+        campaign: &'a Campaign,
+        here: Machines,
+        host: &'a str,
+        say: &'a (dyn Fn(&str) + Sync),
+        interrupted: Arc<AtomicBool>,
+    ) -> Self {
         let counters = LabCounters::find().ok().flatten();
         let cpus = if counters.is_none() { CpuCounters::open(&here.machine).ok() } else { None };
         let (runner, warm) = (Runner::new(counters, interrupted), BTreeSet::new());
-        Self { campaign, here, host, runner, warm, scheduling: SchedulingCounters::open().ok(), cpus }
+        Self { campaign, here, host, say, runner, warm, scheduling: SchedulingCounters::open().ok(), cpus }
     }
 
     /// Runs a cell once, after its unmeasured runs if it is the first time.
@@ -207,9 +216,16 @@ impl<'a> UnitRunner<'a> {
     /// Changes a setting once no other nearside has changed it until its program has ended: a cell that failed for that would
     /// not run again. Fails if the user interrupts.
     fn once_free<T>(&self, change: impl Fn() -> Result<T, SwitchError>) -> Result<Result<T, SwitchError>, NoRun> {
+        let mut is_first = true;
         loop {
             match change() {
-                Err(error) if error.is_busy() && !self.runner.is_interrupted() => sleep(BUSY_INTERVAL),
+                Err(error) if error.is_busy() && !self.runner.is_interrupted() => {
+                    if is_first {
+                        (self.say)(&format!("{}: waiting for its end", chain(&error)));
+                    }
+                    is_first = false;
+                    sleep(BUSY_INTERVAL);
+                }
                 Err(error) if error.is_busy() => return Err(NoRun::Interrupted),
                 changed => return Ok(changed),
             }
@@ -280,14 +296,15 @@ impl<'a> UnitRunner<'a> {
     }
 }
 
-/// Sets when memory gets huge pages until the guard is dropped; does nothing if it is already so.
+/// Sets when memory gets huge pages, and keeps other nearsides from changing it, until the guard is dropped.
 fn set_huge_pages(huge_pages: Thp) -> Result<Option<SwitchGuard>, SwitchError> {
     let switch = Switch::huge_pages();
     match switch.value() {
-        Ok(value) if value == huge_pages.name() => Ok(None),
+        // Users cannot keep root from changing it.
+        Ok(value) if value == huge_pages.name() && !getuid().is_root() => Ok(None),
         // The kernel has none.
         Err(_) if huge_pages == Thp::Never => Ok(None),
         Err(error) => Err(error),
-        Ok(_) => switch.set_alone(huge_pages.name()).map(Some),
+        Ok(_) => switch.set_alone(huge_pages.name(), |value| value == huge_pages.name()).map(Some),
     }
 }

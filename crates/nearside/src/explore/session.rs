@@ -54,7 +54,7 @@ impl Session<'_> {
         let machines = Machines::here().map_err(SessionError::Setup)?;
         // In the lab, this clock has nothing to do with the time that a user waits.
         let mut speed = (!machines.simulated).then(Speed::default);
-        let mut runner = UnitRunner::new(self.campaign, machines, self.host, self.interrupted.clone());
+        let mut runner = UnitRunner::new(self.campaign, machines, self.host, self.say, self.interrupted.clone());
         while let Some(round) = progress.next_round(results, cells) {
             for cell in progress.round(results, cells, round) {
                 let Ok(_turn) = self.turn() else { return Ok(true) };

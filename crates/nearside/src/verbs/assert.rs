@@ -88,7 +88,7 @@ struct LimitOptions {
     #[arg(long, value_name = "RATIO", value_parser = parse_ratio)]
     imbalance: Option<f64>,
 
-    /// Most mean latency of accesses that leave a core's caches, ns
+    /// Most mean latency of accesses that reach memory, ns
     #[arg(long, value_name = "NS", value_parser = parse_ratio)]
     latency: Option<f64>,
 

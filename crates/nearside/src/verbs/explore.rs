@@ -13,12 +13,13 @@ use std::collections::BTreeSet;
 use std::error::Error;
 use std::ffi::OsString;
 use std::fs;
-use std::io;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::str::FromStr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::available_parallelism;
+use tempfile::NamedTempFile;
 
 /// Run a grid of programs, machines and settings, and test published claims on it
 ///
@@ -297,11 +298,12 @@ impl Arguments {
         let script = slurm_script(&std::env::current_exe()?, &file, &folder, &options, tasks)?;
         let path = folder.join("campaign.sbatch");
         // Not through a link: the folder may be another user's.
-        fs::remove_file(&path).or_else(|error| match error.kind() {
-            io::ErrorKind::NotFound => Ok(()),
-            _ => Err(format!("cannot replace {}: {error}", path.display())),
-        })?;
-        output::write_to(&script, &path)?;
+        let write = || {
+            let mut file = NamedTempFile::new_in(&folder)?;
+            file.write_all(script.as_bytes())?;
+            file.persist(&path).map_err(|error| error.error)
+        };
+        write().map_err(|error| format!("cannot write {}: {error}", path.display()))?;
         let submitted = Command::new("sbatch").arg(&path).status();
         let status = submitted
             .map_err(|error| format!("cannot submit {} (sbatch: {error}): is Slurm installed here?", path.display()))?;

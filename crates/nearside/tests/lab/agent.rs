@@ -27,7 +27,7 @@ fn an_agent_that_is_killed_leaves_nothing_and_one_that_runs_is_asked() {
     assert!(!text.contains("ended by itself") && !text.contains("never: "), "{text}");
     let number = |section: &str| ran.section(section).trim().parse::<u32>().unwrap();
     let checks = Checks::new();
-    checks.part("kills", || assert!(number("put-back") > 2 && number("switched") > 2, "{text}"));
+    checks.part("kills", || assert!(number("put-back") > 1 && number("switched") > 1, "{text}"));
     checks.part("status", || {
         let status = ran.json("status");
         assert_documented("agent status", [&status]);

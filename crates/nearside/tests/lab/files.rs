@@ -114,7 +114,7 @@ fn an_out_folder_that_cannot_serve_is_refused_at_once() {
     run("/").failed(125, &["/: the guest has /dev, /proc, /run and /sys of its own"]);
     run("/proc/self").failed(125, &["/proc"]);
     lab.run(lab.command("small-2x2", &["--json", "no/such/report"], &["true"]), b"")
-        .failed(125, &["create no/such/report"]);
+        .failed(125, &["cannot write to no/such/report: there is no folder no/such"]);
 }
 
 /// As root, runs everything as another user; an ordinary user has run all other tests already.

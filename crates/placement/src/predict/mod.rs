@@ -392,7 +392,8 @@ impl Predict {
         }
         if speedup < LEAST_SPEEDUP && of_several > MOSTLY_OF_SEVERAL {
             let why = Reason::new(Rule::OfSeveralProcesses);
-            return Err(why.against(Quantity::OfSeveralProcesses, of_several, MOSTLY_OF_SEVERAL).into());
+            let why = why.against(Quantity::OfSeveralProcesses, of_several, MOSTLY_OF_SEVERAL);
+            return Err(why.against(Quantity::PredictedSpeedup, speedup, LEAST_SPEEDUP).into());
         }
         if speedup < LEAST_SPEEDUP {
             return Err(predicted(Rule::NothingFaster).into());

@@ -87,10 +87,10 @@ impl<'a> Placed<'a> {
         Self { ranges, dealt, of_several, sharing }
     }
 
-    /// Whether a page that stays would be placed with memory that several processes map.
-    fn is_of_several(&self, page: &Page, settings: &Settings) -> bool {
-        let is_left = || range_of(&self.of_several, page.pid, page.address).is_some();
-        !settings.shared && (page.frame.is_some() || is_left())
+    /// Whether a page stays that would be placed if shared memory was.
+    fn is_of_several(&self, page: &Page) -> bool {
+        let index = range_of(&self.of_several, page.pid, page.address);
+        index.is_some_and(|index| self.of_several[index].shared.is_some())
     }
 
     /// The index of the mapping that a page counts for, and its address there; none if it stays.
@@ -136,7 +136,7 @@ impl Sampled {
             if let Some((index, address)) = placed.mapping_of(page, settings) {
                 of_ranges[index].push(PlacedPage { address, page });
             } else {
-                of_several += if placed.is_of_several(page, settings) { samples(page) } else { 0.0 };
+                of_several += if placed.is_of_several(page) { samples(page) } else { 0.0 };
                 add(&mut fixed, page, costs);
             }
         }

@@ -95,7 +95,8 @@ impl Waiting {
             None => 1 << self.in_vain.min(MOST_DOUBLINGS),
         };
         // Without samples nothing was searched, and the program may only have begun.
-        self.unpaid = (why.reason.rule == Rule::NothingFaster).then_some(observation.round);
+        let has_searched = matches!(why.reason.rule, Rule::NothingFaster | Rule::OfSeveralProcesses);
+        self.unpaid = has_searched.then_some(observation.round);
         self.in_vain = if why.paid_in_s.is_some() { 0 } else { self.in_vain.saturating_add(1) };
         self.until = observation.round.saturating_add(rounds);
         self.last = Some((why.reason.clone(), Shape::new(observation)));

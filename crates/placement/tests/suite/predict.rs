@@ -187,6 +187,13 @@ fn choices_that_find_nothing_take_half_a_percent_of_the_time_and_rounds_between_
     }
     // The second round is sampled before it is known what the first choice took, and nothing is chosen then.
     assert_eq!(sampled, [1, 2, 21, 41, 61, 81]);
+    // Also where memory stays as several processes map it.
+    let mut policy = self::policy();
+    for round in 1..4 {
+        let seen = Observation { own_s: 0.1, ..shared(round, 0) };
+        assert_eq!(rule(&policy.decide(&seen)), Rule::OfSeveralProcesses);
+    }
+    assert_eq!(policy.idle_rounds(), 17);
     // Joined rounds count as what they are.
     let mut joined = self::policy();
     for (round, length_s) in [(1, 1.0), (3, 2.0), (5, 2.0)] {
@@ -225,12 +232,11 @@ fn what_owners_placed_and_what_others_share_stays() {
     mapped.ranges[0].memory_policy = Some(MemoryPolicy::plain(MemoryMode::Local));
     let mut shared = observation(1, 80.0, all);
     shared.pages.iter_mut().enumerate().for_each(|(frame, page)| page.frame = Some(frame as u64));
-    for observation in [owned, mapped] {
+    for observation in [owned, mapped, shared] {
         assert_eq!(rule(&policy().decide(&observation)), Rule::NothingFaster);
     }
-    for observation in [shared, self::shared(1, 0)] {
-        assert_eq!(rule(&policy().decide(&observation)), Rule::OfSeveralProcesses);
-    }
+    let of_several = policy().decide(&self::shared(1, 0));
+    assert_eq!(rule(&of_several), Rule::OfSeveralProcesses);
 }
 
 /// Two processes map the same memory, the second of them this far from where the first has it; each page is sampled in one

@@ -2,7 +2,7 @@
 //! specification, 13.1, on traces of that shape.
 
 use crate::support::{App, Trace, face_recognition, indexing, stream_clustering, web_server};
-use machine::NodeId;
+use machine::{CpuId, NodeId, Tid};
 use profile::{Action, Advice, Confidence, Filter, IdealPlacement, Measurements, Predicate, Problem, Profile, Usage};
 use trace::AccessKind;
 
@@ -96,6 +96,11 @@ fn an_array_of_which_each_node_uses_its_part_goes_to_its_users() {
     let (mut trace, start, bytes) = (stream_clustering(), 0x7f00_0000_0000, 100 << 20);
     for sample in trace.samples.iter_mut().filter(|sample| sample.address >= start) {
         sample.address = start + u64::from(sample.cpu.0) * (bytes / 8) + (sample.address - start) / 8;
+    }
+    // An eighth of the samples are of the beginning, which one thread has alone.
+    for (number, sample) in (0..500).zip(trace.samples.iter_mut().filter(|sample| sample.address >= start)) {
+        (sample.cpu, sample.tid, sample.kind) = (CpuId(0), Tid(1), AccessKind::Store);
+        sample.address = start + number * (bytes / 500);
     }
     let advice = top(&trace.profile());
     assert_eq!((advice.action, advice.node), (Action::Migrate, None), "{:?}", advice.evidence);
@@ -227,6 +232,11 @@ fn c13_what_processes_share_among_their_threads_pins_them() {
     assert_eq!(nodes, [0, 1, 2, 3]);
     let gain = advice.gain.unwrap();
     assert!(gain.local_access_ratio_after > 0.99 && gain.speedup > 1.1, "{gain:?}");
+    // Where they wait for each other's lines, the model of memory says nothing of what that gains.
+    let mut trace = web_server();
+    trace.samples.iter_mut().for_each(|sample| sample.served = Some(trace::Served::Peer));
+    let advice = top(&trace.profile());
+    assert_eq!((advice.action, advice.gain), (Action::PinThreads, None), "{:?}", advice.evidence);
 }
 
 #[test]
@@ -543,4 +553,7 @@ fn padding_needs_samples_and_parts_of_ones_own() {
     );
     // Three quarters are remote, but no placement of memory makes lines of other cores local.
     assert_eq!(problem(&profile), Problem::SharedLines);
+    // However few accesses an instruction reach memory.
+    let measured = Measurements { instructions: Some(1e12), ..Measurements::default() };
+    assert_eq!(profile.view(&Filter::default()).verdict(&measured).problem, Problem::SharedLines);
 }

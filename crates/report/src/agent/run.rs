@@ -72,9 +72,6 @@ impl fmt::Display for PlaceText<'_> {
     }
 }
 
-/// The reason of a page that several processes map: see [`PlaceRefusal`].
-const SHARED: &str = "shared";
-
 /// A line with a name.
 fn line(f: &mut fmt::Formatter<'_>, name: &str, text: &str) -> fmt::Result {
     writeln!(f, "  {name:14}{text}")
@@ -107,9 +104,9 @@ fn moves(f: &mut fmt::Formatter<'_>, report: &PlaceReport) -> fmt::Result {
     let all_refused: u64 = report.pages_refused.iter().map(|of| of.pages).sum();
     match &report.idle_reason {
         _ if has_acted => {}
-        _ if all_refused > 0 => {
+        Some(reason) if all_refused > 0 => {
             let pages = many(all_refused, "page");
-            line(f, "", &format!("because the kernel moved none of the {pages} that were to be moved: see below"))?;
+            line(f, "", &format!("because the kernel refused {pages} (see below), and otherwise {reason}"))?;
         }
         Some(reason) => line(f, "", &format!("because {reason}"))?,
         None if report.rounds == 0 && report.time_s < report.round_s => {
@@ -122,9 +119,6 @@ fn moves(f: &mut fmt::Formatter<'_>, report: &PlaceReport) -> fmt::Result {
         report.pages_refused.iter().map(|of| format!("{} {}", count(of.pages), of.why)).collect();
     if !refused.is_empty() {
         line(f, "stayed", &refused.join(", "))?;
-    }
-    if report.pages_refused.iter().any(|of| of.why == SHARED) {
-        line(f, "", "shared: several processes map them; --shared moves such memory under predict")?;
     }
     for (name, number, what) in [("split", report.pages_split, "huge page"), ("threads", report.threads_moved, "move")]
     {
@@ -206,10 +200,10 @@ mod tests {
             pages_refused: Vec::new(),
             ..report.clone()
         };
-        let of_several = vec![PlaceRefusal { why: SHARED.to_owned(), pages: 3 }];
+        let of_several = vec![PlaceRefusal { why: "shared".to_owned(), pages: 3 }];
         let text = PlaceText(&PlaceReport { pages_refused: of_several, ..unmoved.clone() }).to_string();
-        assert!(text.contains("because the kernel moved none of the 3 pages that were to be moved"), "{text}");
-        assert!(text.contains("stayed        3 shared\n                shared: several processes map them"), "{text}");
+        let why = "because the kernel refused 3 pages (see below), and otherwise no page is better elsewhere\n";
+        assert!(text.contains(why) && text.contains("stayed        3 shared\n"), "{text}");
         let text = PlaceText(&unmoved).to_string();
         assert!(text.contains("  moved         0 pages (1.61 MiB)\n"), "{text}");
         assert!(text.contains("\n                because no page is better elsewhere\n"), "{text}");

@@ -36,18 +36,20 @@ pub enum Change {
 impl Change {
     /// For an item in both traces. The standard deviation of latencies is assumed to equal their mean.
     pub fn between(a: &Tally, b: &Tally) -> Self {
-        let (count_a, count_b) = (reached(a), reached(b));
+        let waits = a.wait_mean_ns().zip(b.wait_mean_ns());
+        // Shares are of what reached memory, and latencies of all that left the core's caches.
+        let count = |tally| if waits.is_some() { leaving(tally) } else { tally.effective_samples() };
+        let (count_a, count_b) = (count(a), count(b));
         if count_a < FEWEST || count_b < FEWEST {
             return Self::Noise;
         }
         let (n_a, n_b) = (count_a as f64, count_b as f64);
-        let latencies = a.latency_mean_ns().zip(b.latency_mean_ns());
-        let (before, after, deviation) = if let Some((before, after)) = latencies {
+        let (before, after, deviation) = if let Some((before, after)) = waits {
             (before, after, (before * before / n_a + after * after / n_b).sqrt())
         } else {
-            let remote = |tally: &Tally, n: f64| tally.remote_samples as f64 / n;
-            let (before, after) = (remote(a, n_a), remote(b, n_b));
-            let both = (a.remote_samples + b.remote_samples) as f64 / (n_a + n_b);
+            let remote = |tally: &Tally| tally.local_access_ratio().map_or(0.0, |local| 1.0 - local);
+            let (before, after) = (remote(a), remote(b));
+            let both = (before * n_a + after * n_b) / (n_a + n_b);
             (before, after, (both * (1.0 - both) * (1.0 / n_a + 1.0 / n_b)).sqrt())
         };
         let difference = after - before;
@@ -104,15 +106,15 @@ impl Change {
 
 /// Whether hardly anything is left of one, however many samples all of each trace are.
 fn has_vanished((one, all_one): (&Tally, &Tally), (left, all_left): (&Tally, &Tally)) -> bool {
-    let of_all = reached(one) as f64 / (reached(all_one) as f64).max(1.0);
-    let expected = of_all * reached(all_left) as f64;
-    reached(one) >= FEWEST * VANISHED
+    let of_all = leaving(one) as f64 / (leaving(all_one) as f64).max(1.0);
+    let expected = of_all * leaving(all_left) as f64;
+    leaving(one) >= FEWEST * VANISHED
         && (FEWEST * VANISHED) as f64 <= expected
-        && (reached(left) * VANISHED) as f64 <= expected
+        && (leaving(left) * VANISHED) as f64 <= expected
 }
 
 /// Samples that left the core's caches, as far as they tell a share of accesses.
-fn reached(tally: &Tally) -> u64 {
+fn leaving(tally: &Tally) -> u64 {
     tally.effective_samples_of_leaving()
 }
 

@@ -162,7 +162,8 @@ fn prepare_and_run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         timeout: arguments.options.timeout.map(Duration::from_secs),
         asks_to_end: arguments.recording.is_some(),
     };
-    let (outcome, seen) = boot_and_run(&assets, &run, arguments, samples.as_mut())?;
+    let (mut outcome, seen) = boot_and_run(&assets, &run, arguments, samples.as_mut())?;
+    let cut_short = outcome.cut_short.take();
     lab::default_signals()?;
     if let Some(process) = &outcome.out_of_memory {
         let more = "give the machine more with --memory-per-node";
@@ -193,7 +194,10 @@ fn prepare_and_run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     if let Some(samples) = samples {
         samples.finish()?;
     }
-    Ok(ExitCode::from(u8::try_from(report.exit_status & 0xff)?))
+    match cut_short {
+        Some(why) => Err(why.into()),
+        None => Ok(ExitCode::from(u8::try_from(report.exit_status & 0xff)?)),
+    }
 }
 
 /// What a run reported besides its outcome.

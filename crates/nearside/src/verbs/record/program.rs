@@ -29,7 +29,7 @@ const FORWARDED: [i32; 12] =
     [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGURG];
 /// Signals that request the end. The second request ends a recording without waiting for the program.
 const ENDING: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
-/// Signals within this time are one request, unless they are of keys: `timeout` and batch systems send them to a process
+/// Signals within this time are one request, unless they are of keys or the later one is SIGQUIT: `timeout` and batch systems send them to a process
 /// and then to its whole group.
 const ONE_REQUEST: Duration = Duration::from_secs(1);
 
@@ -39,8 +39,8 @@ pub struct Program {
     /// Becomes readable when the program ends. Linux 5.3.
     ended: Option<OwnedFd>,
     signals: Signals,
-    /// When a signal requested the end first.
-    asked_to_end: Option<Instant>,
+    /// When a signal requested the end first, and which one.
+    asked_to_end: Option<(Instant, i32)>,
     /// The second signal that requested the end.
     left_by: Option<i32>,
     status: Option<i32>,
@@ -162,8 +162,9 @@ impl Program {
             let by_keys = [SIGINT, SIGQUIT, SIGWINCH].contains(&number) && in_foreground();
             if ENDING.contains(&number) {
                 match self.asked_to_end {
-                    None => self.asked_to_end = Some(Instant::now()),
-                    Some(first) if !by_keys && first.elapsed() < ONE_REQUEST => {}
+                    None => self.asked_to_end = Some((Instant::now(), number)),
+                    Some((first, kind))
+                        if !by_keys && first.elapsed() < ONE_REQUEST && (number != SIGQUIT || kind == SIGQUIT) => {}
                     Some(_) => self.left_by = Some(number),
                 }
             }
