@@ -50,11 +50,13 @@ pub enum LabError {
     },
     /// The host has too little memory.
     #[error(
-        "the virtual machine would take {asked} of memory, but this host has only {available} available: ask for less with --memory-per-node, or choose a machine with fewer nodes"
+        "the virtual machine would have {asked} of memory and take {needed} with what the lab keeps of it, but this host has only {available} available: ask for less with --memory-per-node, or choose a machine with fewer nodes"
     )]
     HostMemory {
-        /// Memory that the virtual machine may take from the host.
+        /// Memory of the virtual machine.
         asked: String,
+        /// Memory that it may take from the host.
+        needed: String,
         /// Available memory of the host.
         available: String,
     },

@@ -153,12 +153,13 @@ const BESIDE_GUEST: u64 = 256 << 20;
 /// Refuses a machine for which this host has too little available memory: call it before [`run`]. The guest allocates
 /// memory from the host as it uses it, so QEMU would be killed in the middle of a run.
 pub fn check_memory(shape: &Shape) -> Result<(), LabError> {
-    let of_guest: u64 = shape.machine.nodes.iter().map(|node| node.memory_bytes).sum();
-    let asked = of_guest + of_guest / 16 + BESIDE_GUEST;
+    let asked: u64 = shape.machine.nodes.iter().map(|node| node.memory_bytes).sum();
+    let needed = asked + asked / 16 + BESIDE_GUEST;
     match linux::available_memory() {
-        Some(available) if available < asked => {
+        Some(available) if available < needed => {
             let text = machine::size::format;
-            Err(LabError::HostMemory { asked: text(asked), available: text(available >> 20 << 20) })
+            let (needed, available) = (machine::size::rounded(needed), text(available >> 20 << 20));
+            Err(LabError::HostMemory { asked: text(asked), needed, available })
         }
         _ => Ok(()),
     }
