@@ -175,7 +175,7 @@ fn baselines_of_several_cells_and_names_that_no_output_can_have_are_mistakes() {
 fn a_ratio_has_an_interval_if_both_sides_ran_on_the_same_hosts() {
     let campaign = campaign(STUDY);
     let all: Vec<&Cell> = campaign.cells.iter().collect();
-    let with_rounds = |effect: usize, on_b: fn(usize, u32) -> bool| {
+    let has_interval = |effect: usize, on_b: fn(usize, u32) -> bool| {
         let number = |cell: &Cell| all.iter().position(|of| of.id == cell.id).unwrap();
         let unit = |cell: &Cell, round: u32| Unit {
             host: Some(if on_b(number(cell), round) { "b" } else { "a" }.to_owned()),
@@ -187,18 +187,13 @@ fn a_ratio_has_an_interval_if_both_sides_ran_on_the_same_hosts() {
     };
     // One pair: the third of the last four cells, and the first of them.
     let other_hosts = [|number, round| number == 6 && round < 2, |number, round| number == 6 && round < 3];
-    assert_eq!(other_hosts.map(|on_b| with_rounds(0, on_b)), [true, false], "a tenth of the runs, and more");
+    assert_eq!(other_hosts.map(|on_b| has_interval(0, on_b)), [true, false], "a tenth of the runs, and more");
     // All runs of a cell are one part's, which ran on one host.
-    macro_rules! has_interval {
-        ($effect:expr, $on_b:expr) => {
-            with_rounds($effect, |number, _| ($on_b as fn(usize) -> bool)(number))
-        };
-    }
-    assert_eq!((has_interval!(0, |_| false), has_interval!(0, |number| number / 2 % 2 == 1)), (true, false));
+    assert_eq!((has_interval(0, |_, _| false), has_interval(0, |number, _| number / 2 % 2 == 1)), (true, false));
     // Four pairs: each of the first four cells with one of the last four.
-    assert!(!has_interval!(1, |number| number >= 4), "what differs may be the host");
-    assert!(has_interval!(1, |number| (number >= 4) != (number % 2 == 0)), "both hosts are on both sides");
-    assert!(!has_interval!(1, |number| number == 0), "one of four");
+    assert!(!has_interval(1, |number, _| number >= 4), "what differs may be the host");
+    assert!(has_interval(1, |number, _| (number >= 4) != (number % 2 == 0)), "both hosts are on both sides");
+    assert!(!has_interval(1, |number, _| number == 0), "one of four");
 }
 
 #[test]
