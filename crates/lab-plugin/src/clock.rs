@@ -24,6 +24,11 @@ impl Clock {
         Self { state: AtomicU64::new(WITH_HOST), epoch_ns: AtomicU64::new(0) }
     }
 
+    /// Follows the host's clock from this value on: that of a saved machine when it stopped.
+    pub(crate) fn continue_at(&self, ns: u64) {
+        self.state.store(ns.wrapping_sub(host::now_ns()) | WITH_HOST, Relaxed);
+    }
+
     /// The guest's time, ns.
     pub(crate) fn now_ns(&self) -> u64 {
         let word = self.state.load(Relaxed);
@@ -53,8 +58,7 @@ impl Clock {
 
     /// Follows the host's clock again, starting from the current value.
     pub(crate) fn run_with_host(&self) {
-        let offset = self.now_ns().wrapping_sub(host::now_ns());
-        self.state.store(offset | WITH_HOST, Relaxed);
+        self.continue_at(self.now_ns());
     }
 }
 
@@ -96,5 +100,10 @@ mod tests {
         clock.run_with_host();
         let after = clock.now_ns();
         assert!(after >= epoch + 5_000_000_000_000 && after < epoch + 5_001_000_000_000);
+        // Saved on a host that had run for less time, or for more.
+        for saved in [5, epoch + (1 << 60)] {
+            clock.continue_at(saved);
+            assert!(clock.now_ns() >= saved && clock.now_ns() < saved + 1_000_000_000);
+        }
     }
 }

@@ -3,7 +3,8 @@
 //!
 //! The library is loaded twice into one process: as a plugin, and by `LD_PRELOAD`, so that it can answer
 //! `clock_gettime` (see `clock`). Arguments: `config=PATH`, a [`Configuration`] as JSON, `pmu=PATH`, the shared memory,
-//! and `control=PATH`, that of control words, if the machine has control hardware.
+//! `control=PATH`, that of control words, if the machine has control hardware, and `clock=NS`, the guest's time, if the
+//! machine continues from a saved boot.
 //!
 //! Code is instrumented only once the virtual PMU's command first asks for it: boot runs at full speed. To switch, the
 //! plugin makes QEMU discard all translated code.
@@ -115,9 +116,13 @@ impl Lab {
     fn new(id: PluginId, arguments: &[&str], vcpus: usize) -> Result<Self, String> {
         let argument = |name: &str| {
             let value = arguments.iter().find_map(|argument| argument.strip_prefix(name)?.strip_prefix('='));
-            value.map(Path::new).ok_or_else(|| format!("argument {name}= is missing"))
+            value.ok_or_else(|| format!("argument {name}= is missing"))
         };
-        let (config, shared, control) = (argument("config")?, argument("pmu")?, argument("control").ok());
+        let path = |name| argument(name).map(Path::new);
+        let (config, shared, control) = (path("config")?, path("pmu")?, path("control").ok());
+        if let Ok(clock) = argument("clock") {
+            CLOCK.continue_at(clock.parse().map_err(|why| format!("clock={clock}: {why}"))?);
+        }
         let failed = |path: &Path, why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
         let text = std::fs::read(config).map_err(|why| failed(config, &why))?;
         let configuration: Configuration = serde_json::from_slice(&text).map_err(|why| failed(config, &why))?;

@@ -1,10 +1,9 @@
-//! The guest's first file system (initramfs): this same program as the init process, the libraries it needs, kernel
-//! modules, and the task.
+//! The guest's first file system (initramfs): this same program as the init process, the libraries it needs, and kernel
+//! modules.
 
 use crate::LabError;
 use crate::cpu_table::{self, cpu_table};
-use crate::kernel_module::KernelModule;
-use crate::protocol::{GuestModule, TASK_FILE, Task};
+use crate::protocol::{GuestModule, MODULES_FILE};
 use crate::setup::Assets;
 use crate::shape::Shape;
 use cpio::newc::{Builder, ModeFileType, trailer};
@@ -20,32 +19,18 @@ struct FirstFile {
 }
 
 /// The whole archive, packed.
-pub(crate) fn first_files(
-    assets: &Assets,
-    shape: &Shape,
-    task: &Task,
-    own: &[KernelModule],
-) -> Result<Vec<u8>, LabError> {
-    let cpu_table = cpu_table(shape).map(|contents| FirstFile { path: cpu_table::FILE.into(), mode: 0o644, contents });
-    let mut files: Vec<FirstFile> = cpu_table.into_iter().chain(this_program()?).collect();
-    let mut task = task.clone();
-    for (name, contents) in assets.guest_modules()? {
-        task.modules.push(add_module(&mut files, name, "", contents));
-    }
-    for module in own {
-        let contents = module.contents().to_vec();
-        task.own_modules.push(add_module(&mut files, module.name(), module.parameters(), contents));
-    }
-    let contents = postcard::to_stdvec(&task)
-        .map_err(|why| LabError::Host { what: "write the guest's task", why: io::Error::other(why) })?;
-    files.push(FirstFile { path: TASK_FILE.into(), mode: 0o600, contents });
+pub(crate) fn first_files(assets: &Assets, shape: &Shape) -> Result<Vec<u8>, LabError> {
+    let modules = assets.guest_modules()?.into_iter();
+    let modules: Vec<GuestModule> = modules
+        .map(|(name, contents)| GuestModule { name: name.to_owned(), parameters: String::new(), contents })
+        .collect();
+    let modules = postcard::to_stdvec(&modules)
+        .map_err(|why| LabError::Host { what: "write the list of kernel modules", why: io::Error::other(why) })?;
+    let file = |path: &str, contents| FirstFile { path: path.to_owned(), mode: 0o644, contents };
+    let mut files = this_program()?;
+    files.push(file(MODULES_FILE, modules));
+    files.extend(cpu_table(shape).map(|contents| file(cpu_table::FILE, contents)));
     pack(&files).map_err(LabError::host("pack the guest's first files"))
-}
-
-fn add_module(files: &mut Vec<FirstFile>, name: &str, parameters: &str, contents: Vec<u8>) -> GuestModule {
-    let path = format!("{:02}.ko", files.len());
-    files.push(FirstFile { path: path.clone(), mode: 0o644, contents });
-    GuestModule { name: name.to_owned(), file: path, parameters: parameters.to_owned() }
 }
 
 /// This program as `init`, with its dynamic loader and libraries where the loader looks for them.

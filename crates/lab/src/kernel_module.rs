@@ -1,6 +1,7 @@
 //! A kernel module of the user's, for the guest.
 
 use crate::LabError;
+use crate::protocol::GuestModule;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
@@ -32,16 +33,10 @@ impl KernelModule {
         Ok(KernelModule { name: path.display().to_string(), parameters: parameters.to_owned(), contents })
     }
 
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
-    pub(crate) fn parameters(&self) -> &str {
-        &self.parameters
-    }
-
-    pub(crate) fn contents(&self) -> &[u8] {
-        &self.contents
+    /// The module as the guest gets it.
+    pub(crate) fn for_guest(&self) -> GuestModule {
+        let Self { name, parameters, contents } = self.clone();
+        GuestModule { name, parameters, contents }
     }
 }
 

@@ -1,19 +1,48 @@
 //! Messages between host and guest over the machine's one serial port: frames of a length and a postcard value.
 
-use model::pmu::TaskOffsets;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
+use std::time::Duration;
 
 /// The port's name, by which the guest finds it.
 pub const PORT: &str = "nearside";
-/// Path of the [`Task`] in the guest's first file system.
-pub const TASK_FILE: &str = "nearside-task";
+/// Path in the guest's first file system of the kernel modules that it needs before it has other files: a list of
+/// [`GuestModule`] in loading order.
+pub const MODULES_FILE: &str = "nearside-modules";
 /// Maximum number of stream bytes in one frame.
 pub const CHUNK: usize = 64 << 10;
-const FRAME_MAX: u32 = 1 << 20;
 
-/// The guest's task. It is in the guest's first file system, so that nothing has to be sent before the guest starts.
+/// Messages of one direction.
+pub trait Message: Serialize + DeserializeOwned {
+    /// Upper limit of a frame's length, bytes.
+    const LENGTH_MAX: u32;
+}
+
+/// The host does not trust the guest.
+impl Message for ToHost {
+    const LENGTH_MAX: u32 = 1 << 20;
+}
+
+/// The user's kernel modules are among them.
+impl Message for ToGuest {
+    const LENGTH_MAX: u32 = 1 << 30;
+}
+
+/// What the guest does once it has booted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Start {
+    /// Its task.
+    pub task: Task,
+    /// Kernel modules of the user, in loading order.
+    pub modules: Vec<GuestModule>,
+    /// The host's time since 1970.
+    pub time: Duration,
+    /// Random bytes: guests that continue from one saved boot would draw the same numbers otherwise.
+    pub entropy: [u8; 32],
+}
+
+/// The guest's task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Task {
     /// Program and arguments.
@@ -36,10 +65,6 @@ pub struct Task {
     pub machine: String,
     /// The folder whose files come back to the host.
     pub out: Option<OsString>,
-    /// Kernel modules without which the guest has no files, in loading order.
-    pub modules: Vec<GuestModule>,
-    /// Those of the user, loaded after them.
-    pub own_modules: Vec<GuestModule>,
     /// The kernel's own NUMA balancing; `None` keeps its default.
     pub numa_balancing: Option<bool>,
     /// `always`, `madvise` or `never`; `None` keeps the kernel's default.
@@ -60,10 +85,10 @@ pub struct Task {
 pub struct GuestModule {
     /// Its name, for messages.
     pub name: String,
-    /// Its file in the first file system.
-    pub file: String,
     /// Its parameters, as for `insmod`.
     pub parameters: String,
+    /// Its code.
+    pub contents: Vec<u8>,
 }
 
 /// What `lab run --shake` did.
@@ -80,6 +105,8 @@ pub struct Shaken {
 /// Messages from the host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToGuest {
+    /// The first message, once the guest has booted.
+    Start(Box<Start>),
     /// The requested next part of the standard input; empty at its end.
     Input(Vec<u8>),
     /// The reader of the command's output has closed it: writing must fail, as it would on the host.
@@ -95,8 +122,10 @@ pub enum ToGuest {
 /// Messages from the guest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToHost {
-    /// The guest's kernel is up, and the location of the running thread is known.
-    Booted(TaskOffsets),
+    /// The guest has booted and waits for [`ToGuest::Start`].
+    Booted,
+    /// It has received that, and prepares the command.
+    Preparing,
     /// The command is about to start.
     Started,
     /// The command can take more standard input. The host sends it only then, so that a command that reads nothing does
@@ -143,10 +172,10 @@ impl Ended {
 }
 
 /// Sends one value.
-pub fn send(to: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
+pub fn send<T: Message>(to: &mut impl Write, value: &T) -> io::Result<()> {
     let invalid = |why: &dyn std::fmt::Display| io::Error::new(io::ErrorKind::InvalidData, why.to_string());
     let body = postcard::to_stdvec(value).map_err(|why| invalid(&why))?;
-    let length = u32::try_from(body.len()).ok().filter(|&length| length <= FRAME_MAX);
+    let length = u32::try_from(body.len()).ok().filter(|&length| length <= T::LENGTH_MAX);
     let length = length.ok_or_else(|| invalid(&format!("a frame of {} bytes is too long", body.len())))?;
     // A single write, so that frames of several threads do not mix.
     let mut frame = Vec::with_capacity(4 + body.len());
@@ -157,8 +186,8 @@ pub fn send(to: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
 }
 
 /// Receives one value; `None` at the end of the stream, even within a frame: the sender has ended.
-pub fn receive<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<Option<T>> {
-    match receive_frame(from) {
+pub fn receive<T: Message>(from: &mut impl Read) -> io::Result<Option<T>> {
+    match receive_frame(from, T::LENGTH_MAX) {
         Err(end) if end.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
         Err(why) => Err(why),
         Ok(body) => {
@@ -168,12 +197,12 @@ pub fn receive<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<Option<T
     }
 }
 
-fn receive_frame(from: &mut impl Read) -> io::Result<Vec<u8>> {
+fn receive_frame(from: &mut impl Read, length_max: u32) -> io::Result<Vec<u8>> {
     let mut length = [0; 4];
     from.read_exact(&mut length)?;
     let length = u32::from_le_bytes(length);
-    if length > FRAME_MAX {
-        let why = format!("a frame says it has {length} bytes; at most {FRAME_MAX} are allowed");
+    if length > length_max {
+        let why = format!("a frame says it has {length} bytes; at most {length_max} are allowed");
         return Err(io::Error::new(io::ErrorKind::InvalidData, why));
     }
     let mut body = vec![0; length as usize];

@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 /// Files that QEMU opens by descriptor: unnamed memory, so that nothing can be left behind.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Files {
     pub(crate) plugin: PathBuf,
     pub(crate) configuration: PathBuf,
@@ -22,6 +22,15 @@ pub(crate) struct Files {
     pub(crate) initrd: PathBuf,
     /// Descriptor of the connected socket behind the guest's serial port.
     pub(crate) port: i32,
+}
+
+/// How a virtual machine begins. Files are descriptors that QEMU inherits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Beginning {
+    /// It boots. With the descriptor of a connected socket, its state can be saved.
+    Boot { monitor: Option<i32> },
+    /// It continues from a saved state, a pipe's, with the guest's clock at this value, ns.
+    Saved { state: i32, clock_ns: u64 },
 }
 
 /// The kernel's command line. The guest's clock is the time stamp counter, which the plugin derives from simulated
@@ -36,7 +45,7 @@ fn memory_id(node: usize) -> String {
     format!("memory{node}")
 }
 
-/// QEMU's arguments.
+/// QEMU's arguments for the machine itself: those that a saved state depends on.
 pub(crate) fn arguments(assets: &Assets, shape: &Shape, files: &Files, out: Option<&Path>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = Vec::new();
     let mut add = |option: &str, value: String| arguments.extend([OsString::from(option), OsString::from(value)]);
@@ -81,11 +90,12 @@ pub(crate) fn arguments(assets: &Assets, shape: &Shape, files: &Files, out: Opti
     add("-chardev", format!("socket,id=port,fd={}", files.port));
     add("-device", format!("virtserialport,chardev=port,name={PORT}"));
     add("-object", format!("memory-backend-file,id=pmu,mem-path={},size={},share=on", files.pmu.display(), pmu::BYTES));
-    add("-device", "ivshmem-plain,memdev=pmu".into());
+    // Only a master's machine can be saved.
+    add("-device", "ivshmem-plain,memdev=pmu,master=on".into());
     if let Some(control) = &files.control {
         let (path, size) = (control.display(), control_block::BYTES);
         add("-object", format!("memory-backend-file,id=control,mem-path={path},size={size},share=on"));
-        add("-device", "ivshmem-plain,memdev=control".into());
+        add("-device", "ivshmem-plain,memdev=control,master=on".into());
     }
     add("-virtfs", format!("local,path=/,mount_tag={ROOT_TAG},readonly=on,security_model=none,multidevs=remap"));
     if let Some(out) = out {
@@ -97,10 +107,32 @@ pub(crate) fn arguments(assets: &Assets, shape: &Shape, files: &Files, out: Opti
     if let Some(firmware) = &assets.qemu.firmware {
         add("-L", firmware.display().to_string());
     }
-    let plugin = files.plugin.display().to_string().replace(',', ",,");
-    let control = files.control.as_ref().map_or_else(String::new, |path| format!(",control={}", path.display()));
-    add("-plugin", format!("{plugin},config={},pmu={}{control}", files.configuration.display(), files.pmu.display()));
+    // Without a limit: a thread that keeps one would pass for a file worker, which the plugin knows by timed waits.
+    add("-global", "migration.x-max-bandwidth=0".into());
     arguments
+}
+
+/// QEMU's further arguments: how the machine begins, and the plugin.
+pub(crate) fn beginning_arguments(files: &Files, beginning: Beginning) -> Vec<OsString> {
+    let plugin = files.plugin.display().to_string().replace(',', ",,");
+    let mut plugin = format!("{plugin},config={},pmu={}", files.configuration.display(), files.pmu.display());
+    if let Some(control) = &files.control {
+        plugin += &format!(",control={}", control.display());
+    }
+    let mut arguments = Vec::new();
+    match beginning {
+        Beginning::Boot { monitor: None } => {}
+        Beginning::Boot { monitor: Some(socket) } => {
+            arguments.extend(["-chardev".into(), format!("socket,id=monitor,fd={socket}")]);
+            arguments.extend(["-mon".into(), "chardev=monitor,mode=control".into()]);
+        }
+        Beginning::Saved { state, clock_ns } => {
+            plugin += &format!(",clock={clock_ns}");
+            arguments.extend(["-incoming".into(), format!("fd:{state}")]);
+        }
+    }
+    arguments.extend(["-plugin".into(), plugin]);
+    arguments.into_iter().map(OsString::from).collect()
 }
 
 /// Firmware distances for QEMU, which requires 10 for local and 11 to 255 for others.

@@ -2,20 +2,21 @@
 
 use crate::LabError;
 use crate::console::Console;
-use crate::first_files::first_files;
 use crate::kernel_module::KernelModule;
 use crate::out_folder;
-use crate::passed_files::{by_number, find_plugin, inherited, memory, unpacked_kernel};
-use crate::protocol::{Ended, Shaken, Task, ToGuest, ToHost, receive, send};
-use crate::qemu_arguments::{Files, arguments};
+use crate::passed_files::memory;
+use crate::protocol::{Ended, Shaken, Start, Task, ToGuest, ToHost, receive, send};
+use crate::qemu_arguments::Beginning;
+use crate::qemu_files::QemuFiles;
+use crate::saved_boot::{SavedBoot, Saving, Slot};
 use crate::setup::Assets;
 use crate::shape::Shape;
 use crate::streams::{self, Closed, forward_input, terminal_size};
-use linux::{ChildSetup, SharedWords};
+use linux::SharedWords;
 use model::pmu::{self, Pmu, Sample};
-use model::{Configuration, Measured, Mechanisms, control_block};
-use rustix::fs::OFlags;
+use model::{Measured, Mechanisms};
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::rand::{GetRandomFlags, getrandom};
 use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
 use signal_hook::flag::register_conditional_default;
@@ -26,14 +27,14 @@ use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Limit of host time for booting: a busy host with few cores needs a minute for 48 CPUs.
 const BOOT_LIMIT: Duration = Duration::from_secs(300);
@@ -63,6 +64,8 @@ pub struct Run {
     pub task: Task,
     /// Kernel modules of the user's, in loading order.
     pub kernel_modules: Vec<KernelModule>,
+    /// Whether the machine boots, even if the same one has booted before and its state was saved; it is not saved then.
+    pub fresh_boot: bool,
     /// Limit of host time for the whole run.
     pub timeout: Option<Duration>,
     /// Whether a command that runs is asked to end, and gets a minute to do so, where the run is interrupted or its time is
@@ -73,6 +76,8 @@ pub struct Run {
 /// Phase of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
+    /// The state of a machine that has booted is loaded.
+    Continuing,
     /// The kernel boots.
     Booting,
     /// The guest prepares the command.
@@ -117,26 +122,79 @@ pub struct Outcome {
 /// events of the run. Signals that ask this process to end do so by ending the run, and are ignored afterwards: see
 /// [`default_signals`].
 pub fn run(assets: &Assets, run: &Run, tell: &mut dyn FnMut(Event)) -> Result<Outcome, LabError> {
-    tell(Event::Stage(Stage::Booting));
     check_memory(&run.shape)?;
+    // The second ones are for a boot after a saved one could not be continued: no signal is missed in between.
+    let (signals, spare) = (watched_signals()?, watched_signals()?);
+    let shared = memory("nearside-pmu", pmu::BYTES, &[])?;
+    let words = SharedWords::map(&shared, pmu::BYTES).map_err(LabError::host("map the virtual PMU"))?;
+    let words = Arc::new(words);
+    let files = QemuFiles::new(assets, run, shared)?;
+    let slot = if run.fresh_boot { None } else { Slot::new(files.key(assets, run)?) };
+    let saved = slot.as_ref().and_then(Slot::find);
+    let started = Instant::now();
+    let attempt = Attempt { assets, run, files: &files, words: &words, started };
+    let result = match saved {
+        None => attempt.make(Origin::Boot(slot), signals, tell),
+        Some(saved) => match attempt.make(Origin::Saved(&saved), signals, tell) {
+            Err((_, Stage::Continuing)) => {
+                saved.remove();
+                attempt.make(Origin::Boot(slot), spare, tell)
+            }
+            result => result,
+        },
+    };
+    if let Some(out) = &run.task.out {
+        out_folder::make_programs_executable(Path::new(out));
+    }
+    result.map_err(|(failed, _)| failed.or_damage_of(assets))
+}
+
+/// Signals that a run handles.
+fn watched_signals() -> Result<Signals, LabError> {
     let ending = ENDING.into_iter().filter(|&signal| !linux::is_ignored(signal));
     // The kernel does not stop others at Ctrl-Z.
     let stops = Some(SIGTSTP).filter(|signal| !linux::is_ignored(*signal) && linux::is_of_parents_session());
     let others = [SIGWINCH].into_iter().chain(stops);
-    let signals = Signals::new(ending.chain(others)).map_err(LabError::host("watch for signals"))?;
-    let shared = memory("nearside-pmu", pmu::BYTES, &[])?;
-    let words = SharedWords::map(&shared, pmu::BYTES).map_err(LabError::host("map the virtual PMU"))?;
-    let words = Arc::new(words);
-    let started = Instant::now();
-    let result = Running::start(assets, run, (&shared, &words), signals).and_then(|mut machine| {
-        let result = machine.follow(run, started, &words, tell);
-        machine.end();
-        result
-    });
-    if let Some(out) = &run.task.out {
-        out_folder::make_programs_executable(Path::new(out));
+    Signals::new(ending.chain(others)).map_err(LabError::host("watch for signals"))
+}
+
+/// The state in which a virtual machine begins.
+enum Origin<'a> {
+    /// Switched off. Once it has booted, its state is saved here.
+    Boot(Option<Slot>),
+    /// Booted.
+    Saved(&'a SavedBoot),
+}
+
+/// What does not depend on whether the machine boots.
+struct Attempt<'a> {
+    assets: &'a Assets,
+    run: &'a Run,
+    files: &'a QemuFiles,
+    words: &'a Arc<SharedWords>,
+    started: Instant,
+}
+
+impl Attempt<'_> {
+    /// Runs the machine. A failure comes with its stage, [`Stage::Continuing`] only if a boot may succeed.
+    fn make(
+        &self,
+        origin: Origin<'_>,
+        signals: Signals,
+        tell: &mut dyn FnMut(Event),
+    ) -> Result<Outcome, (LabError, Stage)> {
+        let mut stage = if matches!(origin, Origin::Saved(_)) { Stage::Continuing } else { Stage::Booting };
+        tell(Event::Stage(stage));
+        let result = Running::start(self, origin, signals).and_then(|mut machine| {
+            let result = machine.follow(self.run, self.started, &mut stage, self.words, tell);
+            machine.end();
+            result
+        });
+        result.map_err(|why| match why {
+            LabError::Interrupted(_) => (why, Stage::Booting),
+            why => (why, stage),
+        })
     }
-    result.map_err(|failed| failed.or_damage_of(assets))
 }
 
 /// Restores the default action of signals that ask this process to end. Call it after a run; no further run is possible
@@ -178,56 +236,30 @@ struct Running {
     waits: Arc<AtomicBool>,
     signals: Handle,
     input_wanted: SyncSender<()>,
+    /// How its state is saved once it has booted.
+    saving: Option<Saving>,
 }
 
 impl Running {
-    fn start(
-        assets: &Assets,
-        run: &Run,
-        (shared, words): (&OwnedFd, &Arc<SharedWords>),
-        signals: Signals,
-    ) -> Result<Self, LabError> {
-        let (port, guest_port) = UnixStream::pair().map_err(LabError::host("make a pair of sockets"))?;
-        // QEMU inherits its end; the other is close-on-exec, as every file that Rust opens.
-        rustix::io::fcntl_setfd(&guest_port, rustix::io::FdFlags::empty())
-            .map_err(LabError::host("pass a socket on"))?;
+    fn start(attempt: &Attempt<'_>, origin: Origin<'_>, signals: Signals) -> Result<Self, LabError> {
+        let Attempt { assets, run, files, words, .. } = *attempt;
+        let (port, guest_port) = socket_for_qemu()?;
         let copy = || port.try_clone().map_err(LabError::host("copy a socket"));
         let (mut from_port, mut to_port, closed_by_signal) = (copy()?, copy()?, copy()?);
-        let configuration = Configuration {
-            machine: run.shape.nested(),
-            cpu_numbers: run.shape.numbers.clone(),
-            memory: run.shape.memory.clone(),
-            mechanisms: run.mechanisms.clone(),
-            idles_with_host: run.task.terminal.is_some(),
+        let begin = |beginning| files.start(assets, run, &guest_port, beginning);
+        let is_saved = matches!(origin, Origin::Saved(_));
+        let (mut qemu, saving) = match origin {
+            Origin::Boot(None) => (begin(Beginning::Boot { monitor: None })?, None),
+            Origin::Boot(Some(slot)) => {
+                let (monitor, theirs) = socket_for_qemu()?;
+                let saving = Saving::new(monitor, slot)?;
+                (begin(Beginning::Boot { monitor: Some(theirs.as_raw_fd()) })?, Some(saving))
+            }
+            Origin::Saved(saved) => {
+                let state = saved.pipe().map_err(LabError::host("read a saved boot"))?;
+                (begin(Beginning::Saved { state: state.as_raw_fd(), clock_ns: saved.clock_ns })?, None)
+            }
         };
-        let configuration = serde_json::to_vec(&configuration).map_err(LabError::host("write the configuration"))?;
-        let configuration = memory("nearside-configuration", configuration.len(), &configuration)?;
-        let first_files = first_files(assets, &run.shape, &run.task, &run.kernel_modules)?;
-        let first_files = memory("nearside-first-files", first_files.len(), &first_files)?;
-        let kernel = unpacked_kernel(&assets.kernel_image)?;
-        let plugin = find_plugin()?;
-        let plugin_file = inherited(&plugin, OFlags::RDONLY)?;
-        let out = run.task.out.as_deref().map(|out| inherited(Path::new(out), OFlags::PATH | OFlags::DIRECTORY));
-        let out = out.transpose()?;
-        let control = run.shape.machine.control.is_some();
-        let control = control.then(|| memory("nearside-control", control_block::BYTES, &[])).transpose()?;
-        let files = Files {
-            plugin,
-            configuration: by_number(&configuration),
-            pmu: by_number(shared),
-            control: control.as_ref().map(by_number),
-            kernel: kernel.as_ref().map_or(assets.kernel_image.clone(), by_number),
-            initrd: by_number(&first_files),
-            port: guest_port.as_raw_fd(),
-        };
-        // By descriptor, since a space or a colon would end a path here.
-        let mut command = assets.qemu.command(&by_number(&plugin_file));
-        command.args(arguments(assets, &run.shape, &files, out.as_ref().map(by_number).as_deref()));
-        command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.die_with_parent();
-        // The terminal's signals are for this program, which then ends QEMU.
-        command.process_group(0);
-        let mut qemu = command.spawn().map_err(|why| LabError::file("run", &assets.qemu.program, why))?;
         drop(guest_port);
 
         let console = Console::follow(qemu.stdout.take(), qemu.stderr.take());
@@ -264,14 +296,32 @@ impl Running {
             }),
         ];
         let mut machine =
-            Self { qemu, port, console, messages, to_guest, signal, waits, signals: handle, input_wanted };
+            Self { qemu, port, console, messages, to_guest, signal, waits, signals: handle, input_wanted, saving };
         for thread in threads {
             if let Err(why) = thread {
                 machine.end();
                 return Err(LabError::Host { what: "start a thread", why });
             }
         }
+        // One that boots gets it when it has.
+        if is_saved {
+            machine.send_task(run)?;
+        }
         Ok(machine)
+    }
+
+    /// Tells the guest what to run.
+    fn send_task(&self, run: &Run) -> Result<(), LabError> {
+        let mut entropy = [0; 32];
+        getrandom(&mut entropy, GetRandomFlags::empty()).map_err(LabError::host("draw random numbers"))?;
+        // The queue is empty. If the machine has ended, the next message says so.
+        let _ = self.to_guest.try_send(ToGuest::Start(Box::new(Start {
+            task: run.task.clone(),
+            modules: run.kernel_modules.iter().map(KernelModule::for_guest).collect(),
+            time: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
+            entropy,
+        })));
+        Ok(())
     }
 
     /// Handles messages from the first to the last.
@@ -279,17 +329,17 @@ impl Running {
         &mut self,
         run: &Run,
         started: Instant,
+        stage: &mut Stage,
         words: &SharedWords,
         tell: &mut dyn FnMut(Event),
     ) -> Result<Outcome, LabError> {
-        let mut stage = Stage::Booting;
         let (mut began, mut boot) = (started, Duration::ZERO);
         let mut output = Output { to: io::stdout(), closed: ToGuest::OutputClosed, open: true };
         let mut error = Output { to: io::stderr(), closed: ToGuest::ErrorClosed, open: true };
         let mut ending: Option<Ending> = None;
         loop {
-            let limit = limit(stage, run);
-            let left = self.time_left(stage, run, started, &mut ending)?;
+            let limit = limit(*stage, run);
+            let left = self.time_left(*stage, run, started, &mut ending)?;
             let message = self.messages.recv_timeout(left.min(POLL_INTERVAL));
             if run.task.sample_period != 0 {
                 pass_samples(words, tell);
@@ -300,7 +350,7 @@ impl Running {
                 Ok(Err(why)) if why.kind() == io::ErrorKind::InvalidData => {
                     return Err(LabError::Host { what: "understand the guest", why });
                 }
-                Ok(Ok(None) | Err(_)) | Err(RecvTimeoutError::Disconnected) => return Err(self.died(stage)),
+                Ok(Ok(None) | Err(_)) | Err(RecvTimeoutError::Disconnected) => return Err(self.died(*stage)),
             };
             // Output with a slow reader must not outlast the run.
             let over = Cell::new(ending.as_ref().map(|ending| ending.since));
@@ -313,15 +363,21 @@ impl Running {
                 run.asks_to_end && since.elapsed() < LAST_OUTPUT
             };
             match message {
-                ToHost::Booted(_) => {
-                    stage = Stage::Preparing;
-                    tell(Event::Stage(stage));
+                ToHost::Booted => {
+                    if let Some(saving) = &mut self.saving {
+                        saving.save(&|| self.signal.load(SeqCst) == 0 && started.elapsed() < limit)?;
+                    }
+                    self.send_task(run)?;
+                }
+                ToHost::Preparing => {
+                    *stage = Stage::Preparing;
+                    tell(Event::Stage(*stage));
                 }
                 ToHost::Started => {
                     (began, boot) = (Instant::now(), started.elapsed());
-                    stage = Stage::Running;
+                    *stage = Stage::Running;
                     self.waits.store(run.asks_to_end, SeqCst);
-                    tell(Event::Stage(stage));
+                    tell(Event::Stage(*stage));
                 }
                 ToHost::WantInput => drop(self.input_wanted.try_send(())),
                 ToHost::Output(bytes) => output.write(&bytes, &self.to_guest, &go_on)?,
@@ -406,6 +462,7 @@ impl Running {
 
     fn timed_out(&self, stage: Stage, limit: Duration) -> LabError {
         let (not_done, advice) = match stage {
+            Stage::Continuing => ("did not continue its saved boot", MORE_TIME),
             Stage::Booting => ("did not boot", MORE_TIME),
             Stage::Preparing => ("did not begin the command", MORE_TIME),
             Stage::Running => ("did not end the command", ", as --timeout asks"),
@@ -426,6 +483,14 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// Two connected sockets: this program's, and one that QEMU inherits.
+fn socket_for_qemu() -> Result<(UnixStream, UnixStream), LabError> {
+    let (ours, theirs) = UnixStream::pair().map_err(LabError::host("make a pair of sockets"))?;
+    // The other is close-on-exec, as every file that Rust opens.
+    rustix::io::fcntl_setfd(&theirs, rustix::io::FdFlags::empty()).map_err(LabError::host("pass a socket on"))?;
+    Ok((ours, theirs))
 }
 
 /// A command that was asked to end.
@@ -517,6 +582,7 @@ fn limit(stage: Stage, run: &Run) -> Duration {
 
 fn when(stage: Stage) -> &'static str {
     match stage {
+        Stage::Continuing => "while the guest continued its saved boot",
         Stage::Booting => "while the guest booted",
         Stage::Preparing => "before the command began",
         Stage::Running => "while the command ran",

@@ -120,6 +120,7 @@ pub use processes::child::{BeginTime, ChildSetup, Credentials, wait_with_peak};
 pub use processes::cpu_time::{ThreadTimes, first_thread_share, process_cpu_time, thread_times};
 pub use processes::cpusets::Cpusets;
 pub use processes::current_node::CurrentNode;
+pub use processes::entropy::use_added_entropy;
 pub use processes::file_copies::{FileCopyError, replicate_files};
 pub use processes::file_limit::raise_file_limit;
 pub use processes::lease::is_open_for_writing;

@@ -2,19 +2,37 @@
 
 use super::{GuestError, Tried};
 use crate::protocol::{GuestModule, Task};
+use rustix::time::{ClockId, Timespec, clock_settime};
 use std::ffi::CString;
 use std::fs::{self, File};
+use std::io::Write;
 use std::path::Path;
+use std::time::Duration;
 
-/// Loads modules from the first file system.
+/// Loads modules.
 pub(crate) fn load_modules(modules: &[GuestModule]) -> Result<(), GuestError> {
-    for module in modules {
-        let tried = || format!("load the kernel module {}", module.name);
-        let file = File::open(Path::new("/").join(&module.file)).tried(tried())?;
-        let parameters = CString::new(module.parameters.as_str()).map_err(std::io::Error::other).tried(tried())?;
-        rustix::system::finit_module(&file, &parameters, 0).tried(tried())?;
+    for GuestModule { name, parameters, contents } in modules {
+        let tried = || format!("load the kernel module {name}");
+        let parameters = CString::new(parameters.as_str()).map_err(std::io::Error::other).tried(tried())?;
+        rustix::system::init_module(contents, &parameters).tried(tried())?;
     }
     Ok(())
+}
+
+/// Sets the clock to this time since 1970: that of a saved boot stands still until it continues.
+pub(crate) fn set_clock(time: Duration) -> Result<(), GuestError> {
+    let time = Timespec::try_from(time).map_err(std::io::Error::other).tried("set the clock")?;
+    clock_settime(ClockId::Realtime, time).tried("set the clock")
+}
+
+/// Makes the kernel draw other random numbers than all machines that continue from the same saved boot.
+pub(crate) fn add_entropy(entropy: &[u8]) -> Result<(), GuestError> {
+    let random = Path::new("/dev/urandom");
+    let added = File::options().write(true).open(random).and_then(|mut file| {
+        file.write_all(entropy)?;
+        linux::use_added_entropy(&file)
+    });
+    added.tried(format!("write random bytes to {}", random.display()))
 }
 
 fn write(path: &str, value: &str) -> Result<(), GuestError> {

@@ -8,7 +8,7 @@ mod kernel;
 mod pmu;
 mod shake;
 
-use crate::protocol::{self, PORT, TASK_FILE, Task, ToHost};
+use crate::protocol::{self, GuestModule, MODULES_FILE, PORT, Start, ToGuest, ToHost};
 pub(crate) use file_system::{OUT_TAG, ROOT_TAG};
 use machine::chain;
 use std::fs::File;
@@ -55,7 +55,7 @@ impl Host {
 
 /// Whether this process is the init process of a virtual machine of the lab.
 pub fn is_guest() -> bool {
-    std::process::id() == 1 && Path::new("/").join(TASK_FILE).is_file()
+    std::process::id() == 1 && Path::new("/").join(MODULES_FILE).is_file()
 }
 
 /// Runs the guest's side and powers the machine off.
@@ -68,9 +68,10 @@ pub fn main() {
 }
 
 fn start() -> Result<(), GuestError> {
-    let text = std::fs::read(Path::new("/").join(TASK_FILE)).tried("read the task")?;
-    let task: Task = postcard::from_bytes(&text).map_err(io::Error::other).tried("understand the task")?;
-    kernel::load_modules(&task.modules)?;
+    let text = std::fs::read(Path::new("/").join(MODULES_FILE)).tried("read the list of kernel modules")?;
+    let modules: Vec<GuestModule> =
+        postcard::from_bytes(&text).map_err(io::Error::other).tried("understand the list of kernel modules")?;
+    kernel::load_modules(&modules)?;
     file_system::mount_kernel_file_systems()?;
     let port = find_port()?;
     let open = || File::options().read(true).write(true).open(&port).tried(format!("open {}", port.display()));
@@ -78,7 +79,7 @@ fn start() -> Result<(), GuestError> {
         let copy = port.try_clone().tried("open the port twice")?;
         Ok((Host(Arc::new(Mutex::new(port))), copy))
     })?;
-    if let Err(why) = serve(&task, &to_host, from_host) {
+    if let Err(why) = serve(&to_host, from_host) {
         to_host.send(&ToHost::Failed(chain(&why)));
     }
     // The host ends this machine after it has read the last message; powering off at once could overtake that.
@@ -86,16 +87,20 @@ fn start() -> Result<(), GuestError> {
     Ok(())
 }
 
-fn serve(task: &Task, host: &Host, from_host: File) -> Result<(), GuestError> {
-    kernel::load_modules(&task.own_modules)?;
+fn serve(host: &Host, mut from_host: File) -> Result<(), GuestError> {
+    let offsets = pmu::task_offsets()?;
+    kernel::start_cpus()?;
+    let Start { task, modules, time, entropy } = wait_for_start(host, &mut from_host)?;
+    host.send(&ToHost::Preparing);
+    kernel::set_clock(time)?;
+    kernel::add_entropy(&entropy)?;
+    kernel::load_modules(&modules)?;
     file_system::enter_host_root(task.out.as_deref().map(Path::new))?;
     file_system::describe_machine(&task.machine)?;
     linux::bring_loopback_up().tried("bring the loopback interface up")?;
-    kernel::configure(task)?;
-    let pmu = pmu::GuestPmu::find(task)?;
-    kernel::start_cpus()?;
-    host.send(&ToHost::Booted(pmu.offsets()));
-    let mut last = command::run(task, host, from_host, &pmu)?;
+    kernel::configure(&task)?;
+    let pmu = pmu::GuestPmu::find(&task, offsets)?;
+    let mut last = command::run(&task, host, from_host, &pmu)?;
     if let Some(out) = &task.out {
         let written = File::open(out).and_then(|folder| Ok(rustix::fs::syncfs(&folder)?));
         match written.map_err(|why| command::error_number(&why)) {
@@ -106,6 +111,18 @@ fn serve(task: &Task, host: &Host, from_host: File) -> Result<(), GuestError> {
     }
     host.send(&last);
     Ok(())
+}
+
+/// Says that the guest has booted. The host may save the machine in this state, and continue from it many times: nothing
+/// before this may depend on what runs.
+fn wait_for_start(host: &Host, from_host: &mut File) -> Result<Start, GuestError> {
+    host.send(&ToHost::Booted);
+    let received = match protocol::receive(from_host) {
+        Ok(Some(ToGuest::Start(start))) => Ok(*start),
+        Ok(_) => Err(io::Error::from(io::ErrorKind::InvalidData)),
+        Err(why) => Err(why),
+    };
+    received.tried("receive the task")
 }
 
 /// The serial port with the lab's name; the kernel may need a moment to create it.

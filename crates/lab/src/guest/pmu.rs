@@ -19,13 +19,12 @@ pub(crate) struct GuestPmu {
     words: Arc<SharedWords>,
     /// Held locked while the host reads the samples.
     _file: File,
-    offsets: TaskOffsets,
 }
 
 impl GuestPmu {
     /// Finds the device and reports to the plugin where this kernel keeps the running thread. The command's user may
     /// use the device. A reader of samples locks it: here that is done on behalf of the host.
-    pub(crate) fn find(task: &Task) -> Result<Self, GuestError> {
+    pub(crate) fn find(task: &Task, offsets: TaskOffsets) -> Result<Self, GuestError> {
         let device = find_device()?;
         let tried = || format!("map {}", device.display());
         let file = File::options().read(true).write(true).open(&device).tried(tried())?;
@@ -35,16 +34,9 @@ impl GuestPmu {
         if task.sample_period != 0 {
             flock(&file, FlockOperation::NonBlockingLockExclusive).tried(format!("lock {}", device.display()))?;
         }
-        let offsets = task_offsets().ok_or(io::ErrorKind::InvalidData).tried(
-            "find where the kernel keeps the running thread (current_task in /proc/kallsyms, task_struct in /sys/kernel/btf/vmlinux)",
-        )?;
-        let found = Self { words: Arc::new(words), _file: file, offsets };
+        let found = Self { words: Arc::new(words), _file: file };
         found.pmu()?.set_task_offsets(offsets);
         Ok(found)
-    }
-
-    pub(crate) fn offsets(&self) -> TaskOffsets {
-        self.offsets
     }
 
     /// A handle for another thread.
@@ -78,8 +70,14 @@ fn find_device() -> Result<PathBuf, GuestError> {
         .tried("find the virtual PMU among the devices of /sys/bus/pci")
 }
 
-/// From the kernel's own symbols and types.
-fn task_offsets() -> Option<TaskOffsets> {
+/// Where this kernel keeps the running thread, from its own symbols and types.
+pub(crate) fn task_offsets() -> Result<TaskOffsets, GuestError> {
+    find_task_offsets().ok_or(io::ErrorKind::InvalidData).tried(
+        "find where the kernel keeps the running thread (current_task in /proc/kallsyms, task_struct in /sys/kernel/btf/vmlinux)",
+    )
+}
+
+fn find_task_offsets() -> Option<TaskOffsets> {
     let types = fs::read("/sys/kernel/btf/vmlinux").ok()?;
     let types = Btf::read(&types)?;
     // Linux 6.2 to 6.14 keeps it in a structure of hot per-CPU data, other versions in a variable of its own.

@@ -92,12 +92,17 @@ fn modified_ns(found: &Metadata) -> io::Result<u64> {
 
 /// The files have at most some 30 MB.
 fn sha256(path: &Path) -> io::Result<String> {
+    Ok(hexadecimal(&Sha256::digest(fs::read(path)?)))
+}
+
+/// A hash as text.
+pub fn hexadecimal(hash: &[u8]) -> String {
     let mut text = String::new();
-    for byte in Sha256::digest(fs::read(path)?) {
+    for byte in hash {
         // Writing to a string never fails.
         let _ = write!(text, "{byte:02x}");
     }
-    Ok(text)
+    text
 }
 
 #[cfg(test)]

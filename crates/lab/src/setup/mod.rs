@@ -26,6 +26,7 @@ use cache::Cache;
 pub use cache::keep_in;
 pub use error::SetupError;
 use hashes::Check;
+pub(crate) use hashes::hexadecimal;
 use interrupts::Interrupts;
 use kernel::Kernel;
 use kernel_version::KERNEL_VERSIONS;
@@ -83,6 +84,11 @@ impl Assets {
         let read = |name: &&'static str| self.module(name).map(|bytes| bytes.map(|bytes| (*name, bytes))).transpose();
         GUEST_MODULES.iter().filter_map(read).collect()
     }
+}
+
+/// The folder in which the lab keeps files of this user, if there can be one.
+pub(crate) fn cache_folder() -> Option<PathBuf> {
+    Cache::of_this_user(Check::Quick).map(|cache| cache.path("")).ok()
 }
 
 /// Where QEMU's packages are unpacked, in the scratch folder.

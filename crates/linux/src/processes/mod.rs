@@ -7,6 +7,7 @@ pub(crate) mod child;
 pub(crate) mod cpu_time;
 pub(crate) mod cpusets;
 pub(crate) mod current_node;
+pub(crate) mod entropy;
 pub(crate) mod file_copies;
 pub(crate) mod file_limit;
 pub(crate) mod lease;

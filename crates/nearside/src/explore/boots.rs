@@ -197,6 +197,8 @@ impl<'a> Boots<'a> {
         give("--thp", boot.huge_pages.map(|huge_pages| huge_pages.name().to_owned()));
         give("--kernel-module", boot.kernel_module.clone());
         options.extend(lab.as_root.then(|| "--as-root".into()));
+        // Runs in one saved boot would agree more than those of several boots do.
+        options.push("--fresh-boot".into());
         options
     }
 }

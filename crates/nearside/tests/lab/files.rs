@@ -127,10 +127,14 @@ fn an_ordinary_user_needs_no_rights_and_gets_none() {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(Into::into);
     let cache = cache.unwrap_or_else(|| Path::new(&std::env::var_os("HOME").unwrap()).join(".cache"));
     if cache.join("nearside").exists() {
-        let copied = Command::new("cp").arg("-r").arg(cache.join("nearside")).arg(lab.path("nearside-cache")).status();
-        assert!(copied.unwrap().success());
-        fs::create_dir(lab.path("cache")).unwrap();
-        fs::rename(lab.path("nearside-cache"), lab.path("cache/nearside")).unwrap();
+        fs::create_dir_all(lab.path("cache/nearside")).unwrap();
+        // The user's own boots are saved here.
+        for entry in
+            fs::read_dir(cache.join("nearside")).unwrap().flatten().filter(|entry| entry.file_name() != "boots")
+        {
+            let copied = Command::new("cp").arg("-r").arg(entry.path()).arg(lab.path("cache/nearside")).status();
+            assert!(copied.unwrap().success());
+        }
         assert!(Command::new("chmod").args(["-R", "a+rX"]).arg(lab.path("cache")).status().unwrap().success());
     }
     fs::write(lab.path("secret"), "for root only").unwrap();

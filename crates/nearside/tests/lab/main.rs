@@ -2,6 +2,7 @@
 //! behind: nothing.
 
 mod agent;
+mod boots;
 mod calls;
 mod clock;
 mod compare;

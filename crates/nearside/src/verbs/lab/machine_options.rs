@@ -69,6 +69,11 @@ pub struct MachineOptions {
     #[arg(long, requires = "machine", value_name = "FILE[,NAME=VALUE...]")]
     pub kernel_module: Vec<ModuleToLoad>,
 
+    /// Boot the machine, even if the same one has booted before: otherwise it continues from the state that was saved
+    /// then, with other random numbers
+    #[arg(long, requires = "machine")]
+    pub fresh_boot: bool,
+
     /// End the run after this much host time, including boot
     #[arg(long, requires = "machine", value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub timeout: Option<u64>,

@@ -158,6 +158,7 @@ fn prepare_and_run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         task: task(arguments, out.as_deref(), shape.machine.to_toml()?)?,
         shape,
         kernel_modules: arguments.options.kernel_modules(&assets.kernel_version)?,
+        fresh_boot: arguments.options.fresh_boot,
         mechanisms: arguments.options.mechanisms(),
         timeout: arguments.options.timeout.map(Duration::from_secs),
         asks_to_end: arguments.recording.is_some(),
@@ -219,6 +220,9 @@ fn boot_and_run(
     let mut raw = None;
     let mut seen = Seen::default();
     let outcome = lab::run(assets, run, &mut |event| match event {
+        Event::Stage(Stage::Continuing) => {
+            line.iter().for_each(|line| line.set_message("starting the virtual machine"))
+        }
         Event::Stage(Stage::Booting) => {
             let cpus = run.shape.machine.cpus().len();
             let expected = expected_boot_s(cpus);
@@ -268,8 +272,6 @@ fn task(arguments: &Arguments, out: Option<&Path>, machine: String) -> Result<Ta
         terminal: if arguments.shell { lab::terminal_size().or(Some((24, 80))) } else { None },
         machine,
         out: out.map(Into::into),
-        modules: Vec::new(),
-        own_modules: Vec::new(),
         numa_balancing: arguments.options.numa_balancing.map(|switch| switch == Switch::On),
         transparent_huge_pages: arguments.options.thp.map(|mode| format!("{mode:?}").to_lowercase()),
         time_scale: arguments.options.time_scale,
