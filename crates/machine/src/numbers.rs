@@ -91,6 +91,38 @@ impl fmt::Display for Bounds {
     }
 }
 
+/// Numbers of firmware. Those that no machine has are left out: they are mistakes of the firmware, or of a saved system.
+pub(crate) struct Checked {
+    what: &'static str,
+    bounds: Bounds,
+    left_out: usize,
+    /// One of those that were left out.
+    example: f64,
+}
+
+impl Checked {
+    /// `what` names them in the plural.
+    pub fn new(what: &'static str, bounds: Bounds) -> Self {
+        Self { what, bounds, left_out: 0, example: 0.0 }
+    }
+
+    /// The number, if a machine may have it.
+    pub fn take(&mut self, number: f64) -> Option<f64> {
+        if self.bounds.holds(number) {
+            return Some(number);
+        }
+        (self.left_out, self.example) = (self.left_out + 1, number);
+        None
+    }
+
+    /// What was left out.
+    pub fn warning(&self) -> Option<String> {
+        let Self { what, bounds, left_out, example } = self;
+        (*left_out > 0)
+            .then(|| format!("{what} are left out: they must be {bounds}, not {example} ({left_out} in all)"))
+    }
+}
+
 /// A limit as a reader of machine files would write it: long numbers as powers of ten or two.
 fn brief(limit: f64) -> String {
     let (tens, twos) = (limit.abs().log10(), limit.abs().log2());
@@ -111,13 +143,13 @@ const LINES: Bounds = Bounds::new(1.0, 65_536.0, "lines");
 /// Cores have some 8 to 24 buffers for loads that miss.
 const LOAD_LINES: Bounds = Bounds::new(1.0, 64.0, "lines");
 /// From a floppy's speed to a hundred terabytes per second: excludes megabytes given as bytes.
-const BANDWIDTH: Bounds = Bounds::new(1e6, 1e14, "bytes/s");
+pub(crate) const BANDWIDTH: Bounds = Bounds::new(1e6, 1e14, "bytes/s");
 /// From the speed of a punched tape.
 pub(crate) const DISK_BANDWIDTH: Bounds = Bounds::new(100.0, 1e14, "bytes/s");
 /// Up to ten seconds, which is longer than a slow disk takes to start.
 pub(crate) const DISK_LATENCY: Bounds = Bounds::new(0.01, 1e10, "ns");
 /// From a hundredth of a nanosecond to ten milliseconds: excludes seconds or picoseconds given as nanoseconds.
-const LATENCY: Bounds = Bounds::new(0.01, 1e7, "ns");
+pub(crate) const LATENCY: Bounds = Bounds::new(0.01, 1e7, "ns");
 /// The firmware's table has bytes: 0 to 9 are reserved, 255 means unreachable (ACPI 6.5, 5.2.17).
 const DISTANCE: Bounds = Bounds::new(10.0, 255.0, "");
 /// Architectures have at most 57 bits of physical address.

@@ -1,6 +1,7 @@
 //! A value for each pair of nodes, some of which are unknown: the form of latencies in firmware tables and hwloc.
 
 use crate::description::{Latency, Node};
+use crate::numbers::{Checked, LATENCY};
 use crate::source::Source;
 
 /// Latency by pair of nodes, ns; rows are the accessing nodes.
@@ -8,18 +9,25 @@ pub(crate) struct LatencyPairs {
     nodes: usize,
     /// Row by row; NaN if unknown.
     latency_ns: Vec<f64>,
+    checked: Checked,
 }
 
 impl LatencyPairs {
     pub fn new(nodes: usize) -> Self {
-        Self { nodes, latency_ns: vec![f64::NAN; nodes * nodes] }
+        Self { nodes, latency_ns: vec![f64::NAN; nodes * nodes], checked: Checked::new("latencies", LATENCY) }
     }
 
-    /// Sets the latency from the `from`th node to the `to`th.
+    /// Sets the latency from the `from`th node to the `to`th. One that no machine has stays unknown.
     pub fn set(&mut self, from: usize, to: usize, latency_ns: f64) {
-        if let Some(cell) = self.latency_ns.get_mut(from * self.nodes + to) {
+        let cell = self.latency_ns.get_mut(from * self.nodes + to);
+        if let Some((cell, latency_ns)) = cell.zip(self.checked.take(latency_ns)) {
             *cell = latency_ns;
         }
+    }
+
+    /// Which latencies were left out.
+    pub fn warning(&self) -> Option<String> {
+        self.checked.warning()
     }
 
     /// The whole matrix, if every pair that an access can take (from a node with CPUs to one with memory) is known.

@@ -18,6 +18,7 @@ use crate::bounded;
 use crate::chain;
 use crate::description::{Distances, Latency, Machine, Node};
 use crate::ids::{CpuId, NodeId};
+use crate::numbers::{BANDWIDTH, Checked};
 use crate::pairs::LatencyPairs;
 use crate::set::CpuSet;
 use crate::source::Source;
@@ -71,19 +72,14 @@ impl Machine {
     /// Nodes are numbered as in Linux ([`Srat::nodes`]), CPUs in the order of the SRAT's processors. A node's memory is
     /// what is present at boot: hot-pluggable and persistent ranges do not count, and a node that has nothing else is
     /// left out. A node's bandwidth is the largest that the HMAT gives for any initiator. Latencies are only set if the
-    /// HMAT has all of them.
+    /// HMAT has all of them. Latencies and bandwidths that no machine has do not count.
     pub fn from_acpi(srat: &[u8], slit: Option<&[u8]>, hmat: Option<&[u8]>) -> Result<Self, AcpiError> {
-        let srat = Srat::parse(srat)?;
-        let slit = slit.map(Slit::parse).transpose()?;
-        let hmat = hmat.map(Hmat::parse).transpose()?;
-        let machine = assemble(&srat, slit.as_ref(), hmat.as_ref());
-        let violations = machine.validate();
-        if violations.is_empty() { Ok(machine) } else { Err(Violations(violations).into()) }
+        Ok(from_tables(srat, slit, hmat)?.0)
     }
 
     /// The machine described by the tables in a directory, in files named `SRAT`, `SLIT` and `HMAT` as in
     /// `/sys/firmware/acpi/tables`. The last two may be missing. One of them that breaks its rules is left out with a
-    /// warning, as Linux leaves it out.
+    /// warning, as Linux leaves it out. So are latencies and bandwidths that no machine has.
     pub fn from_acpi_dir(folder: &Path) -> Result<(Self, Vec<String>), AcpiError> {
         let optional = |name| match read(&folder.join(name)) {
             Err(AcpiError::Read { error, .. }) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -96,25 +92,37 @@ impl Machine {
             ("HMAT", hmat.as_deref().and_then(|hmat| Hmat::parse(hmat).err())),
         ];
         let kept = |table: Option<Vec<u8>>, wrong: &Option<AcpiError>| table.filter(|_| wrong.is_none());
-        let machine = Self::from_acpi(&srat, kept(slit, &wrong[0].1).as_deref(), kept(hmat, &wrong[1].1).as_deref())?;
+        let (machine, odd) =
+            from_tables(&srat, kept(slit, &wrong[0].1).as_deref(), kept(hmat, &wrong[1].1).as_deref())?;
         let wrong = wrong.into_iter().filter_map(|(name, wrong)| Some((name, wrong?)));
         let warnings = wrong.map(|(name, wrong)| format!("the table {name} is left out: {}", chain(&wrong)));
-        Ok((machine, warnings.collect()))
+        Ok((machine, warnings.chain(odd).collect()))
     }
+}
+
+/// The machine that the tables describe, and warnings about numbers that were left out.
+fn from_tables(srat: &[u8], slit: Option<&[u8]>, hmat: Option<&[u8]>) -> Result<(Machine, Vec<String>), AcpiError> {
+    let srat = Srat::parse(srat)?;
+    let slit = slit.map(Slit::parse).transpose()?;
+    let hmat = hmat.map(Hmat::parse).transpose()?;
+    let mut warnings = Vec::new();
+    let machine = assemble(&srat, slit.as_ref(), hmat.as_ref(), &mut warnings);
+    let violations = machine.validate();
+    if violations.is_empty() { Ok((machine, warnings)) } else { Err(Violations(violations).into()) }
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, AcpiError> {
     bounded::bytes(path, MAX_TABLE_BYTES).map_err(|error| AcpiError::Read { path: path.to_owned(), error })
 }
 
-fn assemble(srat: &Srat, slit: Option<&Slit>, hmat: Option<&Hmat>) -> Machine {
+fn assemble(srat: &Srat, slit: Option<&Slit>, hmat: Option<&Hmat>, warnings: &mut Vec<String>) -> Machine {
     let mut cpus: BTreeMap<u32, CpuSet> = BTreeMap::new();
     for (number, processor) in (0..).zip(&srat.processors) {
         cpus.entry(processor.domain).or_default().insert(CpuId(number));
     }
     let memory = srat.memory_bytes();
     let initiators: BTreeSet<u32> = srat.initiators.iter().copied().collect();
-    let bandwidth = hmat.map(bandwidth).unwrap_or_default();
+    let bandwidth = hmat.map(|hmat| bandwidth(hmat, warnings)).unwrap_or_default();
     let mut nodes: Vec<(u32, Node)> = srat
         .nodes
         .iter()
@@ -128,7 +136,7 @@ fn assemble(srat: &Srat, slit: Option<&Slit>, hmat: Option<&Hmat>) -> Machine {
         matrix: domains.iter().map(|&from| domains.iter().map(|&to| slit.distance(from, to)).collect()).collect(),
         source: Some(Source::All("slit".into())),
     });
-    let latency = hmat.and_then(|hmat| latency(hmat, &domains, &nodes));
+    let latency = hmat.and_then(|hmat| latency(hmat, &domains, &nodes, warnings));
     let tables = [("srat", true), ("slit", slit.is_some()), ("hmat", hmat.is_some())];
     let sources = tables.into_iter().filter(|(_, given)| *given);
     let cite = |table: &str| format!("firmware table {} of {}", table.to_uppercase(), srat.maker);
@@ -166,21 +174,25 @@ fn node(id: NodeId, cpus: Option<&CpuSet>, memory: Option<&u64>, bandwidth: Opti
 }
 
 /// The largest bandwidth of each domain's memory, bytes/s; that of reads if the table distinguishes them.
-fn bandwidth(hmat: &Hmat) -> BTreeMap<u32, f64> {
+fn bandwidth(hmat: &Hmat, warnings: &mut Vec<String>) -> BTreeMap<u32, f64> {
     let mut largest = BTreeMap::new();
+    let mut checked = Checked::new("bandwidths", BANDWIDTH);
     for quantity in [Quantity::ReadBandwidth, Quantity::AccessBandwidth] {
         for (_, to, performance) in hmat.memory(quantity) {
-            if let Performance::Known(bandwidth) = performance {
+            if let Performance::Known(bandwidth) = performance
+                && let Some(bandwidth) = checked.take(bandwidth)
+            {
                 let known = largest.entry(to).or_insert(bandwidth);
                 *known = bandwidth.max(*known);
             }
         }
     }
+    warnings.extend(checked.warning());
     largest
 }
 
 /// The latency of each pair of nodes; that of reads if the table distinguishes them.
-fn latency(hmat: &Hmat, domains: &[u32], nodes: &[Node]) -> Option<Latency> {
+fn latency(hmat: &Hmat, domains: &[u32], nodes: &[Node], warnings: &mut Vec<String>) -> Option<Latency> {
     let index: BTreeMap<u32, usize> = domains.iter().enumerate().map(|(index, &domain)| (domain, index)).collect();
     let mut pairs = LatencyPairs::new(nodes.len());
     for quantity in [Quantity::AccessLatency, Quantity::ReadLatency] {
@@ -192,5 +204,6 @@ fn latency(hmat: &Hmat, domains: &[u32], nodes: &[Node]) -> Option<Latency> {
             }
         }
     }
+    warnings.extend(pairs.warning());
     pairs.into_latency(nodes, Some(Source::All("hmat".into())))
 }

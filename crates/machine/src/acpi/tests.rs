@@ -272,6 +272,23 @@ fn reads_are_preferred_and_caches_and_holes_are_no_latency() {
 }
 
 #[test]
+fn hmat_numbers_that_no_machine_has_are_left_out_with_a_warning() {
+    let all = [0, 1];
+    // In revision 2, latencies are picoseconds and bandwidths megabytes, times the base unit.
+    let latency = locality(0, 0, 1, &all, &all, &[5, 100, 100, 100]);
+    let bandwidth = locality(0, 3, 1_000_000, &all, &all, &[500, 50, 0, 20]);
+    let folder = tempfile::tempdir().unwrap();
+    for (name, table) in [("SRAT", two_nodes()), ("HMAT", hmat(2, &[latency, bandwidth]))] {
+        fs::write(folder.path().join(name), table).unwrap();
+    }
+    let (machine, warnings) = Machine::from_acpi_dir(folder.path()).unwrap();
+    let bandwidths: Vec<_> = machine.nodes.iter().map(|node| node.bandwidth_bytes_per_s).collect();
+    assert_eq!((machine.latency, bandwidths), (None, vec![None, Some(5e13)]));
+    assert!(warnings.iter().any(|warning| warning.contains("0.01 to 1e7 ns, not 0.005 (1 in all)")), "{warnings:?}");
+    assert!(warnings.iter().any(|warning| warning.starts_with("bandwidths are left out")), "{warnings:?}");
+}
+
+#[test]
 fn a_broken_hmat_is_refused() {
     let mut huge = locality(0, 0, 1, &[0], &[0], &[1]);
     huge[12..20].fill(0xff);

@@ -5,6 +5,7 @@ use super::document::{self, Document, Initiator, Kind, Object, Shape};
 use super::{HwlocError, MEBIBYTE};
 use crate::description::{Cache, Distances, Latency, Machine, Node, Package, Sharing, USUAL_LINE_BYTES};
 use crate::ids::{CpuId, NodeId, PackageId};
+use crate::numbers::{BANDWIDTH, Checked};
 use crate::pairs::LatencyPairs;
 use crate::set::{CpuSet, MAX_ID};
 use crate::source::Source;
@@ -201,6 +202,7 @@ impl<'a> Reading<'a> {
         });
         let nodes: Vec<Node> = nodes.collect();
         let distances = self.checked_distances()?;
+        let latency = self.latency(&nodes);
         let mut machine = Machine {
             name: self.document.name.clone().unwrap_or_else(|| "hwloc".into()),
             description: "as hwloc describes it".into(),
@@ -211,7 +213,7 @@ impl<'a> Reading<'a> {
             control: None,
             disk: None,
             tlbs: Vec::new(),
-            latency: self.latency(&nodes),
+            latency,
             distances,
             packages: self.packages(),
             nodes,
@@ -342,20 +344,24 @@ impl<'a> Reading<'a> {
     }
 
     /// The largest bandwidth from any initiator to each node's memory, bytes/s.
-    fn bandwidth(&self) -> HashMap<usize, f64> {
+    fn bandwidth(&mut self) -> HashMap<usize, f64> {
         let by_gp = self.by_gp_index();
         let mut largest: HashMap<usize, f64> = HashMap::new();
+        let mut checked = Checked::new("bandwidths", BANDWIDTH);
         for attribute in self.document.memory_attributes.iter().filter(|a| a.name == "Bandwidth") {
-            if let Some(&node) = by_gp.get(&attribute.target_gp_index) {
+            if let Some(&node) = by_gp.get(&attribute.target_gp_index)
+                && let Some(bandwidth) = checked.take(attribute.value as f64 * MEBIBYTE)
+            {
                 let known = largest.entry(node).or_default();
-                *known = known.max(attribute.value as f64 * MEBIBYTE);
+                *known = known.max(bandwidth);
             }
         }
+        self.warnings.extend(checked.warning());
         largest
     }
 
     /// Latencies by pair of nodes: a value counts for every node that has a CPU among its initiators.
-    fn latency(&self, nodes: &[Node]) -> Option<Latency> {
+    fn latency(&mut self, nodes: &[Node]) -> Option<Latency> {
         let by_gp = self.by_gp_index();
         let objects = self.document.objects.iter().zip(&self.cpus_of);
         let object_cpus: HashMap<u64, &CpuSet> =
@@ -373,6 +379,7 @@ impl<'a> Reading<'a> {
                 None => {}
             }
         }
+        self.warnings.extend(pairs.warning());
         pairs.into_latency(nodes, Some(Source::All("hwloc".into())))
     }
 }

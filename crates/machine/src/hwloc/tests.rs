@@ -262,6 +262,18 @@ fn a_machine_is_the_same_in_version_3() {
     }
 }
 
+#[test]
+fn latencies_and_bandwidths_that_no_machine_has_are_left_out_with_a_warning() {
+    let text = include_str!("../../tests/fixtures/hwloc/2-nodes-distances-memattrs.xml");
+    let odd = text.replace("value=\"89\"", "value=\"0\"").replace("value=\"1234\"", "value=\"999999999\"");
+    let (machine, warnings) = Machine::from_saved_hwloc_xml(&odd).unwrap();
+    assert_eq!(machine.latency, None);
+    assert!(machine.nodes.iter().all(|node| node.bandwidth_bytes_per_s.is_none()));
+    for begin in ["latencies are left out: they must be", "bandwidths are left out: they must be"] {
+        assert!(warnings.iter().any(|warning| warning.starts_with(begin)), "{begin}: {warnings:?}");
+    }
+}
+
 /// hwloc 3 wrote the XML from the tree. `bare` drops the sources; the tree has no name of its own.
 #[test]
 fn version_3_says_of_a_real_machine_what_its_sysfs_tree_says() {

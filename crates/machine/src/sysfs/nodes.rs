@@ -4,6 +4,7 @@ use super::tree::{NODES, Tree};
 use super::{SysfsError, source};
 use crate::description::{Distances, Machine, Node};
 use crate::ids::{CpuId, NodeId};
+use crate::numbers::{BANDWIDTH, Checked};
 use crate::pairs::LatencyPairs;
 use crate::set::{CpuSet, NodeSet};
 use crate::validate::MAX_NODES;
@@ -87,8 +88,9 @@ impl Tree {
     }
 
     /// Reads the HMAT's values for the nearest initiators of each node's memory.
-    pub fn read_performance(&self, machine: &mut Machine) -> Result<(), SysfsError> {
+    pub fn read_performance(&mut self, machine: &mut Machine) -> Result<(), SysfsError> {
         let mut pairs = LatencyPairs::new(machine.nodes.len());
+        let mut bandwidths = Checked::new("bandwidths", BANDWIDTH);
         for to in 0..machine.nodes.len() {
             let node = format!("{NODES}/node{}", machine.nodes[to].id);
             // The nearest initiators of any kind, or else the nearest CPUs.
@@ -97,7 +99,8 @@ impl Tree {
             let folder = classes.iter().find(known).unwrap_or(&classes[0]);
             // Megabytes; 0 if the firmware does not provide it.
             let bandwidth: Option<u64> = self.parsed(&format!("{folder}/read_bandwidth"))?;
-            machine.nodes[to].bandwidth_bytes_per_s = bandwidth.filter(|&mb| mb > 0).map(|mb| mb as f64 * 1e6);
+            let bandwidth = bandwidth.filter(|&mb| mb > 0).and_then(|mb| bandwidths.take(mb as f64 * 1e6));
+            machine.nodes[to].bandwidth_bytes_per_s = bandwidth;
             let latency: Option<u64> = self.parsed(&format!("{folder}/read_latency"))?;
             if let Some(latency_ns) = latency.filter(|&ns| ns > 0) {
                 for (from, node) in machine.nodes.iter().enumerate() {
@@ -107,6 +110,7 @@ impl Tree {
                 }
             }
         }
+        [pairs.warning(), bandwidths.warning()].into_iter().flatten().for_each(|warning| self.warn(warning));
         machine.latency = pairs.into_latency(&machine.nodes, source());
         Ok(())
     }

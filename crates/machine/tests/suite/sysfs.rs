@@ -135,6 +135,25 @@ fn latencies_of_every_pair_make_a_matrix() {
     assert_eq!(machine.nodes[0].bandwidth_bytes_per_s, None, "0 means unknown");
 }
 
+#[test]
+fn a_latency_or_bandwidth_that_no_machine_has_is_left_out_with_a_warning() {
+    let tree = Tree::small();
+    for node in 0..2 {
+        let folder = format!("devices/system/node/node{node}/access0/initiators");
+        tree.file(&format!("{folder}/read_latency"), ["90", "20000000"][node]);
+        tree.file(&format!("{folder}/read_bandwidth"), ["200000000", "1000"][node]);
+        tree.file(&format!("{folder}/node0/x"), "").file(&format!("{folder}/node1/x"), "");
+    }
+    let (machine, warnings) = Machine::from_saved_sysfs(&tree.root()).unwrap();
+    let bandwidths: Vec<_> = machine.nodes.iter().map(|node| node.bandwidth_bytes_per_s).collect();
+    assert_eq!((machine.latency, bandwidths), (None, vec![None, Some(1e9)]));
+    let expected = [
+        "latencies are left out: they must be from 0.01 to 1e7 ns, not 20000000 (2 in all)",
+        "bandwidths are left out: they must be from 1e6 to 1e14 bytes/s, not 200000000000000 (1 in all)",
+    ];
+    assert_eq!(warnings, expected);
+}
+
 /// A node that only describes its nearest CPUs, as firmware does where another initiator, such as a GPU, is nearer.
 #[test]
 fn the_nearest_cpus_describe_a_node_that_has_no_nearest_initiators() {
