@@ -206,19 +206,28 @@ impl Machine {
         both.then(|| Violation::new("coherence.probes", "a machine has a directory (directory_ns) or probes, not both"))
     }
 
+    /// Numbers out of their bounds: of a list or matrix the first ones, as it may have millions.
     fn number_violations(&self) -> Vec<Violation> {
+        /// Fewer than a message has lines, so that it says how many there are.
+        const MOST_OF_A_FIELD: usize = 10;
         let mut found = Vec::new();
         for table in tables(self) {
             for number in &table.numbers {
                 let field = format!("{}.{}", table.path, number.field);
+                let mut wrong = 0;
                 number.values.for_each(|place, value| {
                     if !number.bounds.holds(value) {
-                        found.push(Violation::new(
-                            format!("{field}{place}"),
-                            format!("must be {}, is {value}", number.bounds),
-                        ));
+                        wrong += 1;
+                        if wrong <= MOST_OF_A_FIELD {
+                            let rule = format!("must be {}, is {value}", number.bounds);
+                            found.push(Violation::new(format!("{field}{place}"), rule));
+                        }
                     }
                 });
+                if wrong > MOST_OF_A_FIELD {
+                    let more = wrong - MOST_OF_A_FIELD;
+                    found.push(Violation::new(field, format!("{more} more of its values must be {}", number.bounds)));
+                }
             }
         }
         found

@@ -312,6 +312,17 @@ fn very_many_mistakes_are_counted() {
 }
 
 #[test]
+fn of_a_wrong_matrix_the_first_values_are_named() {
+    let row = "[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]";
+    let text = format!("name = \"x\"\n[[node]]\nid = 0\nmemory_bytes = 1\n[latency]\nmatrix_ns = [{row}]\n");
+    let error = Machine::from_toml(&text, Path::new("my.toml")).unwrap_err().to_string();
+    let lines: Vec<&str> = error.lines().collect();
+    assert_eq!(lines[9], "my.toml:6: latency.matrix_ns[0][9]: must be from 0.01 to 1e7 ns, is 0");
+    assert_eq!(lines[10], "my.toml:6: latency.matrix_ns: 2 more of its values must be from 0.01 to 1e7 ns");
+    assert_eq!(lines.len(), 12, "the matrix is not square either: {error}");
+}
+
+#[test]
 fn a_number_without_source_is_named() {
     let text = example().replacen("20e9\nsource = \"board\"", "20e9", 1).replacen(", \"*\" = \"guide\"", "", 1);
     let machine = Machine::from_toml(&text, Path::new("my.toml")).unwrap();
