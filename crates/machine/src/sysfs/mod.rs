@@ -25,8 +25,7 @@ const SOURCE: &str = "sysfs";
 pub enum SysfsError {
     /// The tree has no CPUs.
     #[error(
-        "{} has neither nodes in devices/system/node nor CPUs in devices/system/cpu: name the root of a sysfs tree, such as /sys",
-        root.display()
+        "{} has neither nodes in devices/system/node nor CPUs in devices/system/cpu: {}", root.display(), remedy(root)
     )]
     NotSysfs {
         /// The given directory.
@@ -66,6 +65,14 @@ pub enum SysfsError {
         /// The broken rules.
         violations: Vec<Violation>,
     },
+}
+
+fn remedy(root: &Path) -> &'static str {
+    if root == Path::new("/sys") {
+        "it is not mounted, or is hidden in this container: mount it (sudo mount -t sysfs sysfs /sys)"
+    } else {
+        "name the root of a sysfs tree, such as /sys"
+    }
 }
 
 impl Machine {
