@@ -352,7 +352,12 @@ impl Machine {
 
     /// The CPUs of each cache that an entry describes.
     pub fn cache_instances(&self, cache: &Cache) -> Vec<CpuSet> {
-        match &cache.shared_by {
+        self.sets_sharing(&cache.shared_by)
+    }
+
+    /// The CPUs of each cache that is shared like this.
+    pub(crate) fn sets_sharing(&self, shared_by: &Sharing) -> Vec<CpuSet> {
+        match shared_by {
             Sharing::Core => self.cores(),
             Sharing::Node => self.nodes.iter().map(|n| n.cpus.clone()).filter(|cpus| !cpus.is_empty()).collect(),
             Sharing::Package => self.packages.iter().map(|p| p.cpus.clone()).collect(),

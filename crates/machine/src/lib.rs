@@ -29,6 +29,7 @@ mod ranges;
 mod routes;
 mod selection;
 mod set;
+mod simple_sharing;
 pub mod size;
 mod source;
 mod statistics;

@@ -3,11 +3,12 @@
 use super::bitmap::Bitmap;
 use super::document::{self, Document, Initiator, Kind, Object, Shape};
 use super::{HwlocError, MEBIBYTE};
-use crate::description::{Cache, Distances, Latency, Machine, Node, Package, Sharing, USUAL_LINE_BYTES};
+use crate::description::{Cache, Distances, Latency, Machine, Node, Package, USUAL_LINE_BYTES};
 use crate::ids::{CpuId, NodeId, PackageId};
 use crate::numbers::{BANDWIDTH, Checked};
 use crate::pairs::LatencyPairs;
 use crate::set::{CpuSet, MAX_ID};
+use crate::simple_sharing::SimpleSharing;
 use crate::source::Source;
 use crate::validate::MAX_NODES;
 use crate::violation::{Violation, Violations};
@@ -258,7 +259,8 @@ impl<'a> Reading<'a> {
                 by_shape.entry(shape).or_default().push(cpus.clone());
             }
         }
-        let cache = |(shape, mut sets): (Shape, Vec<CpuSet>)| {
+        let simple = SimpleSharing::of(machine);
+        let cache = |(shape, sets): (Shape, Vec<CpuSet>)| {
             let line_bytes = if shape.line_bytes == 0 { USUAL_LINE_BYTES } else { shape.line_bytes };
             let lines = shape.size_bytes / u64::from(line_bytes);
             let ways =
@@ -266,26 +268,16 @@ impl<'a> Reading<'a> {
             // Part of a cache may be reserved: its size lacks it, its ways do not.
             let set_bytes = u64::from(ways) * u64::from(line_bytes);
             let ways = if set_bytes > 0 && shape.size_bytes.is_multiple_of(set_bytes) { ways } else { 0 };
-            sets.sort_by_key(CpuSet::first);
-            let mut cache = Cache {
+            Cache {
                 level: shape.level,
                 kind: shape.kind,
                 size_bytes: shape.size_bytes,
                 ways,
                 line_bytes,
                 latency_ns: None,
-                shared_by: Sharing::Core,
+                shared_by: simple.simplest(sets),
                 source: Some(Source::All("hwloc".into())),
-            };
-            for sharing in [Sharing::Core, Sharing::Node, Sharing::Package, Sharing::Cpus(sets.clone())] {
-                cache.shared_by = sharing;
-                let mut instances = machine.cache_instances(&cache);
-                instances.sort_by_key(CpuSet::first);
-                if instances == sets {
-                    break;
-                }
             }
-            cache
         };
         by_shape.into_iter().map(cache).collect()
     }

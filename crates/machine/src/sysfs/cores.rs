@@ -2,10 +2,11 @@
 
 use super::tree::{CPUS, Tree};
 use super::{SysfsError, source};
-use crate::description::{Cache, CacheKind, Machine, Package, Sharing, USUAL_LINE_BYTES};
+use crate::description::{Cache, CacheKind, Machine, Package, USUAL_LINE_BYTES};
 use crate::ids::PackageId;
 use crate::numbers::{CACHE_LEVEL, CACHE_LINE, CACHE_SIZE};
 use crate::set::CpuSet;
+use crate::simple_sharing::SimpleSharing;
 use crate::size;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,7 +59,8 @@ impl Tree {
     }
 
     /// All caches. Reads one of the CPUs that share a cache, and the levels of all.
-    pub fn caches(&mut self, cpus: &CpuSet, smt_cores: &[CpuSet]) -> Result<Vec<Cache>, SysfsError> {
+    pub fn caches(&mut self, machine: &Machine) -> Result<Vec<Cache>, SysfsError> {
+        let cpus = &machine.cpus();
         let mut by_shape: BTreeMap<Shape, BTreeSet<CpuSet>> = BTreeMap::new();
         // By index and level: different cores may have caches of different levels at one index.
         let mut seen: BTreeMap<(u32, u8), CpuSet> = BTreeMap::new();
@@ -74,7 +76,7 @@ impl Tree {
                 }
                 let listed: Option<CpuSet> = self.set(&folder, &["shared_cpu_list", "shared_cpu_map"])?;
                 // Old kernels of Itanium list no CPU at all: such a cache is the core's.
-                let core = || smt_cores.iter().find(|core| core.contains(cpu)).cloned();
+                let core = || machine.smt_cores.iter().find(|core| core.contains(cpu)).cloned();
                 let listed = listed.filter(|listed| !listed.is_empty()).or_else(core);
                 let mut shared = listed.unwrap_or_default().intersection(cpus);
                 shared.insert(cpu);
@@ -97,19 +99,16 @@ impl Tree {
         // Firmware that leaves out the line size leaves it out of the outer caches.
         let line_bytes = by_shape.keys().map(|shape| shape.line_bytes).find(|&bytes| bytes > 0);
         let line_bytes = line_bytes.unwrap_or(USUAL_LINE_BYTES);
-        let cache = |(shape, sets): (Shape, BTreeSet<CpuSet>)| {
-            let mut sets: Vec<CpuSet> = sets.into_iter().collect();
-            sets.sort_by_key(CpuSet::first);
-            Cache {
-                level: shape.level,
-                kind: shape.kind,
-                size_bytes: shape.size_bytes,
-                ways: shape.ways,
-                line_bytes: if shape.line_bytes == 0 { line_bytes } else { shape.line_bytes },
-                latency_ns: None,
-                shared_by: Sharing::Cpus(sets),
-                source: source(),
-            }
+        let simple = SimpleSharing::of(machine);
+        let cache = |(shape, sets): (Shape, BTreeSet<CpuSet>)| Cache {
+            level: shape.level,
+            kind: shape.kind,
+            size_bytes: shape.size_bytes,
+            ways: shape.ways,
+            line_bytes: if shape.line_bytes == 0 { line_bytes } else { shape.line_bytes },
+            latency_ns: None,
+            shared_by: simple.simplest(sets.into_iter().collect()),
+            source: source(),
         };
         Ok(by_shape.into_iter().map(cache).collect())
     }
@@ -171,14 +170,4 @@ struct Shape {
     size_bytes: u64,
     ways: u32,
     line_bytes: u32,
-}
-
-/// `core`, `node` or `package` if equivalent to a list of sets.
-pub(super) fn simplest_sharing(machine: &Machine, cache: &Cache) -> Sharing {
-    let sets = |shared_by: &Sharing| -> BTreeSet<CpuSet> {
-        machine.cache_instances(&Cache { shared_by: shared_by.clone(), ..cache.clone() }).into_iter().collect()
-    };
-    let listed = sets(&cache.shared_by);
-    let simple = [Sharing::Core, Sharing::Node, Sharing::Package].into_iter().find(|simple| sets(simple) == listed);
-    simple.unwrap_or_else(|| cache.shared_by.clone())
 }

@@ -135,11 +135,7 @@ fn read(mut tree: Tree) -> Result<(Machine, Vec<String>), SysfsError> {
         tree.warn(format!("CPU {homeless} is left out: no node that is read has it"));
     }
     tree.read_cores(&cpus, &mut machine)?;
-    machine.caches = tree.caches(&cpus, &machine.smt_cores)?;
-    for index in 0..machine.caches.len() {
-        let sharing = cores::simplest_sharing(&machine, &machine.caches[index]);
-        machine.caches[index].shared_by = sharing;
-    }
+    machine.caches = tree.caches(&machine)?;
     tree.read_performance(&mut machine)?;
     let (unknown, violations) = machine.validate().into_iter().partition::<Vec<_>, _>(Violation::is_unknown_memory);
     for unknown in unknown {
