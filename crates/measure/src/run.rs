@@ -89,7 +89,7 @@ pub fn run(host: &Host, plan: &Plan, interrupted: &AtomicBool, mut progress: imp
     if let (Some(latency_ns), Some(distances)) = (&results.latency_ns, &host.machine.distances)
         && results.nodes.len() > 1
     {
-        results.firmware = Some(firmware::compare(&results.nodes, distances, latency_ns));
+        results.firmware = firmware::compare(&results.nodes, distances, latency_ns);
     }
     results.partial = !results.missing.is_empty();
     results
