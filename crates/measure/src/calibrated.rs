@@ -2,8 +2,8 @@
 
 use crate::curve::Curve;
 use crate::error::MeasureError;
-use crate::results::{Bandwidth, LoadPoint, Results, WorkingSet};
-use crate::statistics::{Matrix, Number};
+use crate::results::{LoadPoint, Results, WorkingSet};
+use crate::statistics::Matrix;
 use machine::{Cache, CacheKind, Coherence, Core, Latency, Link, LinkDirection, Machine, Node, Source, median_low};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -65,16 +65,7 @@ fn with_source(old: Option<Source>, field: &str) -> Source {
 }
 
 fn value(matrix: &Matrix, from: usize, to: usize) -> Option<f64> {
-    cell(matrix, from, to)?.value
-}
-
-fn cell(matrix: &Matrix, from: usize, to: usize) -> Option<Number> {
-    *matrix.get(from)?.get(to)?
-}
-
-/// The read bandwidth of all cores of a node: of its only core where it has one. None if it spread.
-fn most_cores(bandwidth: &Bandwidth, from: usize, to: usize) -> Option<f64> {
-    cell(&bandwidth.all_cores.read, from, to).or_else(|| cell(&bandwidth.one_core.read, from, to))?.value
+    (*matrix.get(from)?.get(to)?)?.value
 }
 
 /// `None` if a pair that an access can take is unknown. Pairs that no access can take (from a node without CPUs, to one
@@ -104,7 +95,7 @@ fn fill_controllers(machine: &mut Machine, results: &Results) {
     let Some(bandwidth) = &results.bandwidth_bytes_per_s else { return };
     let count = machine.nodes.len();
     for (to, node) in machine.nodes.iter_mut().enumerate() {
-        let drawn = |from| most_cores(bandwidth, from, to);
+        let drawn = |from| value(&bandwidth.all_cores.read, from, to);
         if let Some(most) = (0..count).filter_map(drawn).max_by(f64::total_cmp) {
             node.bandwidth_bytes_per_s = Some(most);
             node.source = Some(with_source(node.source.take(), "bandwidth_bytes_per_s"));
@@ -194,7 +185,7 @@ fn fill_links(machine: &mut Machine, results: &Results) {
     if count > MOST_LINKED || !machine.links.is_empty() {
         return;
     }
-    let drawn = |from, to| most_cores(bandwidth, from, to);
+    let drawn = |from, to| value(&bandwidth.all_cores.read, from, to);
     let ids: Vec<_> = machine.nodes.iter().map(|node| node.id).collect();
     let mut links = Vec::new();
     for one in 0..count {
@@ -236,7 +227,8 @@ mod tests {
     use super::*;
     use crate::host::Host;
     use crate::plan::{Access, Cores, Options, Part, Step, plan};
-    use crate::results::{Caches, LoadedCurve, Outcome};
+    use crate::results::{Bandwidth, Caches, LoadedCurve, Outcome};
+    use crate::statistics::Number;
     use machine::{Routes, presets};
     use proptest::prelude::*;
 
@@ -297,6 +289,7 @@ mod tests {
             };
             results.take(step, outcome);
         }
+        results.copy_only_cores(|node| host.cores(node).len() == 1);
         (truth, shown, results)
     }
 
@@ -327,6 +320,16 @@ mod tests {
             assert_eq!(machine.missing_sources(), []);
             assert!(machine.sources["measured"].contains("nearside measure"), "{:?}", machine.sources);
         }
+    }
+
+    #[test]
+    fn the_only_core_of_a_node_is_all_of_its_cores() {
+        let mut results = measured("small-2x2", None).2;
+        let before = results.bandwidth_bytes_per_s.clone().unwrap();
+        results.copy_only_cores(|node| node == machine::NodeId(1));
+        let Bandwidth { one_core, all_cores, .. } = results.bandwidth_bytes_per_s.unwrap();
+        assert_ne!(before.all_cores.read, one_core.read, "two cores of node 0 have more than one");
+        assert_eq!((&all_cores.read[0], &all_cores.read[1]), (&before.all_cores.read[0], &one_core.read[1]));
     }
 
     #[test]

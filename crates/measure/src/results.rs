@@ -8,6 +8,7 @@ use crate::plan::{Access, CopyState, Cores, Part, Plan, Step};
 use crate::statistics::{Matrix, Number};
 use machine::NodeId;
 use serde::{Deserialize, Serialize};
+use strum::VariantArray;
 
 /// All results. Parts that were not requested are absent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -224,6 +225,17 @@ impl Results {
             caches: None,
             firmware: None,
             nodes,
+        }
+    }
+
+    /// Copies the bandwidth of nodes that have one core only, which the plan measures once, to that of all cores.
+    pub(crate) fn copy_only_cores(&mut self, has_one_core: impl Fn(NodeId) -> bool) {
+        let Some(bandwidth) = &mut self.bandwidth_bytes_per_s else { return };
+        for &access in Access::VARIANTS {
+            let rows = bandwidth.all_cores.get_mut(access).iter_mut().zip(bandwidth.one_core.get(access));
+            for ((all, one), _) in rows.zip(&self.nodes).filter(|(_, node)| has_one_core(**node)) {
+                all.clone_from(one);
+            }
         }
     }
 

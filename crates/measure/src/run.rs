@@ -91,6 +91,7 @@ pub fn run(host: &Host, plan: &Plan, interrupted: &AtomicBool, mut progress: imp
     {
         results.firmware = firmware::compare(&results.nodes, distances, latency_ns);
     }
+    results.copy_only_cores(|node| host.cores(node).len() == 1);
     results.partial = !results.missing.is_empty();
     results
 }

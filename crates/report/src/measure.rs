@@ -194,7 +194,11 @@ fn ranges(f: &mut fmt::Formatter<'_>, matrix: &Matrix, show: Show) -> fmt::Resul
 }
 
 fn bandwidth(f: &mut fmt::Formatter<'_>, nodes: &[NodeId], of: &Bandwidth) -> fmt::Result {
-    for (cores, by_access) in [("one core", &of.one_core), ("all cores of the node", &of.all_cores)] {
+    let all = ("all cores of the node", &of.all_cores);
+    // Where every node has one core, both are the same.
+    for (cores, by_access) in
+        [("one core", &of.one_core)].into_iter().chain((of.all_cores != of.one_core).then_some(all))
+    {
         for (access, values) in [("Read", &by_access.read), ("Write", &by_access.write), ("Copy", &by_access.copy)] {
             let title = format!("{access} bandwidth, {cores} (GB/s; rows access, columns hold the memory)");
             matrix(f, &title, nodes, values, gb_per_s)?;
