@@ -103,9 +103,11 @@ pub enum ShapeError {
     #[error("{asked} is not a multiple of {unit}, the unit in which a node gets memory")]
     UnevenMemory { asked: String, unit: String },
     #[error(
-        "machine {machine} has {has} {what}, but QEMU's PC takes at most {most}: choose a smaller machine or use --cpus-per-node"
+        "machine {machine} has {has} CPUs, but QEMU's PC takes at most {CPUS_MAX}: choose a smaller machine or use --cpus-per-node"
     )]
-    TooMany { machine: String, what: &'static str, has: usize, most: usize },
+    TooManyCpus { machine: String, has: usize },
+    #[error("machine {machine} has {has} nodes, but QEMU takes at most {NODES_MAX}: choose a smaller machine")]
+    TooManyNodes { machine: String, has: usize },
 }
 
 /// Builds the shape of a virtual machine from a preset.
@@ -119,10 +121,13 @@ pub fn shape(preset: &Machine, changes: Changes) -> Result<Shape, ShapeError> {
     let numbers = numbers(&nested, changes.cpu_numbers);
     let mut machine = renumbered(preset, &nested.into_iter().zip(numbers.iter().copied()).collect());
     let cpus = machine.cpus().len();
-    for (what, has, most) in [("CPUs", cpus, CPUS_MAX), ("nodes", machine.nodes.len(), NODES_MAX)] {
-        if has > most {
-            return Err(ShapeError::TooMany { machine: name(), what, has, most });
-        }
+    let nodes = machine.nodes.len();
+    // Before the CPUs: fewer of them do not help a machine of too many nodes.
+    if nodes > NODES_MAX {
+        return Err(ShapeError::TooManyNodes { machine: name(), has: nodes });
+    }
+    if cpus > CPUS_MAX {
+        return Err(ShapeError::TooManyCpus { machine: name(), has: cpus });
     }
     if cpus == 0 {
         return Err(ShapeError::NoCpus { machine: name() });
@@ -469,6 +474,11 @@ mod tests {
         assert!(matches!(with(Some((1 << 30) + 1), None), Some(ShapeError::UnevenMemory { .. })));
         let mut huge = small();
         huge.nodes[0].cpus = (0..300).map(CpuId).collect();
-        assert!(matches!(shape(&huge, Changes::default()), Err(ShapeError::TooMany { .. })));
+        assert!(matches!(shape(&huge, Changes::default()), Err(ShapeError::TooManyCpus { has: 300, .. })));
+        let node = small().nodes.remove(0);
+        huge.nodes = (0..129).map(|id| machine::Node { id: NodeId(id), ..node.clone() }).collect();
+        let why = shape(&huge, Changes::default()).unwrap_err();
+        assert!(matches!(why, ShapeError::TooManyNodes { has: 129, .. }), "{why}");
+        assert!(!why.to_string().contains("--cpus-per-node"), "no CPU is too many: {why}");
     }
 }
