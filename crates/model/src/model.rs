@@ -26,7 +26,6 @@ use machine::{CpuId, Machine, NodeId};
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use zerocopy::AllocError;
 
 /// The memory system of a machine.
 ///
@@ -124,13 +123,7 @@ impl Model {
                     throttle: Throttle::default(),
                 })
             })
-            .collect::<Result<_, AllocError>>()
-            .map_err(|_| ModelError::OutOfRange {
-                machine: machine.name.clone(),
-                field: "tlb.entries".to_owned(),
-                value: format!("for {} CPUs", homes.len()),
-                rule: "the host has no room for the TLBs of all CPUs",
-            })?;
+            .collect::<Result<_, ModelError>>()?;
         let has_memory = |index: &usize| memory.iter().any(|range| range.node == *index);
         let bandwidth = |index: usize| machine.nodes[index].bandwidth_bytes_per_s.map(|bandwidth| (index, bandwidth));
         let began = Totals::zero(nodes.len() * columns(nodes.len()));

@@ -2,6 +2,8 @@
 
 use crate::LINE_BYTES;
 use crate::cache::Cache;
+use crate::error::ModelError;
+use crate::resources::picoseconds;
 use machine::{HUGE_PAGE, Machine, PageSize, SMALL_PAGE};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use zerocopy::AllocError;
@@ -35,10 +37,19 @@ pub(crate) struct Tlb {
 
 impl Tlb {
     /// `None` for a machine without TLBs: then every translation is free.
-    pub(crate) fn new(machine: &Machine) -> Result<Option<Self>, AllocError> {
-        let buffer = |tlb: &machine::Tlb| {
-            let latency_ps = (tlb.latency_ns.unwrap_or(0.0) * 1000.0).round() as u32;
-            Cache::new(u64::from(tlb.entries) * LINE_BYTES, tlb.ways.min(MAX_WAYS), latency_ps)
+    pub(crate) fn new(machine: &Machine) -> Result<Option<Self>, ModelError> {
+        let no_room = |_: AllocError| ModelError::OutOfRange {
+            machine: machine.name.clone(),
+            field: "tlb.entries".to_owned(),
+            value: format!("for {} CPUs", machine.cpus().len()),
+            rule: "the host has no room for the TLBs of all CPUs",
+        };
+        let buffer = |(index, tlb): (usize, &machine::Tlb)| {
+            let latency_ps = match tlb.latency_ns.unwrap_or(0.0) {
+                0.0 => 0,
+                ns => picoseconds(machine, ns, || format!("tlb[{index}].latency_ns"))?,
+            };
+            Cache::new(u64::from(tlb.entries) * LINE_BYTES, tlb.ways.min(MAX_WAYS), latency_ps).map_err(no_room)
         };
         let find = |size, level| machine.tlbs.iter().position(|tlb| tlb.level == level && tlb.pages.contains(&size));
         let levels = |size| [1, 2].map(|level| find(size, level));
@@ -47,7 +58,7 @@ impl Tlb {
         }
         Ok(Some(Self {
             recent: [const { AtomicU64::new(NOTHING) }; RECENT],
-            buffers: machine.tlbs.iter().map(buffer).collect::<Result<_, _>>()?,
+            buffers: machine.tlbs.iter().enumerate().map(buffer).collect::<Result<_, _>>()?,
             small: levels(PageSize::Small),
             huge: levels(PageSize::Huge),
             walker_until_ps: AtomicU64::new(0),
@@ -187,6 +198,21 @@ mod tests {
             tlb.forget();
             assert_eq!(unknown(&tlb, pages(48)), 48);
         }
+    }
+
+    #[test]
+    fn a_latency_that_the_model_cannot_have_is_refused() {
+        let mut machine = presets::find("small-2x2").unwrap();
+        machine.tlbs = vec![machine::Tlb {
+            level: 2,
+            pages: vec![PageSize::Small],
+            entries: 512,
+            ways: 4,
+            latency_ns: Some(1e7),
+            source: None,
+        }];
+        let refused = Tlb::new(&machine).err().map(|why| why.to_string()).unwrap();
+        assert!(refused.contains("tlb[0].latency_ns = 10000000, but a latency must be"), "{refused}");
     }
 
     #[test]
