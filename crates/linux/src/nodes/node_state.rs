@@ -31,6 +31,18 @@ impl NodeState {
         Ok(Self { online, with_memory, cpus })
     }
 
+    /// The nodes of a system that shows none: its kernel was built without NUMA, or /sys is hidden, as in containers.
+    /// Node 0 has all CPUs that are online or, if that cannot be read, those of `own_cpus`; memory is on `own_nodes` or,
+    /// if these are empty, on node 0.
+    pub fn of_hidden(sys: &Path, own_cpus: &CpuSet, own_nodes: &NodeSet) -> Self {
+        const FIRST: NodeId = NodeId(0);
+        let online_cpus = parsed(&sys.join("devices/system/cpu/online"), str::parse).ok().flatten();
+        let cpus = BTreeMap::from([(FIRST, online_cpus.unwrap_or_else(|| own_cpus.clone()))]);
+        let first = NodeSet::from_iter([FIRST]);
+        let with_memory = if own_nodes.is_empty() { first.clone() } else { own_nodes.clone() };
+        Self { online: with_memory.iter().chain(first.iter()).collect(), with_memory, cpus }
+    }
+
     /// Leaves only memory of these nodes, and these CPUs. The nodes stay.
     pub fn restrict(&mut self, with_memory: &NodeSet, cpus: &CpuSet) {
         self.with_memory = self.with_memory.intersection(with_memory);
@@ -77,5 +89,18 @@ mod tests {
         put("online", "x\n");
         let malformed = NodeState::read(root.path()).unwrap_err();
         assert!(matches!(malformed, NodeError::File(FileError::Malformed { .. })));
+    }
+
+    #[test]
+    fn a_system_that_shows_no_nodes_has_all_cpus_on_node_0() {
+        let root = SavedFiles::new();
+        let hidden = |own_nodes: &str| {
+            let state = NodeState::of_hidden(root.path(), &"1-2".parse().unwrap(), &own_nodes.parse().unwrap());
+            [state.cpus_of(&state.online).to_string(), state.online.to_string(), state.with_memory.to_string()]
+        };
+        assert_eq!(hidden(""), ["1-2", "0", "0"]);
+        root.put("devices/system/cpu/online", "0-3\n");
+        assert_eq!(hidden("0"), ["0-3", "0", "0"]);
+        assert_eq!(hidden("1"), ["0-3", "0-1", "1"]);
     }
 }

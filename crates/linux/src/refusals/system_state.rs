@@ -33,7 +33,8 @@ pub struct SystemState {
 }
 
 impl SystemState {
-    /// Gathers the state; anything unreadable stays empty. Needs no privileges.
+    /// Gathers the state; nodes that cannot be read are as [`NodeState::of_hidden`] says, anything else unreadable stays
+    /// empty. Needs no privileges.
     pub fn read(pid: Option<Pid>) -> Self {
         let process = Process::open(pid.unwrap_or(Pid(std::process::id())));
         let own = Process::open(Pid(std::process::id())).and_then(|own| own.status()).unwrap_or_default();
@@ -46,7 +47,9 @@ impl SystemState {
             (Some(pid), Err(_)) => Subject::Gone(pid),
         };
         let cpusets = process.as_ref().map(cpusets).unwrap_or_default();
-        Self { nodes: NodeState::read(Path::new("/sys")).unwrap_or_default(), caller: own, subject, cpusets }
+        let sys = Path::new("/sys");
+        let nodes = NodeState::read(sys).unwrap_or_else(|_| NodeState::of_hidden(sys, &own.cpus, &own.nodes));
+        Self { nodes, caller: own, subject, cpusets }
     }
 
     /// The status of the subject.
