@@ -172,17 +172,20 @@ pub fn cpus_in_the_way(cpus: &CpuSet, system: &SystemState) -> Option<Diagnosis>
 
 /// The command that widens a control group's cpuset or limit.
 pub(crate) fn wider(group: &str, file: &str, wanted: &str) -> String {
-    let unit = group
-        .rsplit('/')
+    let mut from_innermost = group.rsplit('/');
+    let unit = from_innermost
         .next()
         .filter(|name| [".service", ".scope", ".slice"].iter().any(|ending| name.ends_with(ending)));
     if let Some(unit) = unit {
+        // Units below a user's manager are unknown to that of the system.
+        let is_users = from_innermost.any(|name| name.starts_with("user@") && name.ends_with(".service"));
+        let command = if is_users { "systemctl --user" } else { "sudo systemctl" };
         let property = match file {
             "cpuset.mems" => "AllowedMemoryNodes",
             "cpuset.cpus" => "AllowedCPUs",
             _ => "MemoryMax",
         };
-        return format!("to widen it: sudo systemctl set-property --runtime {unit} {property}={wanted}");
+        return format!("to widen it: {command} set-property --runtime {unit} {property}={wanted}");
     }
     let folder = group.trim_end_matches('/');
     format!("to widen it: echo {wanted} | sudo tee /sys/fs/cgroup{folder}/{file}")
@@ -296,6 +299,16 @@ mod tests {
         balancing.balancing = true;
         let told = told(Attempt::Policy(&balancing), libc::EINVAL, &system());
         assert_eq!(told, "NUMA balancing works with bind and preferred-many only");
+    }
+
+    #[test]
+    fn a_unit_is_widened_by_the_manager_that_has_it() {
+        let command = |group: &str| wider(group, "cpuset.cpus", "0-3");
+        let own = command("/user.slice/user-1000.slice/user@1000.service/app.slice/run-7.scope");
+        assert_eq!(own, "to widen it: systemctl --user set-property --runtime run-7.scope AllowedCPUs=0-3");
+        let manager = command("/user.slice/user-1000.slice/user@1000.service");
+        assert_eq!(manager, "to widen it: sudo systemctl set-property --runtime user@1000.service AllowedCPUs=0-3");
+        assert!(command("/batch/job").ends_with("sudo tee /sys/fs/cgroup/batch/job/cpuset.cpus"));
     }
 
     #[test]
