@@ -17,14 +17,20 @@ pub(crate) fn with_addresses() -> io::Result<Vec<(String, IpAddr)>> {
     // SAFETY: every entry is a valid ifaddrs or null, until the list is freed.
     while let Some(entry) = unsafe { next.as_ref() } {
         // SAFETY: the name of an entry is a C string that lives as long as the list.
-        let name = unsafe { CStr::from_ptr(entry.ifa_name) }.to_string_lossy().into_owned();
+        let name = unsafe { CStr::from_ptr(entry.ifa_name) }.to_string_lossy();
         // SAFETY: the address is null, or one of the family that it names.
-        found.extend(unsafe { address(entry.ifa_addr) }.map(|address| (name, address)));
+        found.extend(unsafe { address(entry.ifa_addr) }.map(|address| (interface(&name).to_owned(), address)));
         next = entry.ifa_next;
     }
     // SAFETY: the list came from getifaddrs, and no pointer into it is kept.
     unsafe { libc::freeifaddrs(first) };
     Ok(found)
+}
+
+/// The interface of an address by its label, which glibc gives as the name. A label may go on after a `:`, as in
+/// `eth0:1`, which no name of an interface has.
+fn interface(label: &str) -> &str {
+    label.split_once(':').map_or(label, |(interface, _)| interface)
 }
 
 /// Converts an internet address.
@@ -46,5 +52,15 @@ unsafe fn address(address: *const libc::sockaddr) -> Option<IpAddr> {
             Some(Ipv6Addr::from(address.sin6_addr.s6_addr).into())
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_names_its_interface() {
+        assert_eq!(["eth0", "eth0:1", "eth0:web"].map(interface), ["eth0"; 3]);
     }
 }
