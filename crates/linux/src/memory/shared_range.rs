@@ -10,13 +10,13 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::ptr::{NonNull, null, null_mut};
 
 /// A System V segment, as named by `ftok` and `shmget`.
 #[derive(Clone, Debug)]
 pub struct SegmentKey<'a> {
-    /// The file whose device and inode are part of the key. Created if missing.
+    /// The file whose device and inode are part of the key. Created if missing, where a segment may be created too.
     pub file: &'a Path,
     /// The number that is part of the key.
     pub id: i32,
@@ -32,6 +32,37 @@ pub struct SharedRange {
     page_bytes: usize,
     /// Its offset in the file or segment, in bytes.
     pub offset: u64,
+    created: Vec<Created>,
+}
+
+/// What was not there before memory was mapped.
+#[derive(Debug)]
+enum Created {
+    /// A file, or the key file of a segment.
+    File(PathBuf),
+    /// More bytes of a file.
+    Extension { file: File, before: u64, now: u64 },
+    /// A segment.
+    Segment(c_int),
+}
+
+impl Created {
+    /// Removes it again as far as possible: the error that led here is the one to report.
+    fn remove(&self) {
+        match self {
+            Self::File(path) => drop(fs::remove_file(path)),
+            // Another process may have extended it further.
+            Self::Extension { file, before, now } => {
+                if file.metadata().is_ok_and(|file| file.len() == *now) {
+                    let _ = file.set_len(*before);
+                }
+            }
+            Self::Segment(segment) => {
+                // SAFETY: shmctl takes integers here. The segment stays until no process has it attached.
+                let _ = unsafe { libc::shmctl(*segment, libc::IPC_RMID, null_mut()) };
+            }
+        }
+    }
 }
 
 /// A run of pages with one value.
@@ -50,70 +81,78 @@ impl SharedRange {
     pub fn of_file(path: &Path, offset: u64, length: Option<u64>, mode: u32, for_policy: bool) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).mode(mode);
-        match options.open(path) {
+        Self::or_undone(|created| match options.open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound && length.is_some() => {
                 let file = options.create_new(true).open(path)?;
-                let range = Self::of_open_file(&file, offset, length, for_policy);
-                range.inspect_err(|_| drop(fs::remove_file(path)))
+                created.push(Created::File(path.to_owned()));
+                Self::of_open_file(&file, offset, length, for_policy, created)
             }
-            file => Self::of_open_file(&file?, offset, length, for_policy),
+            file => Self::of_open_file(&file?, offset, length, for_policy, created),
+        })
+    }
+
+    /// Maps memory, and removes what was created for that if it fails.
+    fn or_undone(map: impl FnOnce(&mut Vec<Created>) -> io::Result<Self>) -> io::Result<Self> {
+        let mut created = Vec::new();
+        match map(&mut created) {
+            Ok(range) => Ok(Self { created, ..range }),
+            Err(error) => {
+                created.iter().for_each(Created::remove);
+                Err(error)
+            }
         }
     }
 
-    fn of_open_file(file: &File, offset: u64, length: Option<u64>, for_policy: bool) -> io::Result<Self> {
+    /// Removes the file or segment if it was created for this range, and what the file was extended by. A file or segment
+    /// that was there before stays.
+    pub fn undo(self) {
+        self.created.iter().for_each(Created::remove);
+    }
+
+    fn of_open_file(
+        file: &File,
+        offset: u64,
+        length: Option<u64>,
+        for_policy: bool,
+        created: &mut Vec<Created>,
+    ) -> io::Result<Self> {
         let all = file.metadata()?.len();
         let page_bytes = page_bytes(file, for_policy)?;
         let bytes = checked(offset, length, all, page_bytes)?;
         let end = offset.checked_add(bytes).ok_or_else(|| misplaced("it is too long"))?;
         if all < end {
+            let extended = file.try_clone()?;
             file.set_len(end)?;
+            created.push(Created::Extension { file: extended, before: all, now: end });
         }
         let bytes = bytes as usize;
         // SAFETY: a new mapping at an address that the kernel chooses touches no existing memory.
-        let mapped =
-            unsafe { mmap(null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file, offset) };
-        if mapped.is_err() && all < end {
-            let _ = file.set_len(all);
-        }
-        let start = mapped?;
+        let start =
+            unsafe { mmap(null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file, offset) }?;
         let start = NonNull::new(start.cast()).ok_or_else(|| misplaced("it was mapped at address 0"))?;
-        Ok(Self { start, bytes, page_bytes, offset })
+        Ok(Self { start, bytes, page_bytes, offset, created: Vec::new() })
     }
 
-    /// Maps part of a segment, from `offset` to its end or of this length. A missing one is created with `offset` plus
-    /// this length, and this mode.
+    /// Maps part of a segment, from `offset` to its end or of this length. With a length, a missing one is created with
+    /// `offset` plus this length, and this mode.
     pub fn of_segment(key: &SegmentKey<'_>, offset: u64, length: Option<u64>, mode: u32) -> io::Result<Self> {
-        let huge = if key.huge { libc::SHM_HUGETLB } else { 0 };
-        let number = ftok(key, mode)?;
-        let size = |bytes: u64| offset.checked_add(bytes).and_then(|bytes| usize::try_from(bytes).ok());
-        let size = |bytes: u64| size(bytes).ok_or_else(|| misplaced("it is too long"));
-        // SAFETY: shmget takes integers.
-        let mut segment = unsafe { libc::shmget(number, 0, huge) };
-        if segment == -1 && io::Error::last_os_error().raw_os_error() == Some(libc::ENOENT) {
-            let length = length.ok_or_else(|| misplaced("there is no such segment, and no length to create one"))?;
-            let flags = libc::IPC_CREAT | mode.cast_signed() | huge;
-            let size = size(length)?;
-            // SAFETY: as above.
-            segment = unsafe { libc::shmget(number, size, flags) };
-        }
-        if segment == -1 {
-            return Err(io::Error::last_os_error());
-        }
-        let all = segment_bytes(segment)?;
-        let page_bytes = if key.huge { crate::HUGE_PAGE } else { SMALL_PAGE as usize };
-        let bytes = checked(offset, length, all, page_bytes)?;
-        if size(bytes)? as u64 > all {
-            return Err(misplaced(&format!("the segment has {all} bytes, and cannot be extended")));
-        }
-        // SAFETY: the kernel chooses the address; no existing memory is touched.
-        let start = unsafe { libc::shmat(segment, null::<c_void>(), 0) };
-        if start as isize == -1 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: offset and length were checked to be inside the segment.
-        let start = unsafe { start.byte_add(offset as usize) };
-        let start = NonNull::new(start.cast()).ok_or_else(|| misplaced("it was mapped at address 0"))?;
-        Ok(Self { start, bytes: bytes as usize, page_bytes, offset })
+        Self::or_undone(|created| {
+            let (segment, all) = segment(key, offset, length, mode, created)?;
+            let page_bytes = if key.huge { crate::HUGE_PAGE } else { SMALL_PAGE as usize };
+            let bytes = checked(offset, length, all, page_bytes)?;
+            if end(offset, bytes)? as u64 > all {
+                return Err(misplaced(&format!("the segment has {all} bytes, and cannot be extended")));
+            }
+            // SAFETY: the kernel chooses the address; no existing memory is touched.
+            let start = unsafe { libc::shmat(segment, null::<c_void>(), 0) };
+            if start as isize == -1 {
+                return Err(io::Error::last_os_error());
+            }
+            // SAFETY: offset and length were checked to be inside the segment.
+            let start = unsafe { start.byte_add(offset as usize) };
+            let start = NonNull::new(start.cast()).ok_or_else(|| misplaced("it was mapped at address 0"))?;
+            Ok(Self { start, bytes: bytes as usize, page_bytes, offset, created: Vec::new() })
+        })
     }
 
     /// Sets the policy of the memory, for all processes that map it now or later.
@@ -216,11 +255,53 @@ fn page_bytes(file: &File, for_policy: bool) -> io::Result<usize> {
     }
 }
 
-fn ftok(key: &SegmentKey<'_>, mode: u32) -> io::Result<libc::key_t> {
-    let path = CString::new(key.file.as_os_str().as_bytes())?;
+/// The end of a range, if a segment may have as many bytes.
+fn end(offset: u64, bytes: u64) -> io::Result<usize> {
+    let end = offset.checked_add(bytes).and_then(|end| usize::try_from(end).ok());
+    end.ok_or_else(|| misplaced("it is too long"))
+}
+
+/// The segment with this key, and its length in bytes. A missing one is created if a length is given.
+fn segment(
+    key: &SegmentKey<'_>,
+    offset: u64,
+    length: Option<u64>,
+    mode: u32,
+    created: &mut Vec<Created>,
+) -> io::Result<(c_int, u64)> {
+    let missing = || misplaced("there is no such segment, and no length to create one");
+    let huge = if key.huge { libc::SHM_HUGETLB } else { 0 };
     if !fs::exists(key.file)? {
-        OpenOptions::new().write(true).create(true).truncate(false).mode(mode).open(key.file)?;
+        length.ok_or_else(missing)?;
+        match OpenOptions::new().write(true).create_new(true).mode(mode).open(key.file) {
+            Ok(_) => created.push(Created::File(key.file.to_owned())),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
     }
+    let number = ftok(key)?;
+    // SAFETY: shmget takes integers.
+    let get = |bytes: usize, flags: c_int| unsafe { libc::shmget(number, bytes, flags | huge) };
+    let failed_by = |errno: i32| io::Error::last_os_error().raw_os_error() == Some(errno);
+    let mut segment = get(0, 0);
+    if segment == -1 && failed_by(libc::ENOENT) {
+        let bytes = end(offset, length.ok_or_else(missing)?)?;
+        // Exclusively, so that of several processes only the one that created it removes it.
+        segment = get(bytes, libc::IPC_CREAT | libc::IPC_EXCL | mode.cast_signed());
+        if segment != -1 {
+            created.push(Created::Segment(segment));
+        } else if failed_by(libc::EEXIST) {
+            segment = get(0, 0);
+        }
+    }
+    if segment == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok((segment, segment_bytes(segment)?))
+}
+
+fn ftok(key: &SegmentKey<'_>) -> io::Result<libc::key_t> {
+    let path = CString::new(key.file.as_os_str().as_bytes())?;
     // SAFETY: ftok reads a C string.
     let number = unsafe { libc::ftok(path.as_ptr(), key.id) };
     if number == -1 { Err(io::Error::last_os_error()) } else { Ok(number) }
@@ -287,10 +368,37 @@ mod tests {
                 .to_string()
                 .contains("cannot be extended")
         );
-        // SAFETY: shmget and shmctl take integers; the segment is removed when the process exits.
-        unsafe {
-            let segment = libc::shmget(ftok(&key, 0o600).unwrap(), 0, 0);
-            assert_eq!(libc::shmctl(segment, libc::IPC_RMID, null_mut()), 0);
-        }
+        again.undo();
+        assert!(SharedRange::of_segment(&key, 0, None, 0o600).is_ok(), "only the range that created it removes it");
+        range.undo();
+        assert!(SharedRange::of_segment(&key, 0, None, 0o600).is_err());
+        assert!(SharedRange::of_segment(&key, 1, Some(4096), 0o600).is_err(), "no page begins there");
+        let missing = SharedRange::of_segment(&key, 0, None, 0o600).unwrap_err();
+        assert!(missing.to_string().contains("no length"), "a refused request leaves no segment: {missing}");
+    }
+
+    #[test]
+    fn what_was_created_is_removed_again() {
+        let folder = tempfile::Builder::new().prefix("linux-crate").tempdir_in("/dev/shm").unwrap();
+        let path = folder.path().join("file");
+        let map = |bytes| SharedRange::of_file(&path, 0, Some(bytes), 0o600, true).unwrap();
+        map(8192).undo();
+        assert!(!path.exists());
+        let (first, length) = (map(8192), || fs::metadata(&path).unwrap().len());
+        let (extended, within) = (map(16384), map(4096));
+        within.undo();
+        assert_eq!(length(), 16384);
+        extended.undo();
+        assert_eq!(length(), 8192);
+        map(16384);
+        first.undo();
+        assert!(!path.exists());
+
+        let key_file = folder.path().join("key");
+        let key = SegmentKey { file: &key_file, id: 7, huge: false };
+        assert!(SharedRange::of_segment(&key, 0, None, 0o600).unwrap_err().to_string().contains("no length"));
+        assert!(!key_file.exists(), "nothing is to be created");
+        SharedRange::of_segment(&key, 0, Some(4096), 0o600).unwrap().undo();
+        assert!(!key_file.exists());
     }
 }

@@ -91,14 +91,16 @@ impl SharedMemoryOptions {
         let (range, name) = self.range(huge, policy.is_some() || self.dump || self.verify)?;
         // The kernel looks only at pages that this process maps.
         let populated = self.touch || self.verify || self.dump_nodes || (self.strict && policy.is_some());
-        if populated {
-            has_room(&range, &name, policy)?;
-        }
         let set = |policy, strict| {
             let misplaced = Misplaced { strict, moved: None };
             policy::set(policy, &name, |policy| range.set_policy(policy, misplaced))
         };
-        policy.map_or(Ok(()), |policy| set(policy, false))?;
+        let room = if populated { has_room(&range, &name, policy) } else { Ok(()) };
+        let prepared = room.and_then(|()| policy.map_or(Ok(()), |policy| set(policy, false)));
+        if let Err(refused) = prepared {
+            range.undo();
+            return Err(refused);
+        }
         if populated {
             range.populate().map_err(|error| {
                 let begin = if policy.is_some() { "the policy is set, but cannot" } else { "cannot" };

@@ -112,3 +112,15 @@ fn programs_ignore_the_pipe_signal_if_nearside_was_started_so() {
         assert_eq!((seen("trap '' PIPE;", words), seen("", words)), (1, 0), "{words}");
     }
 }
+
+/// That a request that is refused later leaves nothing is tested in the lab, where memory may run out.
+#[test]
+fn a_segment_that_is_not_to_be_made_gets_no_key_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = folder.path().join("key");
+    let mut command = Command::cargo_bin("nearside").unwrap();
+    let asserted = command.args(["run", "--shm"]).arg(&key).arg("--dump").assert().code(2).stdout("");
+    let said = String::from_utf8(asserted.get_output().stderr.clone()).unwrap();
+    assert!(said.contains("there is no such segment, and no length to create one"), "{said}");
+    assert!(!key.exists());
+}

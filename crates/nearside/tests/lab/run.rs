@@ -121,7 +121,7 @@ fn shared_memory_has_its_policy(ran: &RunOutput) {
          may have 64 MiB (memory.max) and uses ",
         "; to widen it: echo 2",
         " | sudo tee /sys/fs/cgroup/batch/memory.max\nstatus 1\nstatus 0\nbig\n",
-        "its policy is unchanged: 3 GiB more do not fit node 2, which has room for N\n",
+        "its policy is unchanged: 3 GiB more do not fit node 2, which has room for N\nstatus 1\nnone is left\n",
         "nearside: the policy is set, but cannot make all pages of /tmp/small/file present (madvise: Bad address (os error 14)): its file \
          system is full: df shows its size, mount -o remount,size=BYTES sets it\nstatus 1\n",
         "nearside: cannot use /tmp/huge/file: Cannot allocate memory (os error 12); if it uses huge pages, reserve some: echo 64 | sudo",
