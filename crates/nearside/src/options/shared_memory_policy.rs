@@ -38,9 +38,9 @@ pub struct SharedMemoryOptions {
     #[arg(long, short = 'L', value_name = "BYTES", value_parser = size::parse, requires = "shared")]
     length: Option<u64>,
 
-    /// The mode of a created segment or file, in octal
-    #[arg(long, short = 'M', value_name = "MODE", value_parser = parse_mode, default_value = "600")]
-    shmmode: u32,
+    /// The mode of a created segment or file, in octal [default: 600]
+    #[arg(long, short = 'M', value_name = "MODE", value_parser = parse_mode)]
+    shmmode: Option<u32>,
 
     /// Fail if a page is on another node already; faults in all its pages
     #[arg(long, short = 't')]
@@ -78,8 +78,10 @@ impl SharedMemoryOptions {
 
     /// Notes options that have no effect on a program.
     pub fn note_idle(&self) {
-        if self.strict {
-            note("--strict is for shared memory, and is ignored");
+        for (option, is_given) in [("--strict", self.strict), ("--shmmode", self.shmmode.is_some())] {
+            if is_given {
+                note(&format!("{option} is for shared memory, and is ignored"));
+            }
         }
     }
 
@@ -87,6 +89,9 @@ impl SharedMemoryOptions {
     pub fn run(&self, policy: Option<&MemoryPolicy>, huge: bool) -> Result<(), Box<dyn Error>> {
         if policy.is_none() && !self.touch && !self.dump && !self.dump_nodes {
             return Err(UsageError::boxed("nothing to do with it: name a policy, --touch, --dump or --dump-nodes"));
+        }
+        if huge && self.file.is_some() {
+            note("--huge is for --shm, and is ignored: a file has the pages of its file system");
         }
         let (range, name) = self.range(huge, policy.is_some() || self.dump || self.verify)?;
         // The kernel looks only at pages that this process maps.
@@ -133,17 +138,17 @@ impl SharedMemoryOptions {
     }
 
     fn range(&self, huge: bool, for_policy: bool) -> Result<(SharedRange, String), Box<dyn Error>> {
-        let offset = self.offset.unwrap_or(0);
+        let (offset, mode) = (self.offset.unwrap_or(0), self.shmmode.unwrap_or(0o600));
         let (range, name) = match (&self.shm, &self.file) {
             (Some(file), _) => {
                 let key = SegmentKey { file, id: self.shmid, huge };
                 let name =
                     format!("the segment with the key of {} (--shm) and id {} (--shmid)", file.display(), self.shmid);
-                (SharedRange::of_segment(&key, offset, self.length, self.shmmode), name)
+                (SharedRange::of_segment(&key, offset, self.length, mode), name)
             }
             (None, Some(file)) => {
                 let name = file.display().to_string();
-                (SharedRange::of_file(file, offset, self.length, self.shmmode, for_policy), name)
+                (SharedRange::of_file(file, offset, self.length, mode, for_policy), name)
             }
             (None, None) => return Err(UsageError::boxed("no shared memory is named")),
         };

@@ -131,7 +131,7 @@ pub struct Arguments {
     show: bool,
 
     /// Print the machine's nodes, in numactl's format, regardless of the cpuset, and run nothing
-    #[arg(long, short = 'H', conflicts_with = "policy")]
+    #[arg(long, short = 'H', conflicts_with_all = ["policy", "heap", "cgroup", "steady"])]
     hardware: bool,
 
     /// With --hardware, print CPUs as ranges with their count
@@ -187,6 +187,14 @@ impl Arguments {
         Ok(())
     }
 
+    /// Notes options of numactl's that have no effect with --hardware: numactl takes them, too.
+    fn note_idle_with_hardware(&self) {
+        let has_cpus = self.cpunodebind.is_some() || self.physcpubind.is_some();
+        if has_cpus || self.huge.is_some() || self.shared.is_asked_for() || !self.command.is_empty() {
+            note("--hardware prints the nodes and runs nothing: CPUs, --huge, shared memory and a command are ignored");
+        }
+    }
+
     /// The memory policy and the CPUs.
     fn resolve(&self, places: &mut Places) -> Result<(Option<MemoryPolicy>, Option<CpuSet>), Box<dyn Error>> {
         // `same` refers to the other option's nodes, so those are resolved first.
@@ -201,6 +209,7 @@ impl Arguments {
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     arguments.check()?;
     if arguments.hardware {
+        arguments.note_idle_with_hardware();
         let hardware = HardwareReport { nodes: linux::nodes(Path::new("/sys"))?, compressed: arguments.cpu_compress };
         output::write(&hardware.to_string(), None)?;
         return Ok(ExitCode::SUCCESS);

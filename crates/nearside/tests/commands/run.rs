@@ -124,3 +124,26 @@ fn a_segment_that_is_not_to_be_made_gets_no_key_file() {
     assert!(said.contains("there is no such segment, and no length to create one"), "{said}");
     assert!(!key.exists());
 }
+
+/// numactl takes them without a word.
+#[test]
+fn options_without_effect_are_noted() {
+    let run = |arguments: &[&str]| {
+        let output = Command::cargo_bin("nearside").unwrap().arg("run").args(arguments).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let noted = |arguments: &[&str], note: &str| {
+        let (code, said) = run(arguments);
+        assert!(code == Some(0) && said.contains(note), "{arguments:?}: {code:?} {said}");
+    };
+    noted(&["--shmmode", "700", "true"], "--shmmode is for shared memory, and is ignored");
+    noted(&["-C", "0", "--hardware", "true"], "--hardware prints the nodes and runs nothing");
+    let file = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+    let path = file.path().to_str().unwrap();
+    noted(&["--huge", "--file", path, "--length", "4096", "--touch"], "--huge is for --shm, and is ignored");
+    assert_eq!(run(&["--hardware"]), (Some(0), String::new()));
+    for own in [&["--steady"][..], &["--heap"], &["--cgroup", "/x"]] {
+        let (code, said) = run(&[&["--hardware"], own].concat());
+        assert!(code == Some(2) && said.contains("cannot be used with"), "{own:?}: {code:?} {said}");
+    }
+}
