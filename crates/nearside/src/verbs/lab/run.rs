@@ -93,6 +93,13 @@ pub struct Arguments {
     pub command: Vec<OsString>,
 }
 
+impl Arguments {
+    /// The files to write.
+    fn files(&self) -> impl Iterator<Item = &Path> {
+        [&self.json, &self.samples].into_iter().flatten().map(PathBuf::as_path)
+    }
+}
+
 /// Set if the command is `nearside record`.
 #[derive(Clone, Debug)]
 pub struct Recording {
@@ -133,6 +140,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 }
 
 fn prepare_and_run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    output::check_names(arguments.files())?;
     let shape = arguments.options.shape()?;
     // Before the model is made, which allocates some memory per line of the machine's.
     lab::check_memory(&shape)?;
@@ -146,10 +154,7 @@ fn prepare_and_run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         note(&text);
     }
     // Files are checked before the machine boots, so that a mistake costs no time, and keep their contents until it has booted.
-    let out = arguments.out.as_deref().map(out_folder).transpose()?;
-    for file in [&arguments.json, &arguments.samples].into_iter().flatten() {
-        output::check(file)?;
-    }
+    let out = checked_outputs(arguments)?;
     let mut samples = arguments.samples.as_deref().map(SampleFile::new);
     if arguments.shell {
         tcgetattr(io::stdin()).map_err(|why| no_terminal(why.into()))?;
@@ -291,6 +296,19 @@ fn current_umask() -> u32 {
 /// Folders that are always the guest's own.
 const GUEST_FOLDERS: [&str; 4] = ["/dev", "/proc", "/run", "/sys"];
 
+/// Checks the files and the folder to write. Returns the folder, which is made, as files may be in it.
+fn checked_outputs(arguments: &Arguments) -> Result<Option<PathBuf>, Box<dyn Error>> {
+    let is_new = arguments.out.as_ref().is_some_and(|folder| !folder.exists());
+    let out = arguments.out.as_deref().map(out_folder).transpose()?;
+    arguments.files().try_for_each(output::check).inspect_err(|_| {
+        if let Some(made) = out.as_ref().filter(|_| is_new) {
+            // Nothing is in it yet; the error is the one to report.
+            let _ = fs::remove_dir(made);
+        }
+    })?;
+    Ok(out)
+}
+
 /// The folder whose files come back, as an absolute path.
 fn out_folder(folder: &Path) -> Result<PathBuf, LabError> {
     let failed = |what| move |why: io::Error| LabError::File { what, path: folder.to_owned(), why };
@@ -375,5 +393,36 @@ fn report(arguments: &Arguments, run: &Run, assets: &Assets, outcome: &Outcome, 
             pages_moved: shaken.pages_moved,
         }),
         measured: outcome.measured.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::FromArgMatches;
+
+    fn parsed(words: &[&str]) -> Arguments {
+        let command = Arguments::augment_args(clap::Command::new("run"));
+        let words = ["run", "--machine", "small-2x2"].iter().chain(words).chain(&["--", "true"]);
+        Arguments::from_arg_matches(&command.get_matches_from(words)).unwrap()
+    }
+
+    #[test]
+    fn a_folder_that_was_made_is_removed_where_a_file_cannot_be_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let kept = folder.path().join("kept");
+        let [out, inside] = [&kept, &kept.join("report")].map(|path| path.to_str().unwrap().to_owned());
+        let checked = |json: &str| checked_outputs(&parsed(&["--out", &out, "--json", json]));
+        assert!(checked("/no/such/file").is_err() && !kept.exists());
+        assert_eq!(checked(&inside).unwrap(), Some(kept.canonicalize().unwrap()));
+        assert!(checked("/no/such/file").is_err() && kept.exists(), "a folder that was there stays");
+    }
+
+    #[test]
+    fn two_outputs_are_two_files() {
+        for file in ["-", "report"] {
+            assert!(output::check_names(parsed(&["--json", file, "--samples", file]).files()).is_err(), "{file}");
+        }
+        assert!(output::check_names(parsed(&["--json", "-", "--samples", "report"]).files()).is_ok());
     }
 }
