@@ -136,7 +136,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let state = &places.situation.nodes;
     follower.look(&nodes_of_threads(&process, state).map_err(|error| unseen(pid, &error))?);
     let threads = if arguments.thread.is_empty() {
-        threads::bind_all(&process, &cpus, arguments.intersect)?
+        threads::bind_all(&process, &cpus, arguments.intersect, &interrupted)?
     } else {
         threads::bind_these(&process, &cpus, arguments.intersect, &arguments.thread)?
     };

@@ -140,7 +140,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     // Threads first: what they touch from now on is then already where the rest will go.
     let before = if arguments.threads { threads::affinities(&process) } else { BTreeMap::new() };
     let bound = arguments.to.as_ref().filter(|_| arguments.threads).map(|to| places.cpus_of(to)).transpose()?;
-    let mut bound = bound.map(|cpus| threads::bind_all(&process, &cpus, false)).transpose()?;
+    let mut bound = bound.map(|cpus| threads::bind_all(&process, &cpus, false, &interrupted)).transpose()?;
     let bar = (!arguments.quiet).then(|| Bar::begin(&plan.legs));
     let (mut tally, mut failed) = (Tally::default(), None);
     for (route, ranges) in plan.legs {
@@ -162,9 +162,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     }
     drop(bar);
     // Threads without their memory would be worse off than before.
-    if tally.moved().bytes == 0 && (failed.is_some() || tally.interrupted) {
-        threads::restore(&before);
-        bound = None;
+    if tally.moved().bytes == 0
+        && (failed.is_some() || tally.interrupted)
+        && let Some(bound) = bound.take()
+    {
+        threads::restore(&process, &before, &bound.cpus);
     }
     if let Some(failed) = failed.take_if(|_| tally.moved().bytes == 0) {
         return Err(failed);
