@@ -13,7 +13,7 @@ use crate::reason::{Reason, Rule};
 use crate::settings::Settings;
 use crate::start::Start;
 use crate::threads::{self, Threads};
-use machine::{CpuId, Machine, MemoryPolicy, NodeId, NodeSet, Pid, Selection, SelectionError};
+use machine::{CpuId, CpuSet, Machine, MemoryPolicy, NodeId, NodeSet, Pid, Selection, SelectionError};
 use serde::{Deserialize, Serialize};
 
 /// Why a policy is not available on a machine.
@@ -52,7 +52,7 @@ pub enum PolicyError {
         /// The machine's name.
         machine: String,
         /// The machine's CPUs.
-        there: machine::CpuSet,
+        there: CpuSet,
     },
 }
 
@@ -255,14 +255,15 @@ impl Policy {
         }
         let rules = thread_rules(&self.name, &self.thread_nodes, &self.costs, &self.effective);
         let placed = self.state.threads.admit(process, thread, rules);
-        let nodes_of = |cpus: &machine::CpuSet| cpus.iter().filter_map(|cpu| self.costs.node_of_cpu(cpu)).collect();
-        let of_cpus = |cpus: &machine::CpuSet| {
+        let nodes_of = |cpus: &CpuSet| cpus.iter().filter_map(|cpu| self.costs.node_of_cpu(cpu)).collect();
+        let of_cpus = |cpus: &CpuSet| {
             let nodes: NodeSet = nodes_of(cpus);
             nodes.first().filter(|_| nodes.len() == 1)
         };
         let own = placed.as_ref().and_then(|(cpus, _)| of_cpus(cpus));
         let home = own.or_else(|| self.state.threads.home(process.pid)).or_else(|| self.node_to_be_remote_from(thread));
-        let memory = self.start_memory(process, thread, home);
+        let own_cpus = placed.as_ref().map(|(cpus, _)| cpus).or(thread.bound_to.as_ref());
+        let memory = self.start_memory(process, own_cpus, home);
         let is_heir = self.keeps_threads() && thread.bound_to.is_none();
         let freed = || (process.cpus.clone(), Reason::new(Rule::MayRunAnywhere));
         let placed = placed.or_else(|| is_heir.then(freed));
@@ -380,24 +381,25 @@ impl Policy {
     pub fn spread_start(&self, process: &Process, thread: &Thread) -> Option<NodeSet> {
         let is_used = self.name.memory == MemoryPlacement::Predict && self.effective.thresholds.spread_start > 0;
         let is_free = process.memory_policy.is_none() || !self.effective.respect_owner;
-        let nodes = self.nodes_to_spread_over(process, thread);
+        let nodes = self.nodes_to_spread_over(process, thread.bound_to.as_ref());
         (is_used && is_free && self.state.predict.began_with().is_none() && nodes.len() > 1).then_some(nodes)
     }
 
-    /// The nodes with memory among those of its CPUs.
-    fn nodes_to_spread_over(&self, process: &Process, thread: &Thread) -> NodeSet {
-        let cpus = thread.bound_to.as_ref().unwrap_or(&process.cpus);
+    /// The nodes with memory among those of its CPUs: its own, else all that its process may use.
+    fn nodes_to_spread_over(&self, process: &Process, own_cpus: Option<&CpuSet>) -> NodeSet {
+        let cpus = own_cpus.unwrap_or(&process.cpus);
         let of_cpus: NodeSet = cpus.iter().filter_map(|cpu| self.costs.node_of_cpu(cpu)).collect();
         self.costs.memory_nodes().intersection(&process.nodes).intersection(&of_cpus)
     }
 
-    /// The memory policy that a process or thread begins with. None if the program's own choice stands.
-    fn start_memory(&self, process: &Process, thread: &Thread, home: Option<NodeId>) -> Option<MemoryPolicy> {
+    /// The memory policy that a process or thread begins with, on these CPUs or all of its process. None if the program's
+    /// own choice stands.
+    fn start_memory(&self, process: &Process, own_cpus: Option<&CpuSet>, home: Option<NodeId>) -> Option<MemoryPolicy> {
         let is_predicting = self.name.memory == MemoryPlacement::Predict;
         if !is_predicting || self.state.predict.began_with() != Some(Lesson::Spread) {
             return self.memory_rules().start(process, home);
         }
-        let nodes = self.nodes_to_spread_over(process, thread);
+        let nodes = self.nodes_to_spread_over(process, own_cpus);
         let spread = &MemoryPlacement::WeightedInterleave(None);
         let rules = memory::Rules { policy: spread, nodes: &nodes, ..self.memory_rules() };
         if nodes.len() > 1 { rules.start(process, home) } else { None }

@@ -134,4 +134,10 @@ fn a_program_begins_spread_over_the_nodes_of_its_cpus() {
     };
     assert_eq!(begun("0,23").as_deref(), Some("0,3"));
     assert_eq!(begun("0-5"), None, "all its CPUs are on one node");
+    let mut balanced =
+        Policy::new("balanced+predict".parse().unwrap(), &presets::find(MACHINE).unwrap(), Settings::default())
+            .unwrap();
+    balanced.begin_with(Lesson::Spread);
+    let start = balanced.admit(&process, &Thread::new(Pid(7), Tid(7)));
+    assert_eq!((start.cpus, start.memory), (Some(cpus("0-5")), None), "the policy has put it on one node");
 }
