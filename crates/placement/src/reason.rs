@@ -86,7 +86,7 @@ rules! {
     /// `predict`: dealt memory.
     FasterDealt = "spread over these nodes it is predicted to be faster";
     /// `predict`: memory of one node's threads.
-    FasterAtUsers = "on its users' node it is predicted to be faster";
+    FasterAtUsers = "on its users' node, or the nearest that may have it, it is predicted to be faster";
     /// `predict`: threads near their memory.
     KeptNear = "most of the memory that it uses is there";
     /// `predict`: kept threads have too little room.

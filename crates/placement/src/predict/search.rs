@@ -2,6 +2,7 @@
 
 use super::forecast::{Choice, Effect, Forecast, moved_bytes};
 use super::segments::Segment;
+use crate::costs::Costs;
 use machine::Pid;
 use std::collections::BTreeSet;
 
@@ -46,7 +47,8 @@ impl Plan {
 
     /// The best of those that were tried.
     pub fn search(forecast: &Forecast) -> Self {
-        let users: Vec<Option<Choice>> = forecast.segments.iter().map(users).collect();
+        let users: Vec<Option<Choice>> =
+            forecast.segments.iter().map(|segment| users(segment, forecast.costs)).collect();
         let all = |choice: &dyn Fn(Option<Choice>) -> Choice| {
             Self::new(users.iter().map(|user| choice(*user)).collect(), forecast)
         };
@@ -81,13 +83,23 @@ impl Plan {
     }
 }
 
-/// Where most accesses come from, if they clearly do.
-fn users(segment: &Segment) -> Option<Choice> {
+/// Near where most accesses come from, if they clearly do.
+fn users(segment: &Segment, costs: &Costs) -> Option<Choice> {
     let by_node = segment.uses.by_row();
     let all: f64 = by_node.iter().sum();
     let (node, most) = by_node.iter().copied().enumerate().max_by(|a, b| a.1.total_cmp(&b.1))?;
     // The share at three standard errors below the observed one.
     let share = most / all;
     let low = share - 3.0 * (share * (1.0 - share) / all).sqrt();
-    (all >= FEWEST && low >= OWNED && segment.dealt[node] > 0.0).then_some(Choice::Local(node))
+    let is_clear = all >= FEWEST && low >= OWNED;
+    nearest(node, segment, costs).filter(|_| is_clear).map(Choice::Local)
+}
+
+/// The node itself, or the nearest one that may have the segment, as a node may be without memory for it.
+fn nearest(node: usize, segment: &Segment, costs: &Costs) -> Option<usize> {
+    let nodes = costs.nodes();
+    let far = |index: &usize| costs.remoteness(nodes[node].id, nodes[*index].id);
+    let allowed = (0..nodes.len()).filter(|&index| segment.dealt[index] > 0.0);
+    let is_allowed = segment.dealt[node] > 0.0;
+    if is_allowed { Some(node) } else { allowed.min_by(|a, b| far(a).total_cmp(&far(b))) }
 }

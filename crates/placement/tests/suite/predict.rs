@@ -126,6 +126,36 @@ fn parts_that_one_node_each_uses_move_there() {
     assert_eq!(moved, [(1, quarter, quarter), (2, 2 * quarter, quarter), (3, 3 * quarter, quarter)]);
 }
 
+/// A square, in which node 3 is farther from node 0 than the others.
+#[test]
+fn memory_that_a_node_without_memory_uses_moves_to_the_nearest_node_that_has_some() {
+    let mut machine = presets::find("opteron-8380x4").unwrap();
+    machine.nodes[0].memory_bytes = 0;
+    let mut seen = Observation { latency_mean_ns: Some(377.0), length_s: 10.0, ..observation(1, 5.0, |_| 0) };
+    seen.pages.iter_mut().for_each(|page| page.node = NodeId(3));
+    seen.ranges[0].bytes[0].node = NodeId(3);
+    seen.traffic = vec![Traffic { from: NodeId(0), to: NodeId(3), accesses: 50e6 }];
+    (seen.processes[0].cpus, seen.processes[0].cpu_share) = (cpus("0-3"), 4.0);
+    seen.threads.truncate(4);
+    let moved_to = |machine: &machine::Machine, allowed: &str| {
+        let mut policy = Policy::new("predict".parse().unwrap(), machine, Settings::default()).unwrap();
+        let mut seen = seen.clone();
+        seen.processes[0].nodes = nodes(allowed);
+        let decision = policy.decide(&seen);
+        match &decision.steps[..] {
+            [Step { action: Action::MoveRanges { node, bytes, .. }, .. }] => Some((node.0, *bytes)),
+            _ => None,
+        }
+    };
+    assert_eq!(moved_to(&machine, "1-3"), Some((1, BYTES)));
+    assert_eq!(
+        moved_to(&presets::find("opteron-8380x4").unwrap(), "2-3"),
+        Some((2, BYTES)),
+        "its cpuset denies node 0"
+    );
+    assert_eq!(moved_to(&machine, "3"), None, "it is there");
+}
+
 #[test]
 fn nothing_moves_where_nothing_is_gained_or_it_is_not_paid_for_yet() {
     let mut idle = observation(1, 0.5, all);
