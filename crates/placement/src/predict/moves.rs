@@ -65,8 +65,10 @@ impl Moves {
                 |rule| predicted(rule).with(Quantity::MoveMs, cost_s * 1e3).with(Quantity::SavedMs, saved_s * 1e3);
             if saved_s < cost_s {
                 let paid_in_s = (cost_s - saved_s) / weighing.gain;
-                let first = refused.paid_in_s.map_or(paid_in_s, |known| known.min(paid_in_s));
-                refused = NotChosen { reason: weighed(Rule::MovingCostsMore), paid_in_s: Some(first) };
+                // The process whose moves are paid first says when to choose again.
+                if refused.paid_in_s.is_none_or(|known| paid_in_s < known) {
+                    refused = NotChosen { reason: weighed(Rule::MovingCostsMore), paid_in_s: Some(paid_in_s) };
+                }
                 continue;
             }
             let mut granted = 0.0;
@@ -90,7 +92,10 @@ impl Moves {
                 moves.steps.extend(std::iter::once(action).chain(others).map(step));
             }
             if granted == 0.0 {
-                refused = weighed(Rule::NoRoom).into();
+                // Without room, nothing is known of when there will be some.
+                if refused.paid_in_s.is_none() {
+                    refused = weighed(Rule::NoRoom).into();
+                }
                 continue;
             }
             moves.bytes += granted;

@@ -438,6 +438,32 @@ fn memory_goes_to_nodes_with_room_only_and_within_the_budget() {
 }
 
 #[test]
+fn nodes_without_room_for_one_process_do_not_delay_the_choice_when_moves_of_another_are_paid() {
+    let full = |seen: Observation| {
+        let free_bytes = |node: u32| if node == 0 { 1 << 29 } else { 1 << 20 };
+        let memory = |node| NodeMemory { node: NodeId(node), total_bytes: 1 << 30, free_bytes: free_bytes(node) };
+        Observation { memory: (0..NODES).map(memory).collect(), ..seen }
+    };
+    let mut policy = policy();
+    assert_eq!(rule(&policy.decide(&full(observation(1, 80.0, all)))), Rule::NoRoom);
+    // The hotter part is of another process, which has just begun.
+    let mut seen = Observation { length_s: 0.01, ..full(hot_and_cold(2)) };
+    seen.traffic.iter_mut().for_each(|pair| pair.accesses /= 100.0);
+    seen.processes.push(Process { pid: Pid(8), cpu_share: 12.0, ..seen.processes[0].clone() });
+    seen.processes[0].cpu_share = 12.0;
+    seen.ranges[1].pid = Pid(8);
+    seen.pages.iter_mut().skip(512).for_each(|page| page.pid = Pid(8));
+    seen.threads.iter_mut().skip(12).for_each(|thread| thread.pid = Pid(8));
+    let decision = policy.decide(&seen);
+    let reason = &decision.steps[0].reason;
+    assert_eq!(reason.rule, Rule::MovingCostsMore, "{decision:?}");
+    let left_ms = reason.value(Quantity::MoveMs).unwrap() - reason.value(Quantity::SavedMs).unwrap();
+    // It saves less than all of its time, of rounds of 10 ms.
+    assert!(policy.idle_rounds() as f64 >= (left_ms / 10.0).floor(), "{} {decision:?}", policy.idle_rounds());
+    assert!(left_ms > 20.0, "{decision:?}");
+}
+
+#[test]
 fn another_program_is_not_judged_by_the_moves_of_the_one_before() {
     let mut policy = policy();
     policy.decide(&observation(1, 80.0, all));
