@@ -5,7 +5,7 @@ use crate::samples::ThreadSamples;
 use linux::{Cpusets, Process, process_cpu_time, thread_cpu};
 use machine::{CpuId, CpuSet, MemoryMode, MemoryPolicy, Pid, SMALL_PAGE, Tid};
 use observe::ThreadCount;
-use placement::{Mappings, NodeBytes, Page, Range};
+use placement::{Mappings, NodeBytes, Page, Range, resident};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -247,10 +247,10 @@ impl Managed {
         .collect()
     }
 
-    /// Memory of these processes by node, as it was last read.
+    /// Memory of these processes by node, as it was last read; what several of them map counts once.
     pub fn resident(&self, users: &FxHashSet<Pid>) -> Vec<NodeBytes> {
         let used = self.processes.iter().filter(|(pid, _)| users.contains(pid));
-        used.flat_map(|(_, managed)| managed.mappings.last()).flat_map(|range| range.bytes.iter().copied()).collect()
+        resident(used.flat_map(|(_, managed)| managed.mappings.last()))
     }
 
     /// Mappings, in the form of observations: of all processes, or of these.

@@ -133,7 +133,7 @@ pub use observation::{
 pub use outcome::{Outcome, PageOf};
 pub use page_tally::{PageSample, PageTally};
 pub use policy::{Mappings, Policy, PolicyError, State};
-pub use predict::{Lesson, OWN_SHARE};
+pub use predict::{Lesson, OWN_SHARE, resident};
 pub use process_use::ProcessUse;
 pub use reason::{Fact, Quantity, Reason, Rule};
 pub use settings::Settings;

@@ -60,6 +60,7 @@ use moves::{Moves, Weighing, limited};
 use search::Plan;
 use segments::Sampled;
 use serde::{Deserialize, Serialize};
+pub use sharing::resident;
 use slices::slices;
 use std::collections::{BTreeMap, BTreeSet};
 use trial::{Trial, is_unchanged, ranges_of};

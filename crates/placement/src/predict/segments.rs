@@ -1,11 +1,11 @@
 //! Parts of mappings whose pages are used alike, so that they can be placed as one.
 
 use super::Matrix;
-use super::sharing::Sharing;
+use super::sharing::{Sharing, resident};
 use super::significance::are_different;
 use crate::action::AddressRange;
 use crate::costs::{Costs, NodeCosts};
-use crate::observation::{Observation, Page, Process, Range};
+use crate::observation::{NodeBytes, Observation, Page, Process, Range};
 use crate::settings::Settings;
 use machine::{HUGE_PAGE, Pid};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -161,9 +161,9 @@ impl Sampled {
 
     /// By counters alone: each byte on a node is used as often as any other there, by the nodes that were counted.
     pub fn by_residence(observation: &Observation, traffic: &Matrix, costs: &Costs, settings: &Settings) -> Self {
-        let on_nodes = |range: &Range| {
+        let on_nodes = |bytes: &[NodeBytes]| {
             let mut on = vec![0.0; costs.nodes().len()];
-            for by in &range.bytes {
+            for by in bytes {
                 if let Some(index) = costs.index_of(by.node) {
                     on[index] += by.bytes as f64;
                 }
@@ -171,28 +171,29 @@ impl Sampled {
             on
         };
         let placed = Placed::new(observation, costs, settings);
-        let mut resident = vec![0.0; costs.nodes().len()];
-        for range in observation.ranges.iter().filter(|range| placed.sharing.stands(range)) {
-            resident.iter_mut().zip(on_nodes(range)).for_each(|(all, on)| *all += on);
-        }
+        let resident = on_nodes(&resident(&observation.ranges));
         let all: f64 = resident.iter().sum();
+        let uses = |bytes: &[f64]| {
+            let parts = bytes.iter().zip(&resident).map(|(on, all)| if *all > 0.0 { on / all } else { 0.0 });
+            traffic.with_columns(&parts.collect::<Vec<f64>>())
+        };
+        let of_several = uses(&on_nodes(&self::resident(placed.of_several.iter().copied()))).all();
         let (mut fixed, mut segments) = (traffic.clone(), Vec::new());
         for range in placed.ranges.iter().filter(|range| placed.sharing.stands(range)) {
-            let bytes = on_nodes(range);
+            let bytes = on_nodes(&range.bytes);
             let Some(dealt) = placed.dealt.get(&range.pid) else { continue };
             if bytes.iter().sum::<f64>() <= LEAST_SHARE * all {
                 continue;
             }
-            let parts: Vec<f64> =
-                bytes.iter().zip(&resident).map(|(on, all)| if *all > 0.0 { on / all } else { 0.0 }).collect();
-            let uses = traffic.with_columns(&parts);
+            let uses = uses(&bytes);
             fixed.join(&uses, -1.0);
             let span = AddressRange { start: range.start, end: range.end };
             let (others, _) = placed.others(range);
             let (is_shared, dealt) = (range.shared.is_some(), dealt.clone());
             segments.push(Segment { pid: range.pid, is_shared, others, range: span, bytes, uses, dealt });
         }
-        Self { segments, fixed, unread: if observation.ranges.is_empty() { 1.0 } else { 0.0 }, of_several: 0.0 }
+        let (unread, counted) = (if observation.ranges.is_empty() { 1.0 } else { 0.0 }, traffic.all());
+        Self { segments, fixed, unread, of_several: if counted > 0.0 { of_several / counted } else { 0.0 } }
     }
 
     /// All samples.
@@ -302,6 +303,40 @@ fn differ(a: &[f64], b: &[f64]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::observation::SharedMemory;
+    use machine::{CpuSet, NodeId};
+
+    /// Eight processes with a private and a shared GiB each, on two nodes.
+    #[test]
+    fn counters_alone_count_what_several_processes_map_once() {
+        const GIB: u64 = 1 << 30;
+        let costs = Costs::new(&machine::presets::find("small-4x2").unwrap());
+        let range = |pid: u32, shared: bool| Range {
+            pid: Pid(pid),
+            start: if shared { GIB } else { 4 * GIB },
+            end: if shared { 2 * GIB } else { 5 * GIB },
+            bytes: vec![NodeBytes { node: NodeId(u32::from(shared)), bytes: GIB }],
+            memory_policy: None,
+            shared: shared.then_some(SharedMemory { device: 1, inode: 5, offset: 0 }),
+        };
+        let observation = Observation {
+            processes: (1..=8).map(|pid| Process::new(Pid(pid), CpuSet::default(), costs.memory_nodes())).collect(),
+            ranges: (1..=8).flat_map(|pid| [range(pid, false), range(pid, true)]).collect(),
+            ..Observation::default()
+        };
+        let mut traffic = Matrix::new(costs.nodes().len());
+        traffic.add(0, 0, 60.0);
+        traffic.add(0, 1, 40.0);
+        let on = |node, bytes| NodeBytes { node: NodeId(node), bytes };
+        assert_eq!(resident(&observation.ranges), [on(0, 8 * GIB), on(1, GIB)]);
+        let stays = Sampled::by_residence(&observation, &traffic, &costs, &Settings::default());
+        assert_eq!((stays.segments.len(), stays.of_several), (8, 0.4));
+        assert!((stays.fixed.all() - 40.0).abs() < 1e-9);
+        let settings = Settings { shared: true, ..Settings::default() };
+        let moves = Sampled::by_residence(&observation, &traffic, &costs, &settings);
+        assert_eq!((moves.segments.len(), moves.of_several), (9, 0.0));
+        assert!(moves.fixed.all().abs() < 1e-9, "each access is to one of them");
+    }
 
     #[test]
     fn halves_differ_if_many_samples_say_so() {

@@ -1,10 +1,11 @@
 //! Memory that several processes map (`MAP_SHARED`). With [`Settings::shared`](crate::Settings::shared) one decision
 //! holds for all of them: the process that has most of it stands for the others.
 
-use crate::observation::{Page, Range, SharedMemory};
-use machine::Pid;
+use crate::observation::{NodeBytes, Page, Range, SharedMemory};
+use machine::{NodeId, Pid};
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 /// The mappings of shared memory, by its file system and inode.
 #[derive(Default)]
@@ -71,6 +72,26 @@ impl<'a> Sharing<'a> {
         let resident = others.iter().fold(bytes(range), |sum, other| sum.saturating_add(bytes(other)));
         (others.iter().map(|other| other.pid).collect(), resident.min(range.end.saturating_sub(range.start)))
     }
+}
+
+/// Memory by node, of these mappings. Of shared memory each node counts what the process with most of it there has mapped.
+pub fn resident<'a>(ranges: impl IntoIterator<Item = &'a Range>) -> Vec<NodeBytes> {
+    let mut all: BTreeMap<NodeId, u64> = BTreeMap::new();
+    let mut shared: BTreeMap<((u64, u64), NodeId), BTreeMap<Pid, u64>> = BTreeMap::new();
+    for range in ranges {
+        for on in &range.bytes {
+            let bytes = match range.shared {
+                Some(memory) => shared.entry((key(memory), on.node)).or_default().entry(range.pid).or_default(),
+                None => all.entry(on.node).or_default(),
+            };
+            *bytes = bytes.saturating_add(on.bytes);
+        }
+    }
+    for ((_, node), by_process) in shared {
+        let bytes = all.entry(node).or_default();
+        *bytes = bytes.saturating_add(by_process.into_values().max().unwrap_or_default());
+    }
+    all.into_iter().map(|(node, bytes)| NodeBytes { node, bytes }).collect()
 }
 
 fn key(memory: SharedMemory) -> (u64, u64) {
