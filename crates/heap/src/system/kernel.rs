@@ -7,8 +7,6 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags, madvise, mmap_anonymous, mremap, mremap_fixed, munmap};
 
 const PAGE: usize = 4096;
-const F_NODE: usize = 1;
-const F_ADDR: usize = 2;
 const F_MEMS_ALLOWED: usize = 4;
 
 /// Where the last mapping with a larger alignment than a page's begins.
@@ -110,13 +108,13 @@ pub fn set_policy(start: *mut u8, bytes: usize, mode: usize, nodes: &Nodes) -> b
     unsafe { call(libc::SYS_mbind, arguments) == 0 }
 }
 
-/// The node of this address's page, which is present.
+/// The node of this address's page; none if it is absent. `get_mempolicy` would have the kernel make an absent one.
 pub fn node_of_page(address: *mut u8) -> Option<usize> {
-    let mut node: i32 = -1;
-    let arguments = [(&raw mut node).expose_provenance(), 0, 0, address.addr(), F_NODE | F_ADDR, 0];
-    // SAFETY: the kernel writes one int.
-    let result = unsafe { call(libc::SYS_get_mempolicy, arguments) };
-    usize::try_from(node).ok().filter(|_| result == 0)
+    let (pages, mut status) = ([address.addr()], -1_i32);
+    let arguments = [0, pages.len(), pages.as_ptr().expose_provenance(), 0, (&raw mut status).expose_provenance(), 0];
+    // SAFETY: without nodes to move to, the kernel reads one address and writes one int: a node, or a negative error number.
+    let result = unsafe { call(libc::SYS_move_pages, arguments) };
+    usize::try_from(status).ok().filter(|_| result == 0)
 }
 
 /// The policy of the calling thread.
@@ -171,4 +169,21 @@ unsafe fn call(number: i64, arguments: [usize; 6]) -> isize {
         );
     }
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn asking_for_the_node_of_an_absent_page_leaves_it_absent() {
+        let page = map_aligned(PAGE, PAGE).unwrap();
+        assert_eq!((node_of_page(page), node_of_page(page)), (None, None));
+        // SAFETY: the page was just mapped, and is this test's.
+        unsafe { page.write(1) };
+        // A kernel without NUMA has neither call.
+        assert_eq!(node_of_page(page).is_some(), allowed_nodes().is_some());
+        // SAFETY: nothing else uses the page.
+        unsafe { unmap(page, PAGE) };
+    }
 }
