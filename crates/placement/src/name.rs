@@ -143,12 +143,15 @@ impl PolicyName {
     /// From a thread policy, by its full name or thread part, and a separate memory policy: `bind:0` with `bind:1` has
     /// threads on the CPUs of node 0, and memory on node 1.
     pub fn with_memory(threads: &str, memory: &str) -> Result<Self, NameError> {
-        let (first, second): (Half, Half) = (threads.trim().parse()?, memory.trim().parse()?);
+        let has_both = halves(threads.trim()).len() > 1;
+        let first = if has_both { threads.parse::<Self>()?.into() } else { threads.trim().parse::<Half>()? };
+        let second: Half = memory.trim().parse()?;
         let same = |what| NameError::SameHalf { first: threads.to_owned(), second: memory.to_owned(), what };
         match (first.threads, second.memory) {
-            (Some(threads), Some(memory)) => Ok(Self { threads, memory }),
             (None, _) => Err(same("memory")),
             (_, None) => Err(same("threads")),
+            _ if has_both => Err(same("memory")),
+            (Some(threads), Some(memory)) => Ok(Self { threads, memory }),
         }
     }
 }
@@ -165,6 +168,12 @@ pub fn list(policies: &[(&str, &str)]) -> String {
 struct Half {
     threads: Option<ThreadPolicy>,
     memory: Option<MemoryPlacement>,
+}
+
+impl From<PolicyName> for Half {
+    fn from(PolicyName { threads, memory }: PolicyName) -> Self {
+        Self { threads: Some(threads), memory: Some(memory) }
+    }
 }
 
 impl FromStr for Half {
@@ -334,13 +343,18 @@ mod tests {
         assert_eq!(both("balanced", "local").unwrap(), "balanced+local");
         assert_eq!(both("bind:0", "bind:1").unwrap(), "bind:0+bind:1");
         assert_eq!(both("bind:0", "interleave").unwrap(), "bind:0+interleave");
-        for (threads, memory, both_place) in
-            [("interleave", "bind:1", "memory"), ("carrefour", "auto", "memory"), ("auto", "balanced", "threads")]
-        {
+        for (threads, memory, both_place) in [
+            ("interleave", "bind:1", "memory"),
+            ("carrefour", "auto", "memory"),
+            ("auto", "balanced", "threads"),
+            ("balanced+local", "interleave", "memory"),
+            ("balanced+local", "auto", "threads"),
+        ] {
             let error = both(threads, memory).unwrap_err().to_string();
             assert!(error.contains(&format!("both place {both_place}")), "{error}");
         }
-        assert!(matches!(both("balanced+local", "local"), Err(NameError::Unknown { .. })));
+        assert!(matches!(both("balanced+locl", "local"), Err(NameError::Unknown { .. })));
+        assert!(matches!(both("balanced+local+auto", "local"), Err(NameError::TooMany(_))));
     }
 
     #[test]
