@@ -135,15 +135,18 @@ impl SampleTally {
         let home = home.or(sample.node.filter(|_| is_served));
         let is_write = sample.kind == AccessKind::Store;
         self.count_thread(sample, from, home, is_write);
+        let page_bytes = page_bytes();
+        // That of its page, which its other samples have, too.
+        let physical = sample.physical.and_then(|at| at.checked_sub(sample.address % page_bytes.max(1)));
         let page = PageSample {
             pid: sample.pid,
             tid: sample.tid,
             address: sample.address,
-            page_bytes: page_bytes(),
+            page_bytes,
             node: home.unwrap_or(from),
             from,
             is_write,
-            frame: sample.physical.map(|address| address / SMALL_PAGE),
+            frame: physical.map(|address| address / SMALL_PAGE),
         };
         if home.is_some() { self.pages.add(&page) } else { self.unplaced.push(page) }
     }
@@ -229,7 +232,7 @@ fn keep_shared_frames(pages: &mut [Page]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use machine::presets;
+    use machine::{HUGE_PAGE, presets};
     use std::path::Path;
     use trace::Source;
 
@@ -325,5 +328,14 @@ mod tests {
         }
         let frames: Vec<_> = sampled.take(100, |_| ()).pages.iter().map(|page| page.frame).collect();
         assert_eq!(frames, [Some(5), None, Some(5)]);
+        // Of a huge page, each process uses another part.
+        for (pid, address, physical) in
+            [(7, 0x20_5008, 0x80_5008), (8, 0x40_0010, 0x80_0010), (8, 0x60_5000, 0xa0_5000)]
+        {
+            let sample = Sample { physical: Some(physical), ..sample(pid, address, Served::Dram, 3) };
+            sampled.add(&sample, &nodes, || HUGE_PAGE);
+        }
+        let frames: Vec<_> = sampled.take(100, |_| ()).pages.iter().map(|page| page.frame).collect();
+        assert_eq!(frames, [Some(0x800), Some(0x800), None]);
     }
 }
