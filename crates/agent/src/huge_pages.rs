@@ -55,7 +55,7 @@ pub struct Cured {
     pub split_at: Vec<u64>,
     /// Blocks whose small pages were joined again.
     pub joined: u64,
-    /// Small pages that are where they belong now and were not before.
+    /// Small pages that are where they belong now and were not before; those of blocks that were joined do not count.
     pub moved: u64,
     /// Those that stayed.
     pub stayed: u64,
@@ -239,27 +239,8 @@ pub fn join(pid: Pid, blocks: &[(u64, NodeId)], advisers: Option<&mut Advisers>)
     let (mut cured, mut joined) = (Cured::default(), Vec::new());
     let mut present = present_pages(pid)?;
     for (address, node) in blocks {
-        let block = *address..address + HUGE_PAGE;
-        // The kernel joins them where most are.
-        let whole = MisplacedHugePage {
-            pid,
-            address: *address,
-            owners: vec![(block.clone(), *node)],
-            misplaced_pages: 0,
-            saved_ns_per_s: None,
-        };
-        let mut is_joined = || {
-            if is_huge(&mut present, &block)? == Some(false) {
-                cured.move_pages(pid, &whole)?;
-                route.join(&block)?;
-            }
-            Ok(is_huge(&mut present, &block)? == Some(true))
-        };
-        match is_joined() {
-            Ok(true) => {
-                cured.joined += 1;
-                joined.push(*address);
-            }
+        match cured.join_block(pid, *address, *node, &mut route, &mut present) {
+            Ok(true) => joined.push(*address),
             Ok(false) => {}
             Err(error) if has_ended(&error) => break,
             Err(error) if is_silent(&error) => {
@@ -420,6 +401,35 @@ impl Cured {
         Ok(())
     }
 
+    /// Joins a block's small pages on a node. Returns whether it is a huge page now; the kernel may have joined it meanwhile.
+    fn join_block(
+        &mut self,
+        pid: Pid,
+        address: u64,
+        node: NodeId,
+        route: &mut Route<'_>,
+        present: &mut PresentPages,
+    ) -> io::Result<bool> {
+        let block = address..address + HUGE_PAGE;
+        let was_huge = is_huge(present, &block)?;
+        if was_huge != Some(false) {
+            return Ok(was_huge == Some(true));
+        }
+        // The kernel joins them where most are.
+        let owners = vec![(block.clone(), node)];
+        let whole = MisplacedHugePage { pid, address, owners, misplaced_pages: 0, saved_ns_per_s: None };
+        let mut moved = Self::default();
+        let tried = moved.move_pages(pid, &whole).and_then(|()| route.join(&block));
+        let is_joined = tried.is_ok() && is_huge(present, &block)? == Some(true);
+        if is_joined {
+            // A join counts as all of its block, whatever of it was moved before.
+            self.joined += 1;
+        } else {
+            self.add(moved);
+        }
+        tried.map(|()| is_joined)
+    }
+
     /// Adds another process's.
     pub fn add(&mut self, other: Self) {
         self.split += other.split;
@@ -480,3 +490,7 @@ impl Cured {
         Ok(())
     }
 }
+
+#[cfg(test)]
+#[path = "huge_pages_tests.rs"]
+mod tests;
