@@ -2,7 +2,7 @@
 //! seconds, judged by the detector of `profile`, and `placement` decides which pages are split or joined.
 
 use crate::huge_pages::{Advisers, CureSteps, Cured, curable, cure, has_ended, join};
-use crate::judged_blocks::{JudgedBlock, judged_blocks};
+use crate::judged_blocks::{JudgedBlock, JudgedProcesses, judged_blocks};
 use crate::managed_process::ManagedProcess;
 use crate::managed_processes::Managed;
 use machine::{HUGE_PAGE, Machine, NodeId, Pid, is_kernel_address};
@@ -273,7 +273,7 @@ impl HugePageService {
         self.status.huge_pages = count(None);
         self.status.falsely_shared = count(Some(Sharing::FalselyShared));
         self.status.unknown = count(Some(Sharing::Unknown));
-        let mut judged = judged_blocks(&profile, &pages, seconds);
+        let mut judged = judged_blocks(&profile, &pages, seconds, JudgedProcesses::Living);
         // Split pages may still lie as if they were huge.
         for block in &mut judged {
             block.seen.is_huge = huge.contains(&(block.seen.pid, block.seen.address));

@@ -17,6 +17,15 @@ pub struct JudgedBlock {
     pub cure: Option<MisplacedHugePage>,
 }
 
+/// Which processes of a recording are judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JudgedProcesses {
+    /// Those that had not ended: the number of one that has may be another's by now.
+    Living,
+    /// All of them, where nothing is done to any.
+    All,
+}
+
 /// What is known of a block besides its verdict.
 #[derive(Default)]
 struct Accesses {
@@ -45,8 +54,8 @@ impl Latency {
     }
 }
 
-/// The blocks of living processes in a recording of this length, s.
-pub fn judged_blocks(profile: &Profile, pages: &[HugePage], seconds: f64) -> Vec<JudgedBlock> {
+/// The blocks of a recording of this length, s: of all its processes, or of those that live.
+pub fn judged_blocks(profile: &Profile, pages: &[HugePage], seconds: f64, of: JudgedProcesses) -> Vec<JudgedBlock> {
     let mut accesses: HashMap<(ProcessId, u64), Accesses> = HashMap::new();
     let mut processes: HashMap<ProcessId, Latency> = HashMap::new();
     for access in profile.accesses().filter(|access| access.leaves_core() && !access.kernel) {
@@ -63,20 +72,19 @@ pub fn judged_blocks(profile: &Profile, pages: &[HugePage], seconds: f64) -> Vec
     }
     let judged = |page: &HugePage| {
         let process = profile.processes().get(page.process.0 as usize)?;
-        // Its number may be another's by now.
-        if process.until_ns.is_some() {
+        if of == JudgedProcesses::Living && process.until_ns.is_some() {
             return None;
         }
         let none = Accesses::default();
-        let of = accesses.get(&(page.process, page.address / HUGE_PAGE)).unwrap_or(&none);
+        let block = accesses.get(&(page.process, page.address / HUGE_PAGE)).unwrap_or(&none);
         let of_all = processes.get(&page.process).and_then(Latency::mean_ns);
-        let most = of.by_node.iter().max_by_key(|(_, accesses)| **accesses).map(|(node, _)| *node)?;
+        let most = block.by_node.iter().max_by_key(|(_, accesses)| **accesses).map(|(node, _)| *node)?;
         let seen = SeenBlock {
             pid: process.pid,
             address: page.address,
             is_huge: page.is_huge,
             used: used(page),
-            relative_latency: of.latency.mean_ns().zip(of_all).map(|(block, all)| block / all),
+            relative_latency: block.latency.mean_ns().zip(of_all).map(|(own, all)| own / all),
             most,
         };
         Some(JudgedBlock { seen, cure: misplaced(process.pid, page, seconds) })
@@ -147,9 +155,10 @@ pub(crate) mod tests {
         }
     }
 
-    #[test]
-    fn verdicts_say_how_blocks_are_used_and_what_cures_them() {
-        let start = 0x4000_0000;
+    const START: u64 = 0x4000_0000;
+
+    /// A recording of two blocks, and then of these events.
+    fn recorded(then: impl IntoIterator<Item = Event>) -> (Profile, Vec<HugePage>) {
         let mut recording = Recording::new(presets::find("small-4x2").unwrap());
         let placed = |block: u64| Event {
             time_ns: 0,
@@ -157,7 +166,7 @@ pub(crate) mod tests {
             tid: Tid(7),
             cpu: None,
             what: What::PagePlaced {
-                address: start + block * HUGE_PAGE,
+                address: START + block * HUGE_PAGE,
                 bytes: HUGE_PAGE,
                 node: NodeId(0),
                 from: None,
@@ -169,13 +178,28 @@ pub(crate) mod tests {
             let page = time * 7919 % 512;
             let cpu = if page < 128 { 2 } else { 0 };
             recording.add_samples([
-                sample(time, cpu, start + page * SMALL_PAGE + time % 64 * 64, 0),
-                sample(time, 2, start + HUGE_PAGE + page * SMALL_PAGE, 0),
+                sample(time, cpu, START + page * SMALL_PAGE + time % 64 * 64, 0),
+                sample(time, 2, START + HUGE_PAGE + page * SMALL_PAGE, 0),
             ]);
         }
+        recording.add_events(then);
         let profile = recording.into_profile(&Stacks::new(), &NoSymbols);
         let pages = profile.view(&Filter::default()).flow().huge_pages();
-        let judged = judged_blocks(&profile, &pages, 1.0);
+        (profile, pages)
+    }
+
+    #[test]
+    fn what_has_ended_is_judged_where_nothing_is_done_to_it() {
+        let ended = |tid| Event { time_ns: 500, pid: Pid(7), tid: Tid(tid), cpu: None, what: What::ThreadEnded };
+        let (profile, pages) = recorded([7, 9].map(ended));
+        let count = |of| judged_blocks(&profile, &pages, 1.0, of).len();
+        assert_eq!((count(JudgedProcesses::Living), count(JudgedProcesses::All)), (0, 2));
+    }
+
+    #[test]
+    fn verdicts_say_how_blocks_are_used_and_what_cures_them() {
+        let (profile, pages) = recorded([]);
+        let judged = judged_blocks(&profile, &pages, 1.0, JudgedProcesses::Living);
         let [first, second] = &judged[..] else { panic!("{judged:#?}") };
         assert_eq!((first.seen.used, first.seen.most), (BlockUse::Apart, NodeId(0)));
         // A quarter is remote, and all of the other block: 112.5 and 150 ns, of 131.25 ns on average.

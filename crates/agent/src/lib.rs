@@ -86,7 +86,7 @@ pub use error::AgentError;
 pub use huge_page_service::{HugePageOptions, HugePageStatus, VerdictsFor};
 pub use huge_pages::{Advisers, CureSteps, Cured, curable, cure, huge_blocks, join};
 pub use journal::{Journal, JournalError, PutBack};
-pub use judged_blocks::{JudgedBlock, judged_blocks};
+pub use judged_blocks::{JudgedBlock, JudgedProcesses, judged_blocks};
 pub use options::Options;
 pub use place_report::{NodeMoves, PlaceGain, PlaceMetrics, PlaceRefusal, PlaceReport, PlaceRule, WorkShares};
 pub use regions::{RegionOrders, RegionPlace};

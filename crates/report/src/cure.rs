@@ -20,7 +20,7 @@ pub struct CureReport {
     pub ended: bool,
     /// Huge pages that are falsely shared, or that only another node uses.
     pub misplaced: u64,
-    /// Huge pages whose cure is worthwhile, unless their process has ended.
+    /// Huge pages whose cure is worthwhile; with [`ended`](Self::ended), those that the last recording found were not cured.
     pub chosen: u64,
     /// Falsely shared huge pages whose cure takes more than it saves within as much time as the program was watched.
     pub not_worth_it: u64,

@@ -9,7 +9,9 @@ use crate::output;
 use crate::output::json;
 use crate::output::scratch::scratch_folder;
 use crate::verbs::record::{self, RecordOptions, observable, program::Program};
-use agent::{Advisers, CureSteps, Cured, JudgedBlock, curable, cure, huge_blocks, join, judged_blocks};
+use agent::{
+    Advisers, CureSteps, Cured, JudgedBlock, JudgedProcesses, curable, cure, huge_blocks, join, judged_blocks,
+};
 use clap::{Args, ValueEnum};
 use linux::Pid;
 use machine::{NodeId, size};
@@ -342,7 +344,9 @@ impl Arguments {
         let view = recorded.profile.view(&Filter::default());
         let found = HugePagesReport::new(&view, recorded.facts, 0);
         let seconds = recorded.profile.span_ns().map_or(0.0, |(first, last)| (last - first).max(1) as f64 / 1e9);
-        let mut judged = judged_blocks(&recorded.profile, &found.blocks, seconds);
+        // Of a program that has ended, what would have been cured is reported.
+        let of = if is_over { JudgedProcesses::All } else { JudgedProcesses::Living };
+        let mut judged = judged_blocks(&recorded.profile, &found.blocks, seconds, of);
         mark_joined(&mut judged, &earlier.history);
         let seen: Vec<_> = judged.iter().map(|block| block.seen).collect();
         let mut again = self.join_steps(&seen, &mut earlier.history);
@@ -353,7 +357,6 @@ impl Arguments {
             !history.is_barred(pid, address) && (self.rearm == Switch::On || !history.is_split(pid, address))
         };
         let pages = judged.iter().filter(is_free).filter_map(|block| block.cure.clone()).collect();
-        // Of a program that has ended, what would have been cured is reported.
         let (pages, mut done) = if is_over { (pages, Cured::default()) } else { curable(pages) };
         // Without marks, no mapping is added.
         let has_marks = self.keep_small == Switch::On && advisers.is_some();
