@@ -77,6 +77,10 @@ fn other_traces_have_none_and_mistakes_have_codes_of_their_own() {
     assert_eq!(find(&[]).0, 2);
     assert_eq!(find(&[&trace, "--", "true"]).0, 2);
     assert_eq!(find(&["--pid", "1", "--machine", "small-2x2"]).0, 2);
+    for of_lab in [["--thp", "never"], ["--memory-per-node", "2G"], ["--numa-balancing", "off"]] {
+        let (code, _, error) = find(&[&[&trace, "--machine", "small-2x2"], &of_lab[..]].concat());
+        assert!(code == 2 && error.contains("cannot be used with"), "{code} {error}");
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::output::scratch::scratch_folder;
 use crate::output::terminal::Terminal;
 use crate::verbs::lab::{LabRecordArguments, MachineOptions, record_in_lab};
 use crate::verbs::record::{self, RECORDING, RecordOptions, observable};
-use clap::Args;
+use clap::{Arg, Args, Command};
 use linux::Pid;
 use profile::Filter;
 use report::HugePagesReport;
@@ -45,8 +45,8 @@ const ENOUGH: f64 = 0.9;
     mut_arg("output", |output| output.help("Keep the trace in this folder [default: it is removed]").conflicts_with("trace")),
     mut_arg("quiet", |quiet| quiet.help("Print nothing about the recording")),
     mut_args(|option| {
-        let is_of_recording = option.get_help_heading() == Some(RECORDING) && option.get_id() != "machine";
-        if is_of_recording { option.conflicts_with("trace") } else { option }
+        let is_of_recording = option.get_help_heading() == Some(RECORDING) || is_of_lab(&option);
+        if is_of_recording && option.get_id() != "machine" { option.conflicts_with("trace") } else { option }
     }),
     after_help = "\
 Examples:
@@ -88,6 +88,12 @@ pub struct Arguments {
     /// The program and its arguments
     #[arg(last = true, value_name = "CMD", help_heading = None, required_unless_present_any = ["trace", "pid"])]
     command: Vec<OsString>,
+}
+
+/// Whether it says how the lab runs a program.
+fn is_of_lab(option: &Arg) -> bool {
+    let lab = MachineOptions::augment_args(Command::new("lab"));
+    lab.get_arguments().any(|of_lab| of_lab.get_id() == option.get_id())
 }
 
 pub fn run(arguments: &Arguments, terminal: Terminal) -> ExitCode {
