@@ -138,7 +138,10 @@ impl SmallPartsFile {
             counts.kept = counts.kept.saturating_add(rule[small_part::KEPT]);
             if rule[small_part::REFUSED] > 0 {
                 let why = match rule[small_part::ERRNO] {
-                    TOO_MANY_MARKS => "a process has 10,000 such ranges, and more would use up its mappings".to_owned(),
+                    TOO_MANY_MARKS => {
+                        "a process has more than 40,000 mappings, and more such ranges would use up those that Linux allows"
+                            .to_owned()
+                    }
                     errno => io::Error::from_raw_os_error(errno as i32).to_string(),
                 };
                 let refused: &mut u64 = counts.refused.entry(why).or_default();

@@ -29,10 +29,16 @@ static LEAST: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// The walker of all threads, for one at a time.
 static WALK: AtomicPtr<Walk> = AtomicPtr::new(null_mut());
 static LOCKED: AtomicU32 = AtomicU32::new(0);
-/// Ranges that were marked.
-static MARKS: AtomicUsize = AtomicUsize::new(0);
-/// Most of them. Each is at most two mappings more, of which Linux allows 65,530 a process.
-const MOST_MARKS: usize = 10_000;
+/// Ranges that were to be marked.
+static TRIES: AtomicUsize = AtomicUsize::new(0);
+/// Tries between two counts of the process's mappings. Each is at most two mappings more: those of a range that is marked
+/// again, or that another one borders on, are no more, and the program unmaps ranges in ways that are not seen here.
+const TRIES_A_COUNT: usize = 5_000;
+/// Mappings from which on nothing is marked. With those until the next count, they are 50,000 of the 65,530 that Linux
+/// allows a process.
+const MOST_MAPPINGS: usize = 40_000;
+/// Whether there were more at the last count.
+static IS_FULL: AtomicBool = AtomicBool::new(false);
 /// Whether parts of mappings may have marks.
 static MARKED: AtomicBool = AtomicBool::new(false);
 /// How long a thread waits for another's walk, of microseconds.
@@ -228,9 +234,33 @@ fn keep(rule: &[AtomicU64], address: usize, bytes: usize) {
     }
 }
 
+/// Whether the process has room for the mappings of one more range.
+fn may_mark() -> bool {
+    if (TRIES.fetch_add(1, Relaxed) + 1).is_multiple_of(TRIES_A_COUNT) {
+        IS_FULL.store(mappings().is_none_or(|number| number > MOST_MAPPINGS), Relaxed);
+    }
+    !IS_FULL.load(Relaxed)
+}
+
+/// The mappings of this process; none if the kernel does not list them. Not inlined, as its buffer would be on each stack.
+#[cold]
+#[inline(never)]
+fn mappings() -> Option<usize> {
+    let file = open_path(c"/proc/self/maps", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let (mut text, mut lines) = ([0_u8; 2048], 0);
+    loop {
+        match rustix::io::read(&file, &mut text) {
+            Ok(0) => return Some(lines),
+            Ok(bytes) => lines += text.get(..bytes)?.split(|byte| *byte == b'\n').skip(1).count(),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return None,
+        }
+    }
+}
+
 /// Returns an error number or 0.
 fn stay_small(range: &Range<u64>) -> u64 {
-    if MARKS.fetch_add(1, Relaxed) >= MOST_MARKS {
+    if !may_mark() {
         return TOO_MANY_MARKS;
     }
     note_marks();

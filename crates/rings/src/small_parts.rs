@@ -13,7 +13,7 @@ pub const SMALL_PARTS_MAGIC: u64 = u64::from_le_bytes(*b"smparts1");
 pub const HEADER_WORDS: usize = 3;
 /// Words of a rule.
 pub const RULE_WORDS: usize = 12;
-/// In the place of an error number: the program has marked as many ranges as it may.
+/// In the place of an error number: the program has too many mappings to mark more ranges.
 pub const TOO_MANY_MARKS: u64 = u64::MAX;
 /// Size of a huge page, bytes.
 const HUGE: u64 = 2 << 20;

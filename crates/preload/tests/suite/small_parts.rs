@@ -2,8 +2,8 @@
 
 use crate::support::{Program, Told, library};
 use rings::{
-    CountedFrom, HEADER_WORDS, ObjectKey, RULE_WORDS, SMALL_PARTS_VARIABLE, SmallPart, around_border, small_part,
-    small_parts_file,
+    CountedFrom, HEADER_WORDS, ObjectKey, RULE_WORDS, SMALL_PARTS_VARIABLE, SmallPart, TOO_MANY_MARKS, around_border,
+    small_part, small_parts_file,
 };
 use std::fs;
 use std::path::Path;
@@ -45,11 +45,11 @@ fn rule<'a>(program: &Program, told: &Told, name: &str) -> SmallPart<'a> {
 }
 
 /// Runs the program with these rules. Returns what it printed, and the words of the file.
-fn run(program: &Path, rules: &[SmallPart<'_>]) -> (String, Vec<u64>) {
+fn run(program: &Path, arguments: &[&str], rules: &[SmallPart<'_>]) -> (String, Vec<u64>) {
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), small_parts_file(rules).flat_map(u64::to_ne_bytes).collect::<Vec<u8>>()).unwrap();
     let mut command = Command::new(program);
-    command.env("LD_PRELOAD", library()).env(SMALL_PARTS_VARIABLE, file.path());
+    command.args(arguments).env("LD_PRELOAD", library()).env(SMALL_PARTS_VARIABLE, file.path());
     let output = command.output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{:?}\n{text}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
@@ -71,7 +71,7 @@ fn huge_pages_with_borders_of_a_recorded_object_stay_small_and_no_others() {
     let told = program.run(&[]).succeeded();
     let site = rule(&program, &told, "table");
     let named = SmallPart { key: ObjectKey::of_name(b"named table"), file: 0, ..site };
-    let (text, words) = run(&program.path, &[site, named]);
+    let (text, words) = run(&program.path, &[], &[site, named]);
     // Two adjacent huge pages are one range.
     let expected = vec![(2 * HUGE, 2 * HUGE), (7 * HUGE, HUGE)];
     assert_eq!(small(&text, "table"), expected, "{text}");
@@ -99,6 +99,22 @@ fn another_build_of_the_program_has_none_of_its_objects() {
     let program = Program::new("small_parts.c", &["-O1"]);
     let told = program.run(&[]).succeeded();
     let other = Program::new("small_parts.c", &["-O1", "-DANOTHER", "-g3"]);
-    let (text, words) = run(&other.path, &[rule(&program, &told, "table")]);
+    let (text, words) = run(&other.path, &[], &[rule(&program, &told, "table")]);
     assert_eq!((small(&text, "table"), words[HEADER_WORDS + small_part::MET]), (vec![], 0), "{text}");
+}
+
+#[test]
+fn objects_are_kept_small_however_often_they_begin_until_the_process_has_too_many_mappings() {
+    let program = Program::new("small_parts_often.c", &["-O1"]);
+    let told = program.run(&[]).succeeded();
+    let table = rule(&program, &told, "table");
+    let counts = |arguments: &[&str]| {
+        let (_, words) = run(&program.path, arguments, &[table]);
+        [small_part::MET, small_part::KEPT, small_part::REFUSED, small_part::ERRNO].map(|at| words[HEADER_WORDS + at])
+    };
+    // Three ranges each.
+    assert_eq!(counts(&["4000"]), [4000, 12_000, 0, 0]);
+    let [met, kept, refused, why] = counts(&["4000", "41000"]);
+    assert_eq!((met, kept + refused, why), (4000, 12_000, TOO_MANY_MARKS));
+    assert!((1..5_000).contains(&kept), "{kept}");
 }
