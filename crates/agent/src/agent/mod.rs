@@ -69,6 +69,8 @@ pub struct Agent {
     placing: BTreeMap<Pid, NodeId>,
     /// Whether the program spreads what it touches before it makes threads.
     spreads_start: bool,
+    /// What earlier runs taught, as far as the program began with it.
+    began_with: Option<Lesson>,
     /// Whether a process had a second thread.
     has_threads: bool,
     forks: Forks,
@@ -110,6 +112,7 @@ impl Agent {
             budget: Budget::new(options.budget_bytes_per_s),
             placing: BTreeMap::new(),
             spreads_start: false,
+            began_with: None,
             has_threads: false,
             forks: Forks::default(),
             prompt_due_ns: 0,
@@ -308,7 +311,7 @@ impl Agent {
             source: self.observer.source(),
             processes: self.managed.seen(),
             spreads_start: self.spreads_start,
-            began_with: self.options.lesson,
+            began_with: self.began_with,
             lesson: self.lesson(first_thread_share),
             idle_reason: reported.idle_reason.or_else(|| why_idle.map(str::to_owned)),
             ..reported

@@ -11,7 +11,7 @@ use crate::owner::bound_to;
 use linux::{Attempt, PageBatch, Pid, Process, SystemState, Tid, affinity, current_cpu, diagnose, process_cpu_time};
 use machine::{CpuSet, MemoryMode, MemoryPolicy, NodeNumbering, NodeSet, chain};
 use observe::Target;
-use placement::{LogLine, MemoryPlacement, PolicyName, Start, ThreadPolicy};
+use placement::{Lesson, LogLine, MemoryPlacement, PolicyName, Start, ThreadPolicy};
 use std::io::ErrorKind;
 use std::thread;
 use std::time::Duration;
@@ -25,6 +25,14 @@ pub struct ProgramStart {
     pub memory: Option<MemoryPolicy>,
     /// Nodes over which it is to spread what it touches before it makes threads, by the library that does so.
     pub spread: Option<NodeSet>,
+}
+
+impl ProgramStart {
+    /// Whether it is what a lesson says: to spread memory needs a policy, which a program on one node, and a dry run, do not
+    /// get.
+    fn begins_with(&self, lesson: Lesson) -> bool {
+        lesson != Lesson::Spread || self.memory.is_some()
+    }
 }
 
 /// The policy by which the library spreads over nodes what a program touches first. No program has it by chance:
@@ -147,6 +155,7 @@ impl Agent {
         let memory = start.memory.clone().or(spread);
         let inherited = Inherited { given, memory, ..Inherited::default() };
         self.spreads_start = start.spread.is_some();
+        self.began_with = self.options.lesson.filter(|lesson| start.begins_with(*lesson));
         self.managed.set_program(pid, Inherited { parent: Some(pid), ..inherited.clone() });
         self.begin(pid, false, inherited)?;
         self.begin_round();
@@ -304,5 +313,20 @@ impl Agent {
         self.huge_pages.iter_mut().for_each(|huge_pages| huge_pages.forget(pid));
         self.policy.forget(pid);
         Ok(self.ledger.write(|| LogLine::Ended { pid })?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_spread_as_a_lesson_says_only_by_a_policy() {
+        let with = |memory: Option<MemoryPolicy>| ProgramStart { memory, ..ProgramStart::default() };
+        let spread = spread_start_policy("0-3".parse().unwrap());
+        assert!(with(Some(spread)).begins_with(Lesson::Spread));
+        // All of its CPUs are on one node, or the run is a dry one.
+        assert!(!with(None).begins_with(Lesson::Spread));
+        assert!(with(None).begins_with(Lesson::FirstTouch) && with(None).begins_with(Lesson::NoThreads));
     }
 }
