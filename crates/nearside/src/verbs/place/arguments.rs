@@ -37,9 +37,9 @@ const USAGE: &str = "nearside place [OPTIONS] -- <CMD>...
 #[command(after_help = help(), override_usage = USAGE)]
 #[allow(clippy::struct_excessive_bools, reason = "switches of their own, each")]
 pub struct Arguments {
-    /// The policy: see below
-    #[arg(long, short, value_name = "POLICY", default_value = "predict", add = ArgValueCompleter::new(candidates::policies))]
-    pub policy: String,
+    /// The policy: see below [default: predict; kernel with --memory]
+    #[arg(long, short, value_name = "POLICY", add = ArgValueCompleter::new(candidates::policies))]
+    pub policy: Option<String>,
 
     /// The policy for memory, if --policy is one for threads: `--policy balanced --memory local` is balanced+local
     #[arg(long, short, value_name = "POLICY")]
@@ -134,9 +134,11 @@ pub struct Arguments {
 
 impl Arguments {
     pub fn policy_name(&self) -> Result<PolicyName, NameError> {
+        let policy = self.policy.as_deref();
         match &self.memory {
-            Some(memory) => PolicyName::with_memory(&self.policy, memory),
-            None => self.policy.parse(),
+            // The default places memory itself.
+            Some(memory) => PolicyName::with_memory(policy.unwrap_or("kernel"), memory),
+            None => policy.unwrap_or("predict").parse(),
         }
     }
 
@@ -196,5 +198,30 @@ fn parse_budget(text: &str) -> Result<u64, String> {
     match size::parse(text)? {
         0 => Err("above 0; without this option the policy chooses".to_owned()),
         budget => Ok(budget),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Place {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    #[test]
+    fn memory_alone_leaves_threads_to_the_kernel() {
+        let policy = |options: &[&str]| {
+            let words = [&["place"], options, &["--", "true"]].concat();
+            Place::try_parse_from(words).ok().unwrap().arguments.policy_name().map(|name| name.to_string())
+        };
+        assert_eq!(policy(&[]).unwrap(), "predict");
+        assert_eq!(policy(&["--memory", "interleave"]).unwrap(), "interleave");
+        assert_eq!(policy(&["--memory", "local", "--policy", "balanced"]).unwrap(), "balanced+local");
+        let both = policy(&["--memory", "interleave", "--policy", "predict"]).unwrap_err().to_string();
+        assert!(both.starts_with("`predict` and `interleave` both place memory"), "{both}");
     }
 }
