@@ -56,9 +56,9 @@ pub struct PlaceReport {
     pub threads_moved: u64,
     /// Whether the program spread over the nodes what it touched before it made threads; only of `predict`.
     pub spreads_start: bool,
-    /// What earlier runs of the program taught, by which it began; only of `predict`.
+    /// What earlier runs of the program taught, as far as it began with that; only of `predict`.
     pub began_with: Option<Lesson>,
-    /// What its next run is to begin with.
+    /// What its next run is to begin with; none if that was not kept, as in a dry run.
     pub lesson: Option<Lesson>,
     /// Until the first move.
     pub before: PlaceMetrics,

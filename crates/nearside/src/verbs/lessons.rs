@@ -95,7 +95,7 @@ impl Lessons {
     }
 
     /// Keeps what is known about this command now. A damaged file is replaced.
-    pub fn keep(&self, lesson: Option<Lesson>) -> Result<(), Box<dyn Error>> {
+    fn keep(&self, lesson: Option<Lesson>) -> Result<(), Box<dyn Error>> {
         if lesson.is_none() && !self.path.exists() {
             return Ok(());
         }
@@ -103,6 +103,20 @@ impl Lessons {
             let is_asked_for = || others.iter().any(|entry| entry.command.is_of_program(&self.command));
             (lesson.is_some() || is_asked_for()).then_some(lesson)
         })
+    }
+
+    /// Keeps what a run taught whose program ended so. Returns what the next run is to begin with, as far as that is kept.
+    pub fn keep_of_run(
+        &self,
+        lesson: Option<Lesson>,
+        exit_status: Option<i32>,
+    ) -> Result<Option<Lesson>, Box<dyn Error>> {
+        // A program that failed may have done so before it made its threads.
+        if lesson == Some(Lesson::NoThreads) && exit_status != Some(0) {
+            return Ok(None);
+        }
+        self.keep(lesson)?;
+        Ok(lesson)
     }
 
     /// Forgets what is known about this command. A damaged file is replaced.
@@ -219,6 +233,22 @@ mod tests {
         others[0].keep(Some(Lesson::FirstTouch)).unwrap();
         own.forget().unwrap();
         assert_eq!((own.read().unwrap(), others[0].read().unwrap()), (None, Some(Lesson::FirstTouch)));
+    }
+
+    #[test]
+    fn only_what_is_kept_is_what_the_next_run_begins_with() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = lessons(folder.path(), &["a"], "small-4x2");
+        let spread = Some(Lesson::Spread);
+        assert_eq!((own.keep_of_run(spread, Some(1)).unwrap(), own.read().unwrap()), (spread, spread));
+        for failed in [Some(1), None] {
+            assert_eq!(own.keep_of_run(Some(Lesson::NoThreads), failed).unwrap(), None);
+            assert_eq!(own.read().unwrap(), spread);
+        }
+        let alone = Some(Lesson::NoThreads);
+        assert_eq!((own.keep_of_run(alone, Some(0)).unwrap(), own.read().unwrap()), (alone, alone));
+        let nowhere = lessons(Path::new("/proc"), &["a"], "small-4x2");
+        assert!(nowhere.keep_of_run(spread, Some(0)).is_err());
     }
 
     #[test]

@@ -147,12 +147,10 @@ impl Placing<'_> {
         }
         let exit_status = program.0.status()?;
         let Ok((report, put_back)) = placed else { return Ok((FAILED, None)) };
-        let report = PlaceReport { exit_status, ..report };
-        // A program that failed may have done so before it made its threads.
-        let is_taught = report.lesson != Some(Lesson::NoThreads) || exit_status == Some(0);
-        if let Some(lessons) = lessons.filter(|_| !self.arguments.dry_run && is_taught) {
-            note_failure("what this run taught is not kept", lessons.keep(report.lesson));
-        }
+        let lessons = lessons.filter(|_| !self.arguments.dry_run);
+        let kept = lessons.map(|lessons| lessons.keep_of_run(report.lesson, exit_status));
+        let lesson = kept.and_then(|kept| note_failure("what this run taught is not kept", kept)).flatten();
+        let report = PlaceReport { exit_status, lesson, ..report };
         self.print(&report, &put_back);
         Ok((program.0.exit_code(), Some(report)))
     }
