@@ -2,10 +2,12 @@
 //! through.
 
 use assert_cmd::Command;
-use machine::{NodeId, Pid, presets};
+use machine::{Machine, NodeId, Pid, presets};
 use placement::{LogLine, Observation, Outcome, PageSample, PageTally, Policy, Settings, State, Traffic};
+use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Stdio;
 use std::thread;
@@ -111,6 +113,34 @@ fn what_came_of_it_is_json_on_any_machine() {
     let full = run("/dev/full");
     assert_eq!(full.status.code(), Some(7));
     assert!(String::from_utf8(full.stderr).unwrap().contains("cannot write to /dev/full"));
+}
+
+/// On any machine, also where there is nothing to place.
+#[test]
+fn lessons_are_forgotten_under_any_policy_but_not_by_a_dry_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("script");
+    // By another process: the kernel executes nothing that a child of other tests still has open for writing.
+    let write = "printf '#!/bin/sh\n' > \"$0\" && chmod 755 \"$0\" && mkdir -m 700 \"$1\"";
+    let state = folder.path().join("nearside");
+    assert!(std::process::Command::new("sh").args(["-c", write]).args([&script, &state]).status().unwrap().success());
+    let about = script.metadata().unwrap();
+    let node = |node: &machine::Node| {
+        let memory = if node.memory_bytes > 0 { "" } else { " without memory" };
+        format!("node {}: CPUs {}{memory}", node.id, node.cpus)
+    };
+    let nodes: Vec<String> = Machine::from_sysfs(Path::new("/sys")).unwrap().nodes.iter().map(node).collect();
+    let build = format!("{} bytes of {}.{:09}", about.size(), about.mtime(), about.mtime_nsec());
+    let command = json!({ "words": [script], "build": build, "machine": nodes.join(", ") });
+    let file = state.join("lessons.json");
+    fs::write(&file, json!([{ "command": command, "lesson": "spread" }]).to_string()).unwrap();
+    let left = |options: &[&str]| {
+        let words =
+            [&["place", "--quiet", "--policy", "balanced"], options, &["--", script.to_str().unwrap()]].concat();
+        nearside(&words).env("XDG_STATE_HOME", folder.path()).assert().success();
+        serde_json::from_slice::<Vec<Value>>(&fs::read(&file).unwrap()).unwrap().len()
+    };
+    assert_eq!([left(&[]), left(&["--forget", "--dry-run"]), left(&["--forget"])], [1, 1, 0]);
 }
 
 /// The program handles signals itself, and its exit status is passed on.

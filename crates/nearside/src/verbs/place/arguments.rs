@@ -49,7 +49,8 @@ pub struct Arguments {
     #[arg(long, short = 'n')]
     pub dry_run: bool,
 
-    /// Forget what earlier runs of this command taught `predict` about it, before it starts
+    /// Forget what earlier runs of this command taught `predict` about it, before it starts; with --dry-run only begin
+    /// without it
     #[arg(long, conflicts_with_all = ["pid", "system"])]
     pub forget: bool,
 

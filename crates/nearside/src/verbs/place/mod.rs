@@ -19,7 +19,7 @@ use arguments::KernelBalancing;
 use linux::{ChildSetup, Switch};
 use machine::{Machine, chain};
 use observe::{Followed, Target, wait_until_set};
-use placement::{Lesson, MemoryPlacement, Policy, PolicyName, Settings};
+use placement::{Lesson, Policy, PolicyName, Settings};
 use report::PlaceText;
 use rustix::fd::BorrowedFd;
 use rustix::process::geteuid;
@@ -112,7 +112,7 @@ impl Placing<'_> {
     /// The exit code, and the report if placing ran to the end.
     fn program(&self) -> Result<(u8, Option<PlaceReport>), Box<dyn Error>> {
         let lessons = self.lessons();
-        let lesson = lessons.as_ref().and_then(|lessons| self.begin_with(lessons));
+        let lesson = lessons.as_ref().filter(|_| !self.arguments.forget).and_then(taught);
         let scratch = has_huge_pages().then(tempfile::tempdir).transpose().unwrap_or_else(|why| {
             note(&format!("huge pages that are split may be joined again by the kernel: {}", chain(&why)));
             None
@@ -171,24 +171,15 @@ impl Placing<'_> {
         Ok((0, Some(report)))
     }
 
-    /// What earlier runs taught, if the policy uses that.
+    /// What earlier runs taught, if the policy uses that; forgotten, if that is wanted.
     fn lessons(&self) -> Option<Lessons> {
-        let is_used = self.policy.memory == MemoryPlacement::Predict && !self.is_idle;
-        Lessons::of(&self.arguments.command, self.machine).filter(|_| is_used)
-    }
-
-    fn begin_with(&self, lessons: &Lessons) -> Option<Lesson> {
-        if self.arguments.forget {
-            if !self.arguments.dry_run {
-                note_failure("what earlier runs taught is not forgotten", lessons.forget());
-            }
-            return None;
+        let lessons = Lessons::of(&self.arguments.command, self.machine)?;
+        if self.arguments.forget && !self.arguments.dry_run {
+            note_failure("what earlier runs taught is not forgotten", lessons.forget());
         }
-        let lesson = note_failure("what earlier runs taught is not used", lessons.read()).flatten();
-        if lesson.is_none() && lessons.are_of_another() {
-            note("what earlier runs of this command taught is not used: the program, or the machine, was another one");
-        }
-        lesson
+        // Lessons do not say under which policy for threads they were learned.
+        let is_used = self.policy.is_predict_alone() && !self.is_idle;
+        is_used.then_some(lessons)
     }
 
     fn open(
@@ -256,6 +247,15 @@ impl Placing<'_> {
             let _ = write!(std::io::stderr(), "{}", PlaceText(report));
         }
     }
+}
+
+/// What is known of a command from earlier runs.
+fn taught(lessons: &Lessons) -> Option<Lesson> {
+    let lesson = note_failure("what earlier runs taught is not used", lessons.read()).flatten();
+    if lesson.is_none() && lessons.are_of_another() {
+        note("what earlier runs of this command taught is not used: the program, or the machine, was another one");
+    }
+    lesson
 }
 
 /// Whether the kernel gives programs huge pages, which a policy may split.
