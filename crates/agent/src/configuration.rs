@@ -382,6 +382,8 @@ fn with_key(mistake: Mistake, text: &str) -> Mistake {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use serde_json::Value;
+    use std::collections::BTreeSet;
 
     fn read(text: &str) -> Result<Configuration, String> {
         Configuration::from_toml(text, Path::new("/etc/nearside.toml")).map_err(|error| error.to_string())
@@ -404,6 +406,32 @@ mod tests {
             text.lines().map(|line| line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')).unwrap_or(line));
         let all = read(&lines.collect::<Vec<_>>().join("\n")).unwrap();
         assert!(all.budget_bytes_per_s == Some(400 << 20) && all.log.file.is_some() && all.socket.group.is_some());
+    }
+
+    /// Keys of the configuration that a file lacks. Those of the thresholds are in docs/place.md.
+    fn missing(all: &Value, file: &Value, table: &str) -> BTreeSet<String> {
+        let keys =
+            all.as_object().into_iter().flatten().map(|(key, all)| (format!("{table}{key}"), all, file.get(key)));
+        keys.filter(|(key, ..)| key != "thresholds")
+            .flat_map(|(key, all, file)| match file {
+                Some(file) => missing(all, file, &format!("{key}.")),
+                None => [key].into(),
+            })
+            .collect()
+    }
+
+    /// Serialised as JSON, the configuration has all its keys, also those without a value.
+    #[test]
+    fn the_file_that_is_installed_has_every_key() {
+        let all = serde_json::to_value(Configuration::default()).unwrap();
+        let text = include_str!("../../../packaging/nearside.toml");
+        let lines =
+            text.lines().map(|line| line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')).unwrap_or(line));
+        let file = |lines: Vec<&str>| toml::from_str::<Value>(&lines.join("\n")).unwrap();
+        assert_eq!(missing(&all, &file(lines.clone().collect()), ""), BTreeSet::new());
+        let less = lines.filter(|line| !line.starts_with("shared = ") && !line.starts_with("keep_tenants = "));
+        let expected = ["reserve.keep_tenants", "shared"].map(str::to_owned);
+        assert_eq!(missing(&all, &file(less.collect()), ""), expected.into());
     }
 
     #[test]
