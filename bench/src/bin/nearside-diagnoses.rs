@@ -3,6 +3,7 @@
 
 use bench::{Error, nearside};
 use clap::Parser;
+use profile::Action;
 use serde_json::Value;
 use std::fmt::Write;
 use std::path::Path;
@@ -41,8 +42,8 @@ struct Case {
     period: u32,
     /// The function that allocates the affected object.
     site: &'static str,
-    /// The study's cure, by its name in `nearside report --json`.
-    action: &'static str,
+    /// The study's cure.
+    action: Action,
     /// The study's result of interleaving all memory instead.
     interleaving: Interleaving,
 }
@@ -63,7 +64,7 @@ const CASES: [Case; 4] = [
         options: "--size 15M --repeat 2 --pin 0-23",
         period: 200,
         site: "read_basis",
-        action: "replicate",
+        action: Action::Replicate,
         interleaving: Interleaving::GainsLess,
     },
     Case {
@@ -71,7 +72,7 @@ const CASES: [Case; 4] = [
         options: "--size 96M --repeat 4 --pin 0-23",
         period: 500,
         site: "read_block",
-        action: "interleave",
+        action: Action::Interleave,
         interleaving: Interleaving::GainsLess,
     },
     Case {
@@ -79,7 +80,7 @@ const CASES: [Case; 4] = [
         options: "--size 96M --repeat 8 --pin 0-23",
         period: 500,
         site: "Block::take",
-        action: "allocate_locally",
+        action: Action::AllocateLocally,
         interleaving: Interleaving::Loses,
     },
     Case {
@@ -87,7 +88,7 @@ const CASES: [Case; 4] = [
         options: "--size 24M --repeat 2 --pin 0-23",
         period: 500,
         site: "allocate_from_pool",
-        action: "pin_threads",
+        action: Action::PinThreads,
         interleaving: Interleaving::GainsNothing,
     },
 ];
@@ -97,7 +98,8 @@ const CASES: [Case; 4] = [
 struct Diagnosis {
     /// The object named first.
     label: String,
-    action: String,
+    /// What is advised first, if anything.
+    action: Option<Action>,
     predicted: Option<f64>,
     cured: f64,
     interleaved: f64,
@@ -205,7 +207,8 @@ impl Diagnosis {
         let first = &report["advice"][0];
         let text = |value: &Value| value.as_str().unwrap_or("nothing").to_owned();
         let predicted = first["gain"]["speedup"].as_f64().map(|speedup| 100.0 * (speedup - 1.0));
-        Self { label: text(&first["label"]), action: text(&first["action"]), predicted, cured, interleaved }
+        let action = serde_json::from_value(first["action"].clone()).ok();
+        Self { label: text(&first["label"]), action, predicted, cured, interleaved }
     }
 
     /// The differences from the study, one word each.
@@ -220,7 +223,7 @@ impl Diagnosis {
         let near = self.predicted.is_some_and(|predicted| (predicted - cured).abs() <= most);
         let checks = [
             ("object", self.label.contains(case.site)),
-            ("cure", self.action == case.action),
+            ("cure", self.action == Some(case.action)),
             ("prediction", near),
             ("order", is_in_order),
         ];
@@ -231,7 +234,7 @@ impl Diagnosis {
         let Self { label, action, cured, interleaved, .. } = self;
         let predicted = self.predicted.map_or("none".to_owned(), |predicted| format!("{predicted:+.1} %"));
         let mut row = String::new();
-        let action = action.replace('_', " ");
+        let action = action.map_or_else(|| "nothing".to_owned(), |action| report::action_words(action).to_lowercase());
         let mark = if wrong.is_empty() { String::new() } else { format!("not as published: {}", wrong.join(", ")) };
         // Writing to a text cannot fail.
         let _ = writeln!(
@@ -249,15 +252,15 @@ mod tests {
     #[test]
     fn a_diagnosis_is_compared_with_what_is_known_of_the_program() {
         let [facerec, _, psearchy, webserver] = &CASES;
-        let report = |label: &str, action: &str, speedup: f64| {
+        let report = |label: &str, action: Action, speedup: f64| {
             let advice = serde_json::json!({ "label": label, "action": action, "gain": { "speedup": speedup } });
             serde_json::json!({ "advice": [advice] })
         };
         let wrong = |report: Value| Diagnosis::new(&report, 26.0, 9.0).wrong(facerec);
-        assert!(wrong(report("nearside_workloads::facerec::read_basis+0x1f", "replicate", 1.37)).is_empty());
-        assert_eq!(wrong(report("main+0x1f", "replicate", 1.37)), ["object"]);
-        assert_eq!(wrong(report("read_basis+0x1f", "interleave", 1.37)), ["cure"]);
-        assert_eq!(wrong(report("read_basis+0x1f", "replicate", 1.42)), ["prediction"]);
+        assert!(wrong(report("nearside_workloads::facerec::read_basis+0x1f", Action::Replicate, 1.37)).is_empty());
+        assert_eq!(wrong(report("main+0x1f", Action::Replicate, 1.37)), ["object"]);
+        assert_eq!(wrong(report("read_basis+0x1f", Action::Interleave, 1.37)), ["cure"]);
+        assert_eq!(wrong(report("read_basis+0x1f", Action::Replicate, 1.42)), ["prediction"]);
 
         let prediction = |predicted: f64| {
             Diagnosis::new(&report(psearchy.site, psearchy.action, predicted), 4.0, -14.0).wrong(psearchy)

@@ -1,9 +1,9 @@
 //! What may be advised, and the numbers that it rests on.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// An action.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
     /// Place each object on the node of the thread that allocates it: with `numa_alloc_local`, or by first touch from

@@ -51,7 +51,7 @@ pub use self::profile::{
     Detail as ProfileDetail, DetailReport, DiffReport, FunctionRow, KernelWork, Mark, NextSteps, NodeAccesses,
     NodeChange, ObjectPages, ObjectRow, PageRow, ProcessRow, ProfileReport, Ranked, ServedCounts, Side, SiteChange,
     SiteRow, SiteSide, SmallRow, Subject, ThreadChange, ThreadMoves, ThreadRow, ThreadSide, Timeline, TimelineRow,
-    TraceFacts, Wanted, controllers,
+    TraceFacts, Wanted, action_words, controllers,
 };
 pub use assertions::{AssertReport, Assertion, Bound, Limits};
 pub use bind::{BindByTraceReport, BindEvent, BindReport, NodeThreads};

@@ -208,8 +208,8 @@ pub(crate) fn place(label: &str, source: Option<&str>) -> String {
     source.map_or_else(|| label.clone(), |source| format!("{label} ({})", name(source)))
 }
 
-/// The action as text.
-pub(crate) fn words(action: Action) -> &'static str {
+/// The action as reports print it.
+pub fn words(action: Action) -> &'static str {
     match action {
         Action::AllocateLocally => "Allocate on the node that uses it",
         Action::Interleave => "Interleave",

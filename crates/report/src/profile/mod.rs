@@ -24,7 +24,7 @@ mod timeline;
 pub(crate) mod trace_facts;
 mod without_samples;
 
-pub use advice::AdviceRow;
+pub use advice::{AdviceRow, words as action_words};
 pub use change::Change;
 pub use cpu_accesses::{CpuAccesses, NodeAccesses, ServedCounts};
 pub use detail::{Detail, DetailReport, Subject};
