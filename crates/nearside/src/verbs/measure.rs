@@ -54,8 +54,9 @@ pub struct Arguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     repeats: Option<u16>,
 
-    /// Memory to work on: each node gets one array for latencies and one for bandwidths, each of this size [default:
-    /// four times the node's caches, at least 64 MiB and at most 2 GiB, or the free memory]
+    /// Memory to work on: each node gets one array for latencies and one for bandwidths, each of this size; both together
+    /// take at most half of the node's free memory [default: four times the largest node's caches, at least 64 MiB and at
+    /// most 2 GiB, or less where less is free]
     #[arg(long, value_parser = parse_size)]
     size: Option<u64>,
 

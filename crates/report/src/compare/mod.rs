@@ -87,7 +87,7 @@ pub struct OneRun {
     pub wall_seconds: f64,
     /// Memory accesses during the run; none if not counted.
     pub memory: Option<MemoryCounts>,
-    /// Pages that the kernel moved between nodes for any reason; none if not reported.
+    /// Pages that the kernel moved for any reason, also within a node (`pgmigrate_success`); none if not reported.
     pub pages_moved: Option<u64>,
     /// CPU time of the policy itself, s: 0 if nothing runs besides the program; none if not known.
     pub policy_cpu_seconds: Option<f64>,

@@ -34,11 +34,11 @@ use std::time::{Duration, Instant};
 /// fastest policy, if the difference is significant.
 ///
 /// Where accesses went is counted by the lab's virtual PMU, for the whole machine; on a real machine it is not known.
-/// Pages moved are all those that the kernel moved between nodes, for any program. Before each run the page cache is
-/// emptied, free memory is compacted, and every file that the program opens is read, so that no run pays for reading
-/// them; a first, unmeasured run shows which files those are. This needs root; --keep-caches skips it. The kernel's
-/// NUMA balancing is switched off for every policy but `kernel` and restored at the end, which also needs root. Without
-/// privileges, rows say what could not be done.
+/// Pages moved are all those that the kernel moved, for any program and reason, also within a node (`pgmigrate_success`).
+/// Before each run the page cache is emptied, free memory is compacted, and every file that the program opens is read,
+/// so that no run pays for reading them; a first, unmeasured run shows which files those are. This needs root;
+/// --keep-caches skips it. The kernel's NUMA balancing is switched off for every policy but `kernel` and restored at the
+/// end, which also needs root. Without privileges, rows say what could not be done.
 #[derive(Debug, Args)]
 #[command(mut_arg("machine", |arg| arg.required(false)))]
 #[command(after_help = format!("\
