@@ -406,7 +406,10 @@ fn read(campaign: &Campaign, store: &Store) -> Result<(Results, Vec<String>), Bo
         ));
     }
     if older > others {
-        notes.push(format!("{} results are of an earlier state of the file, with the same cells", older - others));
+        notes.push(format!(
+            "{} runs were made before the last change of the file, which left their cells as they are",
+            older - others
+        ));
     }
     Ok((results, notes))
 }

@@ -116,7 +116,7 @@ fn claims_of_the_file_decide_the_exit_code() {
     place.write(&claim("\"decrease\""));
     let (printed, _) = place.explore(&["--collect"], 3);
     assert!(printed.contains(" missed\n"), "{printed}");
-    assert!(printed.contains("16 results are of an earlier state of the file, with the same cells"), "{printed}");
+    assert!(printed.contains("16 runs were made before the last change of the file"), "{printed}");
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn parts_do_not_judge_claims_about_the_whole() {
     ));
     for part in [["--shard", "0/2"], ["--shard", "1/2"], ["--only", "a=two"]] {
         let (printed, _) = place.explore(&[part[0], part[1], "--quiet"], 0);
-        assert!(printed.contains("1 of 1 claims are about other cells, too, and are not judged"), "{printed}");
+        assert!(printed.contains("1 of 1 claims of the file are not judged: they need cells"), "{printed}");
     }
     assert!(place.explore(&["--collect"], 3).0.contains(" missed\n"));
 }

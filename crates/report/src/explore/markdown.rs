@@ -21,7 +21,7 @@ impl CampaignReport {
         let label = |index: usize| self.cells.first().map_or("", |first| first.labels[index].as_str());
         let labelled = |(index, axis): (usize, &String)| format!(", {axis} {}", label(index));
         let common: String = common.map(labelled).collect();
-        let size = cell(&format!("{}{common}", self.size()));
+        let size = cell(&format!("{}{common}", self.size().replacen("incomplete", "Incomplete", 1)));
         format!("# {}\n{about}\n{size}\n\n{}{claims}{remarks}", cell(&self.title), self.times())
     }
 

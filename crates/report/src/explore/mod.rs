@@ -93,7 +93,9 @@ impl CampaignReport {
         let claims = campaign.effects.len() + campaign.correlations.len();
         let others = claims - effects.len() - correlations.len();
         if others > 0 {
-            notes.push(format!("{others} of {claims} claims are about other cells, too, and are not judged"));
+            notes.push(format!(
+                "{others} of {claims} claims of the file are not judged: they need cells that are not part of this table"
+            ));
         }
         notes.extend(hosts(results, cells));
         let failed = cells.iter().filter(|cell| results.failure(&cell.id).is_some()).count();

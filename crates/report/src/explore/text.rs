@@ -101,13 +101,11 @@ impl CampaignReport {
         let runs: usize = self.cells.iter().map(|cell| cell.runs.len()).sum();
         let failed = self.cells.iter().filter(|cell| cell.failed.is_some()).count();
         let failed = if failed > 0 { format!(", {failed} failed") } else { String::new() };
-        let left = match self.left {
-            0 => String::new(),
-            1 => "; at least 1 run is left".to_owned(),
-            left => format!("; at least {left} runs are left"),
-        };
-        let [cells, runs] = [(self.cells.len(), "cell"), (runs, "run")].map(|(all, noun)| count_of(all as u64, noun));
-        format!("{cells}, {runs}{failed}{left}")
+        let cells = count_of(self.cells.len() as u64, "cell");
+        match self.left {
+            0 => format!("{cells}, {}{failed}", count_of(runs as u64, "run")),
+            left => format!("incomplete: {runs} of at least {} runs of {cells}{failed}", runs + left),
+        }
     }
 
     /// All claims, in the order of the columns.
