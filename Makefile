@@ -203,8 +203,8 @@ install: $(nearside) $(library)/libnearside.so.1
 	install -m 755 packaging/adopt-cgroup $(root)/lib/nearside
 	test -e $(configuration) || install -m 644 packaging/nearside.toml $(configuration)
 	install -d $(root)/share/doc/nearside/docs
-	install -m 644 README.md SECURITY.md $(root)/share/doc/nearside
-	install -m 644 docs/*.md docs/*.svg docs/*.toml $(root)/share/doc/nearside/docs
+	install -m 644 README.md SECURITY.md SPECIFICATION.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE $(root)/share/doc/nearside
+	install -m 644 docs/*.md docs/*.svg docs/*.toml docs/*.jsonl $(root)/share/doc/nearside/docs
 
 # From what was built, so that a package has the tested programs.
 deb: $(nearside)

@@ -63,7 +63,7 @@ fn every_field_of_reserve_is_documented() {
         path.display().to_string()
     };
     let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reserve-plan.toml");
-    let list = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/calls/list");
+    let list = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reserve-calls.jsonl");
     let machine = "magny-cours-4p";
     for options in [
         "--cores 1",
