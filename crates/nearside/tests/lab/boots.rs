@@ -36,7 +36,7 @@ fn with_own_cache() -> (Lab, PathBuf) {
 }
 
 fn run(lab: &Lab, options: &[&str]) -> Shown {
-    let script = "echo '[boot]'; dmesg | head -n 50; echo '[random]'; cat /proc/sys/kernel/random/uuid; \
+    let script = "echo '[boot]'; dmesg | head -n 50 | sed 's/^/|/'; echo '[random]'; cat /proc/sys/kernel/random/uuid; \
         cat /proc/sys/kernel/random/boot_id; echo '[time]'; date +%s";
     let options = [&["--quiet", "--as-root", "--memory-per-node", "300M"], options].concat();
     let mut run: Command = lab.command("small-2x2", &options, &["sh", "-c", script]);
@@ -56,6 +56,7 @@ fn only_file(folder: &Path) -> PathBuf {
 fn a_machine_continues_from_an_earlier_boot_with_its_own_time_and_random_numbers() {
     let (lab, boots) = with_own_cache();
     let (first, second, fresh) = (run(&lab, &[]), run(&lab, &[]), run(&lab, &["--fresh-boot"]));
+    assert!(first.boot.contains("Linux version"), "{}", first.boot);
     assert_eq!(first.boot, second.boot);
     assert_ne!(first.boot, fresh.boot);
     assert!(first.random != second.random && first.random != fresh.random && second.random != fresh.random);

@@ -128,7 +128,8 @@ fn a_qemu_that_fails_or_hangs_is_told() {
     fs::copy(loaded("libgcc_s"), lab.path(PLUGIN)).unwrap();
     let fake = lab.path("qemu");
     let qemu = |text: &str| {
-        let script = format!("#!/bin/sh\n[ $# -gt 2 ] || {{ echo QEMU emulator version 11.1.0; exit; }}\n{text}\n");
+        // Other shells take descriptors of one digit only.
+        let script = format!("#!/bin/bash\n[ $# -gt 2 ] || {{ echo QEMU emulator version 11.1.0; exit; }}\n{text}\n");
         fs::write(&fake, script).unwrap();
         fs::set_permissions(&fake, fs::Permissions::from_mode(0o755)).unwrap();
     };
