@@ -29,18 +29,18 @@ impl Monitor {
     /// also where the state cannot be written. Returns the host's monotonic time, which the guest's clock has not passed
     /// in that state, ns.
     pub(crate) fn save(&mut self, state: &OwnedFd, go_on: &dyn Fn() -> bool) -> io::Result<u64> {
-        self.execute("qmp_capabilities", json!({}), go_on)?;
+        self.execute("qmp_capabilities", &json!({}), go_on)?;
         let saved = self.write_state(state, go_on);
         let clock_ns = linux::monotonic_ns();
-        self.execute("cont", json!({}), go_on)?;
+        self.execute("cont", &json!({}), go_on)?;
         saved.map(|()| clock_ns)
     }
 
     fn write_state(&mut self, state: &OwnedFd, go_on: &dyn Fn() -> bool) -> io::Result<()> {
         let uri = format!("file:/proc/self/fd/{}", state.as_raw_fd());
-        self.execute("migrate", json!({ "uri": uri }), go_on)?;
+        self.execute("migrate", &json!({ "uri": uri }), go_on)?;
         loop {
-            let progress = self.execute("query-migrate", json!({}), go_on)?;
+            let progress = self.execute("query-migrate", &json!({}), go_on)?;
             match progress["status"].as_str() {
                 Some("completed") => return Ok(()),
                 Some("failed" | "cancelled") | None => return Err(io::Error::other(progress.to_string())),
@@ -50,7 +50,7 @@ impl Monitor {
     }
 
     /// Executes a command, and returns its result.
-    fn execute(&mut self, command: &str, arguments: Value, go_on: &dyn Fn() -> bool) -> io::Result<Value> {
+    fn execute(&mut self, command: &str, arguments: &Value, go_on: &dyn Fn() -> bool) -> io::Result<Value> {
         let text = format!("{}\n", json!({ "execute": command, "arguments": arguments }));
         self.socket.get_mut().write_all(text.as_bytes())?;
         loop {

@@ -117,7 +117,8 @@ pub(crate) fn beginning_arguments(files: &Files, beginning: Beginning) -> Vec<Os
     let plugin = files.plugin.display().to_string().replace(',', ",,");
     let mut plugin = format!("{plugin},config={},pmu={}", files.configuration.display(), files.pmu.display());
     if let Some(control) = &files.control {
-        plugin += &format!(",control={}", control.display());
+        plugin += ",control=";
+        plugin += &control.display().to_string();
     }
     let mut arguments = Vec::new();
     match beginning {
@@ -127,7 +128,8 @@ pub(crate) fn beginning_arguments(files: &Files, beginning: Beginning) -> Vec<Os
             arguments.extend(["-mon".into(), "chardev=monitor,mode=control".into()]);
         }
         Beginning::Saved { state, clock_ns } => {
-            plugin += &format!(",clock={clock_ns}");
+            plugin += ",clock=";
+            plugin += &clock_ns.to_string();
             arguments.extend(["-incoming".into(), format!("fd:{state}")]);
         }
     }

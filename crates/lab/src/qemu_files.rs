@@ -63,7 +63,9 @@ impl QemuFiles {
         let mut key = Key::new();
         let unnumbered = Files::default();
         let out = self.out.as_ref().map(|_| Path::new("/"));
-        arguments(assets, &run.shape, &unnumbered, out).iter().for_each(|argument| key.add(argument.as_bytes()));
+        for argument in arguments(assets, &run.shape, &unnumbered, out) {
+            key.add(argument.as_bytes());
+        }
         // What the guest sees of the simulated processor.
         let machine = serde_json::to_vec(&(run.shape.nested(), &run.shape.numbers));
         key.add(&machine.map_err(LabError::host("write the machine"))?);

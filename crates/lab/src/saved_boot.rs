@@ -5,7 +5,7 @@ use crate::LabError;
 use crate::monitor::Monitor;
 use crate::passed_files::memory;
 use crate::setup;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, open};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ftruncate, linkat, open};
 use rustix::pipe::{PipeFlags, pipe_with};
 use sha2::{Digest, Sha256};
 use std::fs::{self, DirBuilder, File};
@@ -52,7 +52,9 @@ impl Key {
             metadata.mtime().cast_unsigned(),
             metadata.mtime_nsec().cast_unsigned(),
         ];
-        numbers.iter().for_each(|number| self.add(&number.to_le_bytes()));
+        for number in numbers {
+            self.add(&number.to_le_bytes());
+        }
         Ok(())
     }
 
@@ -81,7 +83,8 @@ impl Saving {
         let state = self.state.try_clone().map_err(LabError::host("save the booted machine"))?;
         // Without it, the next run boots, too.
         let _ = self.slot.save(File::from(state), clock_ns);
-        Ok(())
+        // QEMU keeps it open, too.
+        ftruncate(&self.state, 0).map_err(LabError::host("free the memory of a saved boot"))
     }
 }
 

@@ -226,7 +226,9 @@ fn boot_and_run(
     let mut seen = Seen::default();
     let outcome = lab::run(assets, run, &mut |event| match event {
         Event::Stage(Stage::Continuing) => {
-            line.iter().for_each(|line| line.set_message("starting the virtual machine"))
+            if let Some(line) = &line {
+                line.set_message("starting the virtual machine");
+            }
         }
         Event::Stage(Stage::Booting) => {
             let cpus = run.shape.machine.cpus().len();

@@ -12,8 +12,8 @@ use std::process::ExitCode;
 /// They come from this host's own Debian mirror, through a private apt: nothing is installed, and no privileges are
 /// needed. They stay in `$XDG_CACHE_HOME/nearside` (or `~/.cache/nearside`); delete that folder to remove them.
 ///
-/// This works on Debian only. On other systems, Ubuntu too, name QEMU and a kernel of your own by NEARSIDE_QEMU and
-/// NEARSIDE_KERNEL_DIR: nothing is fetched then.
+/// This works on Debian only. On other systems, Ubuntu too, name QEMU and a kernel of your own by `NEARSIDE_QEMU` and
+/// `NEARSIDE_KERNEL_DIR`: nothing is fetched then.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Environment:
