@@ -214,7 +214,6 @@ fn everything_is_installed_and_uninstalled_and_a_changed_configuration_stays() {
         "share/man/man3/libnearside.3",
         "share/man/man5/nearside.toml.5",
         "share/doc/nearside/SPECIFICATION.md",
-        "share/doc/nearside/CHANGELOG.md",
         "share/doc/nearside/docs/reserve-calls.jsonl",
     ] {
         assert!(below("packaged/opt/near").join(name).exists(), "{name}");
