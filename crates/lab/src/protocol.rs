@@ -105,7 +105,9 @@ pub struct Shaken {
 /// Messages from the host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToGuest {
-    /// The first message, once the guest has booted.
+    /// The first message, once the guest has booted and its state is saved.
+    Continue,
+    /// The answer to [`ToHost::Preparing`].
     Start(Box<Start>),
     /// The requested next part of the standard input; empty at its end.
     Input(Vec<u8>),
@@ -122,9 +124,9 @@ pub enum ToGuest {
 /// Messages from the guest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToHost {
-    /// The guest has booted and waits for [`ToGuest::Start`].
+    /// The guest has booted and waits for [`ToGuest::Continue`].
     Booted,
-    /// It has received that, and prepares the command.
+    /// It has received that, and waits for [`ToGuest::Start`].
     Preparing,
     /// The command is about to start.
     Started,

@@ -52,7 +52,8 @@ pub(crate) fn arguments(assets: &Assets, shape: &Shape, files: &Files, out: Opti
     let nodes = &shape.nested().nodes;
     let memory: u64 = nodes.iter().map(|node| node.memory_bytes).sum();
 
-    add("-machine", "pc,graphics=off,usb=off,vmport=off,hpet=off".into());
+    // Without the description of its contents, a saved state ends where QEMU has all of it (`saved_boot::WITHHELD`).
+    add("-machine", "pc,graphics=off,usb=off,vmport=off,hpet=off,suppress-vmdesc=on".into());
     add("-accel", "tcg,thread=multi".into());
     // Without fast short and enhanced string instructions Linux copies and clears eight bytes at a time; QEMU runs each
     // step of a string instruction as a separate access.

@@ -7,8 +7,8 @@ use crate::qemu_arguments::{Beginning, Files, arguments, beginning_arguments};
 use crate::run::Run;
 use crate::saved_boot::Key;
 use crate::setup::Assets;
-use linux::ChildSetup;
-use model::{Configuration, control_block};
+use linux::{ChildSetup, SharedWords};
+use model::{Configuration, control_block, pmu};
 use rustix::fs::OFlags;
 use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -17,6 +17,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
+use std::sync::Arc;
 
 /// Files that QEMU inherits, by descriptor: unnamed memory, so that nothing can be left behind.
 pub(crate) struct QemuFiles {
@@ -24,6 +25,7 @@ pub(crate) struct QemuFiles {
     plugin_file: OwnedFd,
     configuration: OwnedFd,
     pmu: OwnedFd,
+    pmu_words: Arc<SharedWords>,
     control: Option<OwnedFd>,
     /// Unless QEMU has to start the image.
     kernel: Option<OwnedFd>,
@@ -32,8 +34,9 @@ pub(crate) struct QemuFiles {
 }
 
 impl QemuFiles {
-    /// `pmu` is the memory of the virtual PMU.
-    pub(crate) fn new(assets: &Assets, run: &Run, pmu: OwnedFd) -> Result<Self, LabError> {
+    pub(crate) fn new(assets: &Assets, run: &Run) -> Result<Self, LabError> {
+        let pmu = memory("nearside-pmu", pmu::BYTES, &[])?;
+        let pmu_words = SharedWords::map(&pmu, pmu::BYTES).map_err(LabError::host("map the virtual PMU"))?;
         let configuration = Configuration {
             machine: run.shape.nested(),
             cpu_numbers: run.shape.numbers.clone(),
@@ -51,11 +54,17 @@ impl QemuFiles {
             plugin,
             configuration: memory("nearside-configuration", configuration.len(), &configuration)?,
             pmu,
+            pmu_words: Arc::new(pmu_words),
             control: control.then(|| memory("nearside-control", control_block::BYTES, &[])).transpose()?,
             kernel: unpacked_kernel(&assets.kernel_image)?,
             first_files: memory("nearside-first-files", first_files.len(), &first_files)?,
             out: out.transpose()?,
         })
+    }
+
+    /// The memory of the virtual PMU.
+    pub(crate) fn pmu_words(&self) -> &Arc<SharedWords> {
+        &self.pmu_words
     }
 
     /// What the state of the booted machine depends on.

@@ -9,14 +9,13 @@ use crate::qemu_files::QemuFiles;
 use crate::run::{Event, Outcome, Run, Stage};
 use crate::saved_boot::{SavedBoot, Saving, Slot};
 use crate::setup::Assets;
-use crate::signals::watch_signals;
-use crate::streams::{self, Closed, forward_input};
+use crate::signals::{SignalWatch, SignalledMachine};
+use crate::streams::{self, Closed, forward_input, terminal_size};
 use linux::SharedWords;
 use model::pmu::{self, Pmu};
 use rustix::process::{PidfdFlags, pidfd_open};
 use rustix::rand::{GetRandomFlags, getrandom};
 use signal_hook::consts::{SIGKILL, SIGQUIT, SIGTERM};
-use signal_hook::iterator::{Handle, Signals};
 use std::cell::Cell;
 use std::io;
 use std::net::Shutdown;
@@ -25,14 +24,14 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::Child;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Limit of host time for booting: a busy host with few cores needs a minute for 48 CPUs.
 const BOOT_LIMIT: Duration = Duration::from_secs(300);
+/// The same for continuing a saved boot, which takes a few seconds: after it the machine boots.
+const CONTINUE_LIMIT: Duration = Duration::from_secs(60);
 /// Host time that a command gets to end once it is asked to. Half of it after the first signal, it gets another one.
 const END_LIMIT: Duration = Duration::from_secs(60);
 /// Host time that a slow reader of the command's output gets from then on.
@@ -47,79 +46,83 @@ const MESSAGES_WAITING: usize = 16;
 const KILLED: &str = "\nthis host may have run out of memory: ask for less with --memory-per-node";
 
 /// The state in which a virtual machine begins.
-pub(crate) enum Origin<'a> {
+pub(crate) enum Origin {
     /// Switched off. Once it has booted, its state is saved here.
     Boot(Option<Slot>),
     /// Booted.
-    Saved(&'a SavedBoot),
+    Saved(SavedBoot),
 }
 
 /// What does not depend on whether the machine boots.
 pub(crate) struct Attempt<'a> {
     pub(crate) assets: &'a Assets,
     pub(crate) run: &'a Run,
-    pub(crate) files: &'a QemuFiles,
-    pub(crate) words: &'a Arc<SharedWords>,
+    pub(crate) signals: SignalWatch,
     pub(crate) started: Instant,
 }
 
+/// Why a machine did not run its command.
+pub(crate) struct Failed {
+    pub(crate) why: LabError,
+    /// Whether it was a saved boot's state that failed, and there is time for a boot.
+    pub(crate) may_boot: bool,
+}
+
 impl Attempt<'_> {
-    /// Runs the machine. A failure comes with its stage, [`Stage::Continuing`] only if a boot may succeed.
+    /// Runs the machine.
     pub(crate) fn make(
         &self,
-        origin: Origin<'_>,
-        signals: Signals,
+        files: &QemuFiles,
+        origin: Origin,
         tell: &mut dyn FnMut(Event),
-    ) -> Result<Outcome, (LabError, Stage)> {
+    ) -> Result<Outcome, Failed> {
         let mut stage = if matches!(origin, Origin::Saved(_)) { Stage::Continuing } else { Stage::Booting };
         tell(Event::Stage(stage));
-        let result = Running::start(self, origin, signals).and_then(|mut machine| {
-            let result = machine.follow(self.run, self.started, &mut stage, self.words, tell);
-            machine.end();
-            result
-        });
-        result.map_err(|why| match why {
-            LabError::Interrupted(_) => (why, Stage::Booting),
-            why => (why, stage),
+        let mut machine = Running::start(self, files, origin).map_err(|why| Failed { why, may_boot: false })?;
+        let result = machine.follow(self, &mut stage, files.pmu_words(), tell);
+        machine.end();
+        result.map_err(|why| {
+            let has_time = self.run.timeout.is_none_or(|limit| self.started.elapsed() < limit);
+            let is_states = stage == Stage::Continuing && !matches!(why, LabError::Interrupted(_));
+            Failed { why, may_boot: is_states && has_time }
         })
     }
 }
 
 /// A virtual machine and its threads. Dropping it ends the machine, and with it the threads, but for one that waits for
 /// standard input.
-pub(crate) struct Running {
+struct Running {
     qemu: Child,
     port: UnixStream,
     console: Console,
     messages: Receiver<io::Result<Option<ToHost>>>,
     to_guest: SyncSender<ToGuest>,
-    signal: Arc<AtomicI32>,
-    /// Whether a signal is left to [`Running::follow`], and does not close the port.
-    waits: Arc<AtomicBool>,
-    signals: Handle,
     input_wanted: SyncSender<()>,
     /// How its state is saved once it has booted.
     saving: Option<Saving>,
+    /// Compresses that state.
+    saved: Option<JoinHandle<()>>,
 }
 
 impl Running {
-    pub(crate) fn start(attempt: &Attempt<'_>, origin: Origin<'_>, signals: Signals) -> Result<Self, LabError> {
-        let Attempt { assets, run, files, words, .. } = *attempt;
+    fn start(attempt: &Attempt<'_>, files: &QemuFiles, origin: Origin) -> Result<Self, LabError> {
+        let Attempt { assets, run, ref signals, .. } = *attempt;
         let (port, guest_port) = socket_for_qemu()?;
         let copy = || port.try_clone().map_err(LabError::host("copy a socket"));
         let (mut from_port, mut to_port, closed_by_signal) = (copy()?, copy()?, copy()?);
         let begin = |beginning| files.start(assets, run, &guest_port, beginning);
         let is_saved = matches!(origin, Origin::Saved(_));
         let (mut qemu, saving) = match origin {
-            Origin::Boot(None) => (begin(Beginning::Boot { monitor: None })?, None),
-            Origin::Boot(Some(slot)) => {
+            Origin::Boot(slot) => {
                 let (monitor, theirs) = socket_for_qemu()?;
-                let saving = Saving::new(monitor, slot)?;
-                (begin(Beginning::Boot { monitor: Some(theirs.as_raw_fd()) })?, Some(saving))
+                let saving = slot.and_then(|slot| Saving::new(monitor, slot));
+                let monitor = saving.as_ref().map(|_| theirs.as_raw_fd());
+                (begin(Beginning::Boot { monitor })?, saving)
             }
             Origin::Saved(saved) => {
+                let clock_ns = saved.clock_ns;
                 let state = saved.pipe().map_err(LabError::host("read a saved boot"))?;
-                (begin(Beginning::Saved { state: state.as_raw_fd(), clock_ns: saved.clock_ns })?, None)
+                (begin(Beginning::Saved { state: state.as_raw_fd(), clock_ns })?, None)
             }
         };
         drop(guest_port);
@@ -129,11 +132,10 @@ impl Running {
         let (to_guest, for_guest) = sync_channel::<ToGuest>(MESSAGES_WAITING);
         // The guest requests one part at a time; further requests are ignored.
         let (input_wanted, wanted) = sync_channel(1);
-        let (signal, waits) = (Arc::new(AtomicI32::new(0)), Arc::new(AtomicBool::new(false)));
-        let handle = signals.handle();
-        // Without it (before Linux 5.3) Ctrl-Z does not stop the machine.
         let machine = rustix::process::Pid::from_raw(qemu.id().cast_signed());
         let machine = machine.and_then(|qemu| pidfd_open(qemu, PidfdFlags::empty()).ok());
+        signals.follow(SignalledMachine { port: closed_by_signal, to_guest: to_guest.clone(), qemu: machine });
+        let words = files.pmu_words();
         let threads = [
             thread::Builder::new().spawn(move || {
                 loop {
@@ -152,33 +154,49 @@ impl Running {
                 let (to_guest, words) = (to_guest.clone(), words.clone());
                 move || forward_input(&wanted, &to_guest, &|questions| answer_input(&words, questions))
             }),
-            thread::Builder::new().spawn({
-                let (signal, waits, to_guest) = (signal.clone(), waits.clone(), to_guest.clone());
-                move || watch_signals(signals, (&signal, &waits), &closed_by_signal, (&to_guest, machine.as_ref()))
-            }),
         ];
-        let mut machine =
-            Self { qemu, port, console, messages, to_guest, signal, waits, signals: handle, input_wanted, saving };
+        let mut machine = Self { qemu, port, console, messages, to_guest, input_wanted, saving, saved: None };
         for thread in threads {
             if let Err(why) = thread {
                 machine.end();
                 return Err(LabError::Host { what: "start a thread", why });
             }
         }
-        // One that boots gets it when it has.
         if is_saved {
-            machine.send_task(run)?;
+            machine.send(ToGuest::Continue);
         }
         Ok(machine)
+    }
+
+    fn send(&self, message: ToGuest) {
+        // If the machine has ended, the next message from it says so.
+        let _ = self.to_guest.send(message);
+    }
+
+    /// Saves the state of the machine, which has booted, and lets it continue.
+    fn save(&mut self, attempt: &Attempt<'_>) -> Result<(), LabError> {
+        let Attempt { run, ref signals, started, .. } = *attempt;
+        if let Some(saving) = self.saving.take() {
+            let limit = limit(Stage::Booting, run);
+            let Ok(saved) = saving.save(&|| signals.asked().is_none() && started.elapsed() < limit) else {
+                self.time_left(Stage::Booting, attempt, &mut None)?;
+                return Err(self.died(Stage::Booting, signals));
+            };
+            self.saved = Some(saved);
+        }
+        self.send(ToGuest::Continue);
+        Ok(())
     }
 
     /// Tells the guest what to run.
     fn send_task(&self, run: &Run) -> Result<(), LabError> {
         let mut entropy = [0; 32];
         getrandom(&mut entropy, GetRandomFlags::empty()).map_err(LabError::host("draw random numbers"))?;
-        // The queue is empty. If the machine has ended, the next message says so.
-        let _ = self.to_guest.try_send(ToGuest::Start(Box::new(Start {
-            task: run.task.clone(),
+        let mut task = run.task.clone();
+        // It may have changed while the machine booted.
+        task.terminal = task.terminal.and(terminal_size()).or(task.terminal);
+        self.send(ToGuest::Start(Box::new(Start {
+            task,
             modules: run.kernel_modules.iter().map(KernelModule::for_guest).collect(),
             time: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
             entropy,
@@ -187,21 +205,21 @@ impl Running {
     }
 
     /// Handles messages from the first to the last.
-    pub(crate) fn follow(
+    fn follow(
         &mut self,
-        run: &Run,
-        started: Instant,
+        attempt: &Attempt<'_>,
         stage: &mut Stage,
         words: &SharedWords,
         tell: &mut dyn FnMut(Event),
     ) -> Result<Outcome, LabError> {
+        let Attempt { run, ref signals, started, .. } = *attempt;
         let (mut began, mut boot) = (started, Duration::ZERO);
         let mut output = Output { to: io::stdout(), closed: ToGuest::OutputClosed, open: true };
         let mut error = Output { to: io::stderr(), closed: ToGuest::ErrorClosed, open: true };
         let mut ending: Option<Ending> = None;
         loop {
             let limit = limit(*stage, run);
-            let left = self.time_left(*stage, run, started, &mut ending)?;
+            let left = self.time_left(*stage, attempt, &mut ending)?;
             let message = self.messages.recv_timeout(left.min(POLL_INTERVAL));
             if run.task.sample_period != 0 {
                 pass_samples(words, tell);
@@ -212,12 +230,12 @@ impl Running {
                 Ok(Err(why)) if why.kind() == io::ErrorKind::InvalidData => {
                     return Err(LabError::Host { what: "understand the guest", why });
                 }
-                Ok(Ok(None) | Err(_)) | Err(RecvTimeoutError::Disconnected) => return Err(self.died(*stage)),
+                Ok(Ok(None) | Err(_)) | Err(RecvTimeoutError::Disconnected) => return Err(self.died(*stage, signals)),
             };
             // Output with a slow reader must not outlast the run.
             let over = Cell::new(ending.as_ref().map(|ending| ending.since));
             let go_on = || {
-                if over.get().is_none() && self.signal.load(SeqCst) == 0 && started.elapsed() < limit {
+                if over.get().is_none() && signals.asked().is_none() && started.elapsed() < limit {
                     return true;
                 }
                 let since = over.get().unwrap_or_else(Instant::now);
@@ -225,20 +243,16 @@ impl Running {
                 run.asks_to_end && since.elapsed() < LAST_OUTPUT
             };
             match message {
-                ToHost::Booted => {
-                    if let Some(saving) = &mut self.saving {
-                        saving.save(&|| self.signal.load(SeqCst) == 0 && started.elapsed() < limit)?;
-                    }
-                    self.send_task(run)?;
-                }
+                ToHost::Booted => self.save(attempt)?,
                 ToHost::Preparing => {
                     *stage = Stage::Preparing;
                     tell(Event::Stage(*stage));
+                    self.send_task(run)?;
                 }
                 ToHost::Started => {
                     (began, boot) = (Instant::now(), started.elapsed());
                     *stage = Stage::Running;
-                    self.waits.store(run.asks_to_end, SeqCst);
+                    signals.wait(run.asks_to_end);
                     tell(Event::Stage(*stage));
                 }
                 ToHost::WantInput => drop(self.input_wanted.try_send(())),
@@ -268,6 +282,7 @@ impl Running {
                         serde_json::from_slice(&published.json).map_err(LabError::host("read the counters"))?;
                     let (samples_dropped, ran) = (pmu.dropped(), began.elapsed());
                     let out_of_memory = self.console.out_of_memory();
+                    self.saved.take().map(JoinHandle::join);
                     let cut_short = ending.map(|ending| ending.why);
                     return Ok(Outcome { ended, measured, samples_dropped, out_of_memory, boot, ran, cut_short });
                 }
@@ -279,16 +294,16 @@ impl Running {
     fn time_left(
         &self,
         stage: Stage,
-        run: &Run,
-        started: Instant,
+        attempt: &Attempt<'_>,
         ending: &mut Option<Ending>,
     ) -> Result<Duration, LabError> {
+        let Attempt { run, ref signals, started, .. } = *attempt;
         let limit = limit(stage, run);
         let left = limit.saturating_sub(started.elapsed());
-        let (signal, why) = match self.signal.load(SeqCst) {
-            signal @ 1.. => (signal, LabError::Interrupted(signal)),
-            _ if left.is_zero() => (SIGTERM, self.timed_out(stage, limit)),
-            _ => return Ok(left),
+        let (signal, why) = match signals.asked() {
+            Some(signal) => (signal, LabError::Interrupted(signal)),
+            None if left.is_zero() => (SIGTERM, self.timed_out(stage, limit)),
+            None => return Ok(left),
         };
         if !run.asks_to_end || stage != Stage::Running {
             return Err(why);
@@ -302,8 +317,8 @@ impl Running {
     }
 
     /// The port was closed, by a signal handler or because QEMU ended.
-    fn died(&mut self, stage: Stage) -> LabError {
-        if let signal @ 1.. = self.signal.load(SeqCst) {
+    fn died(&mut self, stage: Stage, signals: &SignalWatch) -> LabError {
+        if let Some(signal) = signals.asked() {
             return LabError::Interrupted(signal);
         }
         // A machine that only closed the port still has to be ended; one that has ended has an exit status.
@@ -333,11 +348,10 @@ impl Running {
     }
 
     /// Ends QEMU.
-    pub(crate) fn end(&mut self) {
+    fn end(&mut self) {
         let _ = self.qemu.kill();
         let _ = self.qemu.wait();
         let _ = self.port.shutdown(Shutdown::Both);
-        self.signals.close();
     }
 }
 
@@ -438,6 +452,7 @@ fn pass_samples(words: &SharedWords, tell: &mut dyn FnMut(Event)) {
 fn limit(stage: Stage, run: &Run) -> Duration {
     match (stage, run.timeout) {
         (Stage::Running, limit) => limit.unwrap_or(Duration::MAX),
+        (Stage::Continuing, limit) => limit.unwrap_or(Duration::MAX).min(CONTINUE_LIMIT),
         (_, limit) => limit.unwrap_or(BOOT_LIMIT),
     }
 }

@@ -1,11 +1,12 @@
-//! Saved boots: the state of a virtual machine that has booted and waits for its task. It depends on the machine, QEMU, the
-//! kernel and nearside only, so the next run of the same machine continues from it.
+//! Saved boots: the state of a virtual machine that has booted and waits for its task. It depends on the machine and its
+//! devices, QEMU, the plugin, the kernel and nearside, but not on the task: the next run of the same machine continues from
+//! it.
 
-use crate::LabError;
 use crate::monitor::Monitor;
 use crate::passed_files::memory;
 use crate::setup;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ftruncate, linkat, open};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, fstatvfs, linkat, open};
+use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use sha2::{Digest, Sha256};
 use std::fs::{self, DirBuilder, File};
@@ -14,8 +15,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::SystemTime;
+use zstd::{Decoder, Encoder};
 
 /// Their folder in the cache folder.
 const FOLDER: &str = "boots";
@@ -23,8 +25,11 @@ const FOLDER: &str = "boots";
 const MOST_BYTES: u64 = 2 << 30;
 /// zstd's level: the fastest of its usual ones.
 const LEVEL: i32 = 1;
-/// So much of the end of a state is withheld from QEMU until all of it has been checked.
+/// So much of the end of a state is withheld from QEMU until all of it has been checked. The machine begins once QEMU has
+/// read the mark at the end.
 const WITHHELD: usize = 64 << 10;
+/// Least free space of the disk, bytes: a saved boot takes 35 to 55 MB.
+const LEAST_FREE: u64 = 256 << 20;
 
 /// What a saved boot depends on.
 #[derive(Debug)]
@@ -63,28 +68,35 @@ impl Key {
     }
 }
 
-/// The state of a machine that boots, on its way to its place.
+/// Where the state of a machine that boots will be saved.
 pub(crate) struct Saving {
     monitor: Monitor,
-    state: OwnedFd,
+    /// What QEMU writes.
+    state: File,
+    /// What is kept of it, without a name so far: an interrupted process leaves nothing.
+    file: File,
     slot: Slot,
 }
 
 impl Saving {
-    /// By this end of the socket to QEMU's monitor.
-    pub(crate) fn new(monitor: UnixStream, slot: Slot) -> Result<Self, LabError> {
-        let monitor = Monitor::new(monitor).map_err(LabError::host("prepare QEMU's monitor"))?;
-        Ok(Self { monitor, state: memory("nearside-boot", 0, &[])?, slot })
+    /// By this end of the socket to QEMU's monitor. `None` where a saved boot cannot be kept.
+    pub(crate) fn new(monitor: UnixStream, slot: Slot) -> Option<Self> {
+        let file = slot.new_file().ok()?;
+        let state = memory("nearside-boot", 0, &[]).ok()?;
+        Some(Self { monitor: Monitor::new(monitor).ok()?, state: state.into(), file, slot })
     }
 
-    /// Saves the state of the machine, which stands still meanwhile.
-    pub(crate) fn save(&mut self, go_on: &dyn Fn() -> bool) -> Result<(), LabError> {
-        let clock_ns = self.monitor.save(&self.state, go_on).map_err(LabError::host("save the booted machine"))?;
-        let state = self.state.try_clone().map_err(LabError::host("save the booted machine"))?;
-        // Without it, the next run boots, too.
-        let _ = self.slot.save(File::from(state), clock_ns);
-        // QEMU keeps it open, too.
-        ftruncate(&self.state, 0).map_err(LabError::host("free the memory of a saved boot"))
+    /// Saves the state of the machine. Returns the thread that compresses it. After an error the machine may stand still.
+    pub(crate) fn save(mut self, go_on: &dyn Fn() -> bool) -> io::Result<JoinHandle<()>> {
+        let clock_ns = self.monitor.save(&self.state, go_on)?;
+        thread::Builder::new().name("saved boot".into()).spawn(move || {
+            if let Some(clock_ns) = clock_ns {
+                // Without it, the next run boots, too.
+                let _ = self.slot.save(&self.file, &mut self.state, clock_ns);
+            }
+            // QEMU keeps it open, too.
+            let _ = self.state.set_len(0);
+        })
     }
 }
 
@@ -96,12 +108,12 @@ pub(crate) struct Slot {
 }
 
 /// A saved boot.
-#[derive(Debug)]
 pub(crate) struct SavedBoot {
-    file: File,
-    path: PathBuf,
+    state: Decoder<'static, BufReader<File>>,
     /// The guest's clock, ns.
     pub(crate) clock_ns: u64,
+    /// Device and inode of its file.
+    pub(crate) identity: (u64, u64),
 }
 
 impl Slot {
@@ -110,59 +122,75 @@ impl Slot {
         Some(Self { folder: setup::cache_folder()?.join(FOLDER), name: key.name() })
     }
 
-    /// What was saved there. Files that cannot be used count as absent.
-    pub(crate) fn find(&self) -> Option<SavedBoot> {
-        let path = self.folder.join(&self.name);
-        let mut file = File::open(&path).ok()?;
-        let mut clock = [0; 8];
-        file.read_exact(&mut clock).ok()?;
-        // For `keep_within`.
-        let _ = file.set_modified(SystemTime::now());
-        Some(SavedBoot { file, path, clock_ns: u64::from_le_bytes(clock) })
+    fn path(&self) -> PathBuf {
+        self.folder.join(&self.name)
     }
 
-    /// Saves a state, at the end under its name: an interrupted process leaves nothing.
-    pub(crate) fn save(&self, mut state: File, clock_ns: u64) -> io::Result<()> {
+    /// What was saved there. Files that cannot be used count as absent.
+    pub(crate) fn find(&self) -> Option<SavedBoot> {
+        let file = File::open(self.path()).ok()?;
+        let metadata = file.metadata().ok()?;
+        // For `keep_within`.
+        let _ = file.set_modified(SystemTime::now());
+        let identity = (metadata.dev(), metadata.ino());
+        let opened = Decoder::new(file).and_then(|mut state| {
+            let mut clock = [0; 8];
+            state.read_exact(&mut clock)?;
+            Ok(SavedBoot { state, clock_ns: u64::from_le_bytes(clock), identity })
+        });
+        opened.map_err(|_| self.remove(identity)).ok()
+    }
+
+    /// Removes what cannot be continued, unless something else is there by now.
+    pub(crate) fn remove(&self, identity: (u64, u64)) {
+        let path = self.path();
+        if fs::metadata(&path).is_ok_and(|found| (found.dev(), found.ino()) == identity) {
+            let _ = fs::remove_file(path);
+        }
+    }
+
+    /// A file for [`Slot::save`].
+    fn new_file(&self) -> io::Result<File> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
-        let unnamed = open(&self.folder, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR)?;
-        let mut file = File::from(unnamed);
-        file.write_all(&clock_ns.to_le_bytes())?;
-        let mut encoder = zstd::Encoder::new(&file, LEVEL)?;
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let file = open(&self.folder, flags, Mode::RUSR | Mode::WUSR)?;
+        let disk = fstatvfs(&file)?;
+        if disk.f_bavail.saturating_mul(disk.f_frsize) < LEAST_FREE {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        Ok(file.into())
+    }
+
+    /// Saves a state, and at the end gives it its name.
+    fn save(&self, file: &File, state: &mut File, clock_ns: u64) -> io::Result<()> {
+        let mut encoder = Encoder::new(file, LEVEL)?;
         encoder.include_checksum(true)?;
-        io::copy(&mut state, &mut encoder)?;
+        encoder.write_all(&clock_ns.to_le_bytes())?;
+        io::copy(state, &mut encoder)?;
         encoder.finish()?;
         keep_within(&self.folder, MOST_BYTES.saturating_sub(file.metadata()?.len()));
-        let named = linkat(
-            CWD,
-            format!("/proc/self/fd/{}", file.as_raw_fd()),
-            CWD,
-            self.folder.join(&self.name),
-            AtFlags::SYMLINK_FOLLOW,
-        );
-        // Another run may have saved the same.
-        named.or_else(|error| if error == rustix::io::Errno::EXIST { Ok(()) } else { Err(error.into()) })
+        let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
+        match linkat(CWD, unnamed, CWD, self.path(), AtFlags::SYMLINK_FOLLOW) {
+            // Another run may have saved the same.
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 
 impl SavedBoot {
     /// The reading end of a pipe, for QEMU to inherit, through which the state comes. Its end comes only if the state is
     /// undamaged.
-    pub(crate) fn pipe(&self) -> io::Result<OwnedFd> {
-        let file = self.file.try_clone()?;
+    pub(crate) fn pipe(mut self) -> io::Result<OwnedFd> {
         let (reading, writing) = pipe_with(PipeFlags::CLOEXEC)?;
         rustix::io::fcntl_setfd(&reading, rustix::io::FdFlags::empty())?;
         thread::Builder::new().name("saved boot".into()).spawn(move || {
             let mut checked = Withholding { to: File::from(writing), withheld: Vec::new() };
             // QEMU reports a state that ends too early, and ends; if it has ended, there is no reader.
-            let decoded = zstd::stream::copy_decode(BufReader::new(file), &mut checked);
-            let _ = decoded.and_then(|()| checked.to.write_all(&checked.withheld));
+            let decoded = io::copy(&mut self.state, &mut checked);
+            let _ = decoded.and_then(|_| checked.to.write_all(&checked.withheld));
         })?;
         Ok(reading)
-    }
-
-    /// Removes a saved boot that cannot be continued.
-    pub(crate) fn remove(&self) {
-        let _ = fs::remove_file(&self.path);
     }
 }
 
@@ -224,10 +252,11 @@ mod tests {
     fn save(slot: &Slot) {
         let mut file = tempfile::tempfile().expect("a scratch file");
         file.write_all(&state()).and_then(|()| file.seek(SeekFrom::Start(0))).expect("a state");
-        slot.save(file, 77).expect("a saved boot");
+        let unnamed = slot.new_file().expect("a file");
+        slot.save(&unnamed, &mut file, 77).expect("a saved boot");
     }
 
-    fn read(saved: &SavedBoot) -> Vec<u8> {
+    fn read(saved: SavedBoot) -> Vec<u8> {
         let mut all = Vec::new();
         File::from(saved.pipe().expect("a pipe")).read_to_end(&mut all).expect("its contents");
         all
@@ -242,10 +271,13 @@ mod tests {
         // A second run that booted at the same time.
         save(&slot);
         let saved = slot.find().expect("a saved boot");
+        let identity = saved.identity;
         assert_eq!(saved.clock_ns, 77);
-        assert!(read(&saved) == state());
+        assert!(read(saved) == state());
         assert_eq!(fs::read_dir(&slot.folder).expect("a folder").count(), 1);
-        saved.remove();
+        slot.remove((identity.0, identity.1 + 1));
+        assert!(slot.find().is_some(), "that of another run");
+        slot.remove(identity);
         assert!(slot.find().is_none());
     }
 
@@ -254,18 +286,31 @@ mod tests {
         let folder = tempfile::tempdir().expect("a scratch folder");
         let slot = slot(folder.path());
         save(&slot);
-        let path = slot.folder.join(&slot.name);
+        let path = slot.path();
         let whole = fs::read(&path).expect("a saved boot");
-        for at in [8, 9, 20, whole.len() / 2, whole.len() - 100, whole.len() - 1] {
+        let is_whole = || slot.find().is_some_and(|saved| saved.clock_ns == 77 && read(saved) == state());
+        // The last four are the checksum's: all of the state can be read. A few in front mean nothing.
+        for at in (0..30).chain([whole.len() / 2]).chain(whole.len() - 8..whole.len()) {
             let mut damaged = whole.clone();
             damaged[at] ^= 1;
-            fs::write(&path, &damaged).expect("damage");
-            assert!(read(&slot.find().expect("a saved boot")).len() < state().len(), "byte {at}");
-            fs::write(&path, &whole[..at]).expect("a file that is cut off");
-            assert!(read(&slot.find().expect("a saved boot")).len() < state().len(), "{at} bytes");
+            for damaged in [&damaged, &whole[..at]] {
+                fs::write(&path, damaged).expect("damage");
+                let is_cut_off = slot.find().is_none_or(|saved| read(saved).len() < state().len());
+                assert!(is_cut_off || at < 30 && is_whole(), "byte {at} of {}", damaged.len());
+            }
         }
-        fs::write(&path, [0; 7]).expect("a file that is cut off");
-        assert!(slot.find().is_none());
+        fs::write(&path, [0; 7]).expect("damage");
+        assert!(slot.find().is_none() && !path.exists(), "what is no saved boot makes room for one");
+        save(&slot);
+        assert!(is_whole());
+    }
+
+    #[test]
+    fn nothing_is_saved_where_there_can_be_no_folder() {
+        let folder = tempfile::tempdir().expect("a scratch folder");
+        let slot = slot(folder.path());
+        fs::write(&slot.folder, "").expect("a file");
+        assert!(slot.new_file().is_err() && slot.find().is_none());
     }
 
     #[test]
@@ -296,7 +341,9 @@ mod tests {
     fn keys_differ_where_a_value_does() {
         let name = |values: &[&[u8]]| {
             let mut key = Key::new();
-            values.iter().for_each(|value| key.add(value));
+            for value in values {
+                key.add(value);
+            }
             key.name()
         };
         let keys = [name(&[b"a", b"bc"]), name(&[b"ab", b"c"]), name(&[b"abc"]), name(&[b"a", b"bd"])];

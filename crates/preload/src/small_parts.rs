@@ -35,7 +35,7 @@ static TRIES: AtomicUsize = AtomicUsize::new(0);
 /// again, or that another one borders on, are no more, and the program unmaps ranges in ways that are not seen here.
 const TRIES_A_COUNT: usize = 5_000;
 /// Mappings from which on nothing is marked. With those until the next count, they are 50,000 of the 65,530 that Linux
-/// allows a process.
+/// allows a process, beside what the program maps meanwhile.
 const MOST_MAPPINGS: usize = 40_000;
 /// Whether there were more at the last count.
 static IS_FULL: AtomicBool = AtomicBool::new(false);
@@ -236,7 +236,7 @@ fn keep(rule: &[AtomicU64], address: usize, bytes: usize) {
 
 /// Whether the process has room for the mappings of one more range.
 fn may_mark() -> bool {
-    if (TRIES.fetch_add(1, Relaxed) + 1).is_multiple_of(TRIES_A_COUNT) {
+    if TRIES.fetch_add(1, Relaxed).is_multiple_of(TRIES_A_COUNT) {
         IS_FULL.store(mappings().is_none_or(|number| number > MOST_MAPPINGS), Relaxed);
     }
     !IS_FULL.load(Relaxed)

@@ -248,7 +248,7 @@ fn listen(
 ) {
     while let Ok(Some(message)) = protocol::receive(&mut from_host) {
         match message {
-            ToGuest::Start(_) => {}
+            ToGuest::Continue | ToGuest::Start(_) => {}
             ToGuest::Input(bytes) => drop(parts.send(bytes)),
             ToGuest::OutputClosed => unheard.output.store(true, Relaxed),
             ToGuest::ErrorClosed => unheard.error.store(true, Relaxed),

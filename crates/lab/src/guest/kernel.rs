@@ -19,7 +19,7 @@ pub(crate) fn load_modules(modules: &[GuestModule]) -> Result<(), GuestError> {
     Ok(())
 }
 
-/// Sets the clock to this time since 1970: that of a saved boot stands still until it continues.
+/// Sets the clock to this time since 1970: that of a saved boot has stood still since it was saved.
 pub(crate) fn set_clock(time: Duration) -> Result<(), GuestError> {
     let time = Timespec::try_from(time).map_err(std::io::Error::other).tried("set the clock")?;
     clock_settime(ClockId::Realtime, time).tried("set the clock")

@@ -90,8 +90,13 @@ fn start() -> Result<(), GuestError> {
 fn serve(host: &Host, mut from_host: File) -> Result<(), GuestError> {
     let offsets = pmu::task_offsets()?;
     kernel::start_cpus()?;
-    let Start { task, modules, time, entropy } = wait_for_start(host, &mut from_host)?;
+    // The host may save the machine in this state, and continue from it many times: nothing before this may depend on what
+    // runs.
+    host.send(&ToHost::Booted);
+    wait_for(&mut from_host, |message| (message == ToGuest::Continue).then_some(()))?;
     host.send(&ToHost::Preparing);
+    let start = |message| if let ToGuest::Start(start) = message { Some(*start) } else { None };
+    let Start { task, modules, time, entropy } = wait_for(&mut from_host, start)?;
     kernel::set_clock(time)?;
     kernel::add_entropy(&entropy)?;
     kernel::load_modules(&modules)?;
@@ -113,16 +118,15 @@ fn serve(host: &Host, mut from_host: File) -> Result<(), GuestError> {
     Ok(())
 }
 
-/// Says that the guest has booted. The host may save the machine in this state, and continue from it many times: nothing
-/// before this may depend on what runs.
-fn wait_for_start(host: &Host, from_host: &mut File) -> Result<Start, GuestError> {
-    host.send(&ToHost::Booted);
-    let received = match protocol::receive(from_host) {
-        Ok(Some(ToGuest::Start(start))) => Ok(*start),
-        Ok(_) => Err(io::Error::from(io::ErrorKind::InvalidData)),
-        Err(why) => Err(why),
-    };
-    received.tried("receive the task")
+/// Waits for a message. Others before it, such as sizes of the terminal, are out of date by then.
+fn wait_for<T>(from_host: &mut File, wanted: impl Fn(ToGuest) -> Option<T>) -> Result<T, GuestError> {
+    loop {
+        let received =
+            protocol::receive(from_host).and_then(|message| message.ok_or(io::ErrorKind::UnexpectedEof.into()));
+        if let Some(found) = wanted(received.tried("receive the task")?) {
+            return Ok(found);
+        }
+    }
 }
 
 /// The serial port with the lab's name; the kernel may need a moment to create it.

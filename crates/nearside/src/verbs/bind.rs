@@ -140,10 +140,15 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     } else {
         threads::bind_these(&process, &cpus, arguments.intersect, &arguments.thread)?
     };
+    let is_cut_short = interrupted.load(Relaxed);
     let code = exit_code([&threads]);
     let given_up = threads.refused.iter().map(|refused| Tid(refused.tid)).collect();
     let report = BindReport { pid: pid.0, name: status.name, threads };
     show(arguments, &report)?;
+    if is_cut_short {
+        note("interrupted: threads that are not counted may have their CPUs as before");
+        return Ok(ExitCode::from(PARTIAL));
+    }
     if arguments.follow {
         note(&format!(
             "following process {pid} until it ends; Ctrl-C stops that, and leaves threads and pages where they are"

@@ -9,7 +9,11 @@ use std::time::Duration;
 use trace::{Record, Source, Trace};
 
 fn start(lab: &Lab, script: &str) -> Child {
-    let mut run = lab.command("small-2x2", &["--out", "out"], &["sh", "-c", script]);
+    start_with(lab, &["--out", "out"], script)
+}
+
+fn start_with(lab: &Lab, options: &[&str], script: &str) -> Child {
+    let mut run = lab.command("small-2x2", options, &["sh", "-c", script]);
     run.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
@@ -25,7 +29,7 @@ fn end(lab: &Lab, child: Child, signal: Signal) -> RunOutput {
 fn while_it_boots() {
     let lab = Lab::new();
     for (after_ms, signal, number) in [(0, Signal::INT, 2), (50, Signal::TERM, 15), (1000, Signal::HUP, 1)] {
-        let mut child = start(&lab, "true");
+        let mut child = start_with(&lab, &["--out", "out", "--fresh-boot"], "true");
         lab.wait_for_machine(&mut child);
         std::thread::sleep(Duration::from_millis(after_ms));
         end(&lab, child, signal).failed(128 + number, &[&format!("interrupted by signal {number}")]);
