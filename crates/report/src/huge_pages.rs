@@ -156,6 +156,10 @@ impl fmt::Display for HugePagesReport {
 const NO_SAMPLES: &str = "no access was sampled, so no huge page was seen: `nearside doctor` shows what can sample accesses \
      here, and `nearside lab record` samples them on a simulated machine";
 
+const NO_HUGE_PAGES: &str = "no huge page was seen: what was accessed lies in small pages. \
+     /sys/kernel/mm/transparent_hugepage/enabled says whether the kernel makes huge ones (always; madvise: where the program \
+     asks for them; never)";
+
 /// The verdict on a trace's huge pages. `gain` is the speedup that small pages would bring.
 fn verdict(counts: &SharingCounts, perhaps_huge: u64, found: bool, gain: Option<f64>) -> String {
     let SharingCounts { all, falsely_shared, unknown, .. } = *counts;
@@ -168,7 +172,7 @@ fn verdict(counts: &SharingCounts, perhaps_huge: u64, found: bool, gain: Option<
             "different nodes use different parts of 2 MiB blocks ({perhaps_huge}), but whether these are huge pages is not \
              known"
         ),
-        (0, _) if all == 0 => "no huge page was seen".to_owned(),
+        (0, _) if all == 0 => NO_HUGE_PAGES.to_owned(),
         (0, _) if unknown == 1 && all == 1 => {
             format!("not known: the only huge page has fewer than {FEWEST_OF_BLOCK} samples")
         }
@@ -278,7 +282,7 @@ mod tests {
         let said = |all, falsely_shared, unknown, gain| {
             verdict(&SharingCounts { all, falsely_shared, unknown, ..SharingCounts::default() }, 0, true, gain)
         };
-        assert_eq!(said(0, 0, 0, None), "no huge page was seen");
+        assert_eq!(said(0, 0, 0, None), NO_HUGE_PAGES);
         assert_eq!(said(1, 0, 1, None), "not known: the only huge page has fewer than 16 samples");
         assert_eq!(said(2, 0, 2, None), "not known: none of 2 huge pages has 16 samples");
         assert_eq!(said(1, 0, 0, None), "the only huge page is not falsely shared");
