@@ -18,17 +18,15 @@ pub(crate) struct Files {
     pub(crate) pmu: PathBuf,
     /// Control words, if the machine has control hardware.
     pub(crate) control: Option<PathBuf>,
-    pub(crate) kernel: PathBuf,
-    pub(crate) initrd: PathBuf,
     /// Descriptor of the connected socket behind the guest's serial port.
     pub(crate) port: i32,
 }
 
-/// How a virtual machine begins. Files are descriptors that QEMU inherits.
-#[derive(Clone, Copy, Debug)]
+/// How a virtual machine begins. Numbers are those of descriptors that QEMU inherits.
+#[derive(Clone, Debug)]
 pub(crate) enum Beginning {
-    /// It boots. With the descriptor of a connected socket, its state can be saved.
-    Boot { monitor: Option<i32> },
+    /// It boots this kernel with these first files. With a connected socket, its state can be saved.
+    Boot { kernel: PathBuf, initrd: PathBuf, monitor: Option<i32> },
     /// It continues from a saved state, a pipe's, with the guest's clock at this value, ns.
     Saved { state: i32, clock_ns: u64 },
 }
@@ -36,7 +34,7 @@ pub(crate) enum Beginning {
 /// The kernel's command line. The guest's clock is the time stamp counter, which the plugin derives from simulated
 /// time, one tick per nanosecond. Options switch off what slows booting and has no effect afterwards.
 /// `proc_mem.force_override` lets root copy pages of other processes, which newer Debian kernels reserve for debuggers.
-const KERNEL: &str = "console=ttyS0 quiet loglevel=4 panic=-1 oops=panic tsc_early_khz=1000000 tsc=reliable lpj=1000000 \
+pub(crate) const KERNEL: &str = "console=ttyS0 quiet loglevel=4 panic=-1 oops=panic tsc_early_khz=1000000 tsc=reliable lpj=1000000 \
     mitigations=off audit=0 apparmor=0 random.trust_cpu=on nokaslr cryptomgr.notests maxcpus=1 \
     cgroup_disable=pressure no_timer_check edd=off cpu_init_udelay=0 rcupdate.rcu_expedited=1 transparent_hugepage_shmem=never \
     proc_mem.force_override=always";
@@ -102,9 +100,6 @@ pub(crate) fn arguments(assets: &Assets, shape: &Shape, files: &Files, out: Opti
     if let Some(out) = out {
         add("-virtfs", out_folder::option(out));
     }
-    add("-kernel", files.kernel.display().to_string());
-    add("-initrd", files.initrd.display().to_string());
-    add("-append", KERNEL.into());
     if let Some(firmware) = &assets.qemu.firmware {
         add("-L", firmware.display().to_string());
     }
@@ -114,7 +109,7 @@ pub(crate) fn arguments(assets: &Assets, shape: &Shape, files: &Files, out: Opti
 }
 
 /// QEMU's further arguments: how the machine begins, and the plugin.
-pub(crate) fn beginning_arguments(files: &Files, beginning: Beginning) -> Vec<OsString> {
+pub(crate) fn beginning_arguments(files: &Files, beginning: &Beginning) -> Vec<OsString> {
     let plugin = files.plugin.display().to_string().replace(',', ",,");
     let mut plugin = format!("{plugin},config={},pmu={}", files.configuration.display(), files.pmu.display());
     if let Some(control) = &files.control {
@@ -123,10 +118,14 @@ pub(crate) fn beginning_arguments(files: &Files, beginning: Beginning) -> Vec<Os
     }
     let mut arguments = Vec::new();
     match beginning {
-        Beginning::Boot { monitor: None } => {}
-        Beginning::Boot { monitor: Some(socket) } => {
-            arguments.extend(["-chardev".into(), format!("socket,id=monitor,fd={socket}")]);
-            arguments.extend(["-mon".into(), "chardev=monitor,mode=control".into()]);
+        Beginning::Boot { kernel, initrd, monitor } => {
+            arguments.extend(["-kernel".into(), kernel.display().to_string()]);
+            arguments.extend(["-initrd".into(), initrd.display().to_string()]);
+            arguments.extend(["-append".into(), KERNEL.into()]);
+            if let Some(socket) = monitor {
+                arguments.extend(["-chardev".into(), format!("socket,id=monitor,fd={socket}")]);
+                arguments.extend(["-mon".into(), "chardev=monitor,mode=control".into()]);
+            }
         }
         Beginning::Saved { state, clock_ns } => {
             plugin += ",clock=";

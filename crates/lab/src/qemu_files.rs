@@ -3,9 +3,9 @@
 use crate::LabError;
 use crate::first_files::first_files;
 use crate::passed_files::{by_number, find_plugin, inherited, memory, unpacked_kernel};
-use crate::qemu_arguments::{Beginning, Files, arguments, beginning_arguments};
+use crate::qemu_arguments::{Beginning, Files, KERNEL, arguments, beginning_arguments};
 use crate::run::Run;
-use crate::saved_boot::Key;
+use crate::saved_boot::{Key, SavedBoot};
 use crate::setup::Assets;
 use linux::{ChildSetup, SharedWords};
 use model::{Configuration, control_block, pmu};
@@ -27,8 +27,6 @@ pub(crate) struct QemuFiles {
     pmu: OwnedFd,
     pmu_words: Arc<SharedWords>,
     control: Option<OwnedFd>,
-    /// Unless QEMU has to start the image.
-    kernel: Option<OwnedFd>,
     first_files: OwnedFd,
     out: Option<OwnedFd>,
 }
@@ -56,7 +54,6 @@ impl QemuFiles {
             pmu,
             pmu_words: Arc::new(pmu_words),
             control: control.then(|| memory("nearside-control", control_block::BYTES, &[])).transpose()?,
-            kernel: unpacked_kernel(&assets.kernel_image)?,
             first_files: memory("nearside-first-files", first_files.len(), &first_files)?,
             out: out.transpose()?,
         })
@@ -75,6 +72,7 @@ impl QemuFiles {
         for argument in arguments(assets, &run.shape, &unnumbered, out) {
             key.add(argument.as_bytes());
         }
+        key.add(KERNEL.as_bytes());
         // What the guest sees of the simulated processor.
         let machine = serde_json::to_vec(&(run.shape.nested(), &run.shape.numbers));
         key.add(&machine.map_err(LabError::host("write the machine"))?);
@@ -87,21 +85,42 @@ impl QemuFiles {
         Ok(key)
     }
 
-    /// Starts QEMU.
-    pub(crate) fn start(
+    /// Boots a machine. `monitor` is the socket of QEMU's monitor.
+    pub(crate) fn boot(
         &self,
         assets: &Assets,
         run: &Run,
         port: &UnixStream,
-        beginning: Beginning,
+        monitor: Option<&UnixStream>,
     ) -> Result<Child, LabError> {
+        let kernel = unpacked_kernel(&assets.kernel_image)?;
+        let beginning = Beginning::Boot {
+            kernel: kernel.as_ref().map_or(assets.kernel_image.clone(), by_number),
+            initrd: by_number(&self.first_files),
+            monitor: monitor.map(AsRawFd::as_raw_fd),
+        };
+        self.start(assets, run, port, &beginning)
+    }
+
+    /// Continues a machine.
+    pub(crate) fn continue_saved(
+        &self,
+        assets: &Assets,
+        run: &Run,
+        port: &UnixStream,
+        saved: SavedBoot,
+    ) -> Result<Child, LabError> {
+        let clock_ns = saved.clock_ns;
+        let state = saved.pipe().map_err(LabError::host("read a saved boot"))?;
+        self.start(assets, run, port, &Beginning::Saved { state: state.as_raw_fd(), clock_ns })
+    }
+
+    fn start(&self, assets: &Assets, run: &Run, port: &UnixStream, beginning: &Beginning) -> Result<Child, LabError> {
         let files = Files {
             plugin: self.plugin.clone(),
             configuration: by_number(&self.configuration),
             pmu: by_number(&self.pmu),
             control: self.control.as_ref().map(by_number),
-            kernel: self.kernel.as_ref().map_or(assets.kernel_image.clone(), by_number),
-            initrd: by_number(&self.first_files),
             port: port.as_raw_fd(),
         };
         // By descriptor, since a space or a colon would end a path here.

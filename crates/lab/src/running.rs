@@ -4,7 +4,6 @@ use crate::LabError;
 use crate::console::Console;
 use crate::kernel_module::KernelModule;
 use crate::protocol::{Start, ToGuest, ToHost, receive, send};
-use crate::qemu_arguments::Beginning;
 use crate::qemu_files::QemuFiles;
 use crate::run::{Event, Outcome, Run, Stage};
 use crate::saved_boot::{SavedBoot, Saving, Slot};
@@ -19,7 +18,7 @@ use signal_hook::consts::{SIGKILL, SIGQUIT, SIGTERM};
 use std::cell::Cell;
 use std::io;
 use std::net::Shutdown;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -110,20 +109,14 @@ impl Running {
         let (port, guest_port) = socket_for_qemu()?;
         let copy = || port.try_clone().map_err(LabError::host("copy a socket"));
         let (mut from_port, mut to_port, closed_by_signal) = (copy()?, copy()?, copy()?);
-        let begin = |beginning| files.start(assets, run, &guest_port, beginning);
         let is_saved = matches!(origin, Origin::Saved(_));
         let (mut qemu, saving) = match origin {
             Origin::Boot(slot) => {
                 let (monitor, theirs) = socket_for_qemu()?;
                 let saving = slot.and_then(|slot| Saving::new(monitor, slot));
-                let monitor = saving.as_ref().map(|_| theirs.as_raw_fd());
-                (begin(Beginning::Boot { monitor })?, saving)
+                (files.boot(assets, run, &guest_port, saving.as_ref().map(|_| &theirs))?, saving)
             }
-            Origin::Saved(saved) => {
-                let clock_ns = saved.clock_ns;
-                let state = saved.pipe().map_err(LabError::host("read a saved boot"))?;
-                (begin(Beginning::Saved { state: state.as_raw_fd(), clock_ns })?, None)
-            }
+            Origin::Saved(saved) => (files.continue_saved(assets, run, &guest_port, saved)?, None),
         };
         drop(guest_port);
 

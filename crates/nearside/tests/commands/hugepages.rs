@@ -67,7 +67,7 @@ fn falsely_shared_huge_pages_are_shown_with_their_owners() {
 fn other_traces_have_none_and_mistakes_have_codes_of_their_own() {
     let (_folder, trace) = written(face_recognition());
     let (code, text, _) = find(&[&trace]);
-    assert_eq!((code, text.lines().next()), (0, Some("no huge page was seen")), "{text}");
+    assert!(code == 0 && text.starts_with("no huge page was seen: "), "{text}");
     let (code, text, _) = find(&["--source", "none", "--", "true"]);
     assert!(code == 1 && text.starts_with("no access was sampled, so no huge page was seen: "), "{text}");
     let (code, _, error) = find(&["/no/such/trace"]);
