@@ -30,6 +30,8 @@ pub struct Machine {
     pub thp: Option<&'static str>,
     /// The part of the model to use (`--fidelity`).
     pub fidelity: &'static str,
+    /// Whether each run boots (`--fresh-boot`).
+    pub fresh_boot: bool,
     /// Limit of host time, s.
     pub timeout_s: u64,
 }
@@ -64,20 +66,36 @@ pub struct Report {
 /// The full model.
 pub const FULL: &str = "full";
 
-/// Runs a command on all of a preset or a machine file. Fails unless its exit status is 0.
+/// Runs a command on all of a preset or a machine file, after a boot of its own: runs that continue from one boot agree more
+/// than others. Fails unless its exit status is 0.
 pub fn run(machine: &str, fidelity: &'static str, command: &[&str]) -> Result<Run, Error> {
-    let machine = machine.to_owned();
-    Machine { machine, memory_per_node: None, cpus_per_node: None, thp: None, fidelity, timeout_s: TIMEOUT_S }
-        .run(command, |_| ())
+    Machine::new(machine, fidelity).run(command, |_| ())
 }
 
-/// The command line for a command on all of a machine.
-pub fn shown(machine: &str, fidelity: &str, command: &[&str]) -> String {
-    let fidelity = if fidelity == FULL { String::new() } else { format!(" --fidelity {fidelity}") };
-    format!("nearside lab run -m {machine}{fidelity} --numa-balancing {NUMA_BALANCING} -- {}", command.join(" "))
+/// The command line of [`run`].
+pub fn shown(machine: &str, fidelity: &'static str, command: &[&str]) -> String {
+    Machine::new(machine, fidelity).shown(command)
 }
 
 impl Machine {
+    /// All of a preset or a machine file, booted for each run.
+    pub fn new(machine: &str, fidelity: &'static str) -> Self {
+        let machine = machine.to_owned();
+        let (memory_per_node, cpus_per_node, thp) = (None, None, None);
+        Self { machine, memory_per_node, cpus_per_node, thp, fidelity, fresh_boot: true, timeout_s: TIMEOUT_S }
+    }
+
+    /// The command line for a command.
+    pub fn shown(&self, command: &[&str]) -> String {
+        let fidelity = if self.fidelity == FULL { String::new() } else { format!(" --fidelity {}", self.fidelity) };
+        let boot = if self.fresh_boot { " --fresh-boot" } else { "" };
+        let machine = &self.machine;
+        format!(
+            "nearside lab run -m {machine}{fidelity}{boot} --numa-balancing {NUMA_BALANCING} -- {}",
+            command.join(" ")
+        )
+    }
+
     /// Runs a command, and passes on each line of its output. Fails unless its exit status is 0. nearside's own
     /// programs are on its search path.
     pub fn run(&self, command: &[&str], mut tell: impl FnMut(&str)) -> Result<Run, Error> {
@@ -96,6 +114,9 @@ impl Machine {
         }
         if let Some(thp) = self.thp {
             program.args(["--thp", thp]);
+        }
+        if self.fresh_boot {
+            program.arg("--fresh-boot");
         }
         program.arg("--json").arg(json.path()).arg("--").args(command);
         program.env("PATH", path).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(for_program);
@@ -116,7 +137,7 @@ impl Machine {
         let read = complaints.rewind().and_then(|()| complaints.read_to_end(&mut complained));
         read.map_err(Error::system("read a temporary file"))?;
         let [printed, complained] = [printed, complained].map(|text| String::from_utf8_lossy(&text).into_owned());
-        let command = shown(&self.machine, self.fidelity, command);
+        let command = self.shown(command);
         if !status.success() {
             return Err(Error::Failed { command, status: status.to_string(), said: printed + &complained });
         }

@@ -112,6 +112,7 @@ fn observe(sessions: &[Session]) -> (Observed, Vec<String>) {
             memory_per_node: session.boot.memory_per_node,
             cpus_per_node: session.boot.cpus_per_node,
             thp: session.boot.thp.map(Thp::name),
+            fresh_boot: false,
             fidelity: FULL,
             timeout_s: BOOT_S + RUN_S * runs,
         };

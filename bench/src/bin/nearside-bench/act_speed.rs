@@ -38,10 +38,8 @@ pub fn measure() -> Result<Vec<Row>, Error> {
 }
 
 fn moving() -> Result<Row, Error> {
-    let machine = MACHINE.to_owned();
-    let memory_per_node = Some(MEMORY_PER_NODE);
     let machine =
-        Machine { machine, memory_per_node, cpus_per_node: None, thp: None, fidelity: FULL, timeout_s: TIMEOUT_S };
+        Machine { memory_per_node: Some(MEMORY_PER_NODE), timeout_s: TIMEOUT_S, ..Machine::new(MACHINE, FULL) };
     eprintln!("moving 1 GiB, by a bare loop and by nearside");
     let run = machine.run(&["sh", "-c", SCRIPT], |_| ())?;
     let figures = |path: &str| explore::numbers(&run.printed, path);
