@@ -146,7 +146,7 @@ fn a_qemu_that_fails_or_hangs_is_told() {
     run(&["--timeout", "1"]).failed(124, &["did not boot within 1 s", "--timeout"]);
     // A foreign guest, on the port that is passed by number.
     qemu(
-        "port=${*#*socket,id=port,fd=}
+        "all=$*; port=${all#*socket,id=port,fd=}
         eval \"exec 5>&${port%% *}\"
         head -c 1000 /dev/urandom | tr -d '\\000' >&5
         exec sleep 100",
