@@ -43,8 +43,8 @@ impl FreeMemory {
         }
     }
 
-    /// What prevents the allocation of this many more bytes, if anything: a control group's limit or, if they are
-    /// restricted to some nodes, those nodes.
+    /// What prevents the allocation of this many more bytes, if anything: a control group's limit, or the nodes to which they
+    /// are restricted, else all nodes.
     pub fn in_the_way(&self, wanted_bytes: u64, nodes: Option<&NodeSet>) -> Option<Diagnosis> {
         let full = |limit: &&MemoryLimit| {
             let swap = limit.swap_bytes.min(self.swap_bytes);
@@ -55,7 +55,11 @@ impl FreeMemory {
             let remedy = Some(wider(&limit.cgroup, "memory.max", &wanted));
             return Some(Diagnosis { cause: Cause::MemoryLimit { limit: limit.clone(), wanted_bytes }, remedy });
         }
-        let nodes = nodes.filter(|nodes| nodes.iter().all(|node| self.nodes.contains_key(&node)))?;
+        let all: NodeSet = self.nodes.keys().copied().collect();
+        let nodes = nodes.unwrap_or(&all);
+        if nodes.is_empty() || !nodes.iter().all(|node| self.nodes.contains_key(&node)) {
+            return None;
+        }
         let free_bytes = nodes.iter().filter_map(|node| self.nodes.get(&node)).sum::<u64>() + self.swap_bytes;
         let cause = Cause::NodesFull { nodes: nodes.clone(), free_bytes, wanted_bytes };
         (free_bytes < wanted_bytes).then(|| cause.into())
@@ -104,6 +108,11 @@ mod tests {
         assert_eq!(told(9 << 20, Some("0"), 8 << 20), None);
         // The node is unknown: the kernel decides.
         assert_eq!(told(3 << 20, Some("2,5"), 0), None);
+        let without_limits = FreeMemory { limits: Vec::new(), ..free_memory(0) };
+        let told = |wanted_bytes| without_limits.in_the_way(wanted_bytes, None).map(|why| why.to_string());
+        assert_eq!(told(18 << 20), None);
+        assert_eq!(told(19 << 20).unwrap(), "19 MiB more do not fit nodes 0,2, which have room for 18 MiB");
+        assert_eq!(FreeMemory::default().in_the_way(u64::MAX, None), None, "nothing is known");
     }
 
     #[test]

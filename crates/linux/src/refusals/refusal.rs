@@ -174,7 +174,12 @@ pub enum Cause {
         wanted_bytes: u64,
     },
     /// The nodes do not have enough memory.
-    #[error("{} more do not fit node {nodes}, which has room for {}", rounded(*wanted_bytes), rounded(*free_bytes))]
+    #[error(
+        "{} more do not fit {} room for {}",
+        rounded(*wanted_bytes),
+        if nodes.len() == 1 { format!("node {nodes}, which has") } else { format!("nodes {nodes}, which have") },
+        rounded(*free_bytes)
+    )]
     NodesFull {
         /// The nodes.
         nodes: NodeSet,
