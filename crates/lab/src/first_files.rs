@@ -8,6 +8,7 @@ use crate::setup::Assets;
 use crate::shape::Shape;
 use cpio::newc::{Builder, ModeFileType, trailer};
 use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -58,6 +59,8 @@ const OF_LOADER: [&str; 3] = ["LD_LIBRARY_PATH", "LD_PRELOAD", "LD_AUDIT"];
 /// The loader and shared libraries of a program, as determined by its own loader.
 fn libraries(program: &Path) -> Result<Vec<PathBuf>, LabError> {
     let mut ldd = Command::new("ldd");
+    // Ctrl-C is for this program.
+    ldd.process_group(0);
     for variable in OF_LOADER {
         ldd.env_remove(variable);
     }

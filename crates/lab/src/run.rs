@@ -65,7 +65,7 @@ pub struct Outcome {
     pub samples_dropped: u64,
     /// The process that the guest's kernel killed for lack of memory: pid and name.
     pub out_of_memory: Option<String>,
-    /// Host time from the start of QEMU to the start of the command.
+    /// Host time from the start of the run to the start of the command.
     pub boot: Duration,
     /// Host time from there to the command's end.
     pub ran: Duration,

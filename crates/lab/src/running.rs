@@ -75,16 +75,27 @@ impl Attempt<'_> {
         origin: Origin,
         tell: &mut dyn FnMut(Event),
     ) -> Result<Outcome, Failed> {
-        let mut stage = if matches!(origin, Origin::Saved(_)) { Stage::Continuing } else { Stage::Booting };
+        let is_saved = matches!(origin, Origin::Saved(_));
+        let mut stage = if is_saved { Stage::Continuing } else { Stage::Booting };
         tell(Event::Stage(stage));
         let mut machine = Running::start(self, files, origin).map_err(|why| Failed { why, may_boot: false })?;
         let result = machine.follow(self, &mut stage, files.pmu_words(), tell);
         machine.end();
+        machine.wait_until_saved(self);
         result.map_err(|why| {
-            let has_time = self.run.timeout.is_none_or(|limit| self.started.elapsed() < limit);
-            let is_states = stage == Stage::Continuing && !matches!(why, LabError::Interrupted(_));
-            Failed { why, may_boot: is_states && has_time }
+            let is_states = match (stage, &why) {
+                (Stage::Continuing, why) => !matches!(why, LabError::Interrupted(_)),
+                (Stage::Preparing, LabError::Qemu { .. } | LabError::Panic { .. } | LabError::Timeout { .. }) => {
+                    is_saved
+                }
+                _ => false,
+            };
+            Failed { why, may_boot: is_states && self.has_time() }
         })
+    }
+
+    fn has_time(&self) -> bool {
+        self.run.timeout.is_none_or(|limit| self.started.elapsed() < limit)
     }
 }
 
@@ -171,14 +182,30 @@ impl Running {
         let Attempt { run, ref signals, started, .. } = *attempt;
         if let Some(saving) = self.saving.take() {
             let limit = limit(Stage::Booting, run);
-            let Ok(saved) = saving.save(&|| signals.asked().is_none() && started.elapsed() < limit) else {
-                self.time_left(Stage::Booting, attempt, &mut None)?;
-                return Err(self.died(Stage::Booting, signals));
-            };
-            self.saved = Some(saved);
+            match saving.save(&|| signals.asked().is_none() && started.elapsed() < limit) {
+                Ok(saved) => self.saved = saved,
+                Err(why) => {
+                    self.time_left(Stage::Booting, attempt, &mut None)?;
+                    let runs = matches!(self.qemu.try_wait(), Ok(None));
+                    let is_cut_off = matches!(why.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe);
+                    return Err(match why {
+                        why if runs && !is_cut_off => LabError::Host { what: "save the booted machine", why },
+                        _ => self.died(Stage::Booting, signals),
+                    });
+                }
+            }
         }
         self.send(ToGuest::Continue);
         Ok(())
+    }
+
+    /// Waits until the saved state is compressed, so that it is not lost with this process.
+    fn wait_until_saved(&mut self, attempt: &Attempt<'_>) {
+        if let Some(saved) = self.saved.take() {
+            while !saved.is_finished() && attempt.signals.asked().is_none() && attempt.has_time() {
+                thread::sleep(POLL_INTERVAL);
+            }
+        }
     }
 
     /// Tells the guest what to run.
@@ -187,13 +214,18 @@ impl Running {
         getrandom(&mut entropy, GetRandomFlags::empty()).map_err(LabError::host("draw random numbers"))?;
         let mut task = run.task.clone();
         // It may have changed while the machine booted.
-        task.terminal = task.terminal.and(terminal_size()).or(task.terminal);
+        let terminal = task.terminal.and(terminal_size()).or(task.terminal);
+        task.terminal = terminal;
         self.send(ToGuest::Start(Box::new(Start {
             task,
             modules: run.kernel_modules.iter().map(KernelModule::for_guest).collect(),
             time: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
             entropy,
         })));
+        // Sizes that were sent before it are lost.
+        if let Some((rows, columns)) = terminal.and(terminal_size()).filter(|size| Some(*size) != terminal) {
+            self.send(ToGuest::Resize(rows, columns));
+        }
         Ok(())
     }
 
@@ -275,7 +307,6 @@ impl Running {
                         serde_json::from_slice(&published.json).map_err(LabError::host("read the counters"))?;
                     let (samples_dropped, ran) = (pmu.dropped(), began.elapsed());
                     let out_of_memory = self.console.out_of_memory();
-                    self.saved.take().map(JoinHandle::join);
                     let cut_short = ending.map(|ending| ending.why);
                     return Ok(Outcome { ended, measured, samples_dropped, out_of_memory, boot, ran, cut_short });
                 }

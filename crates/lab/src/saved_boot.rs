@@ -8,6 +8,7 @@ use crate::setup;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, fstatvfs, linkat, open};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Resource, getrlimit};
 use sha2::{Digest, Sha256};
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, BufReader, Read, Write};
@@ -28,6 +29,7 @@ const LEVEL: i32 = 1;
 /// So much of the end of a state is withheld from QEMU until all of it has been checked. The machine begins once QEMU has
 /// read the mark at the end.
 const WITHHELD: usize = 64 << 10;
+const AT_ONCE: usize = 1 << 20;
 /// Least free space of the disk, bytes: a saved boot takes 35 to 55 MB.
 const LEAST_FREE: u64 = 256 << 20;
 
@@ -86,17 +88,18 @@ impl Saving {
         Some(Self { monitor: Monitor::new(monitor).ok()?, state: state.into(), file, slot })
     }
 
-    /// Saves the state of the machine. Returns the thread that compresses it. After an error the machine may stand still.
-    pub(crate) fn save(mut self, go_on: &dyn Fn() -> bool) -> io::Result<JoinHandle<()>> {
+    /// Saves the state of the machine. Returns the thread that compresses it; without that, the next run boots, too. After an
+    /// error the machine may stand still.
+    pub(crate) fn save(mut self, go_on: &dyn Fn() -> bool) -> io::Result<Option<JoinHandle<()>>> {
         let clock_ns = self.monitor.save(&self.state, go_on)?;
-        thread::Builder::new().name("saved boot".into()).spawn(move || {
+        let compress = move || {
             if let Some(clock_ns) = clock_ns {
-                // Without it, the next run boots, too.
                 let _ = self.slot.save(&self.file, &mut self.state, clock_ns);
             }
             // QEMU keeps it open, too.
             let _ = self.state.set_len(0);
-        })
+        };
+        Ok(thread::Builder::new().name("saved boot".into()).spawn(compress).ok())
     }
 }
 
@@ -158,6 +161,10 @@ impl Slot {
         if disk.f_bavail.saturating_mul(disk.f_frsize) < LEAST_FREE {
             return Err(io::ErrorKind::StorageFull.into());
         }
+        // Of files, also those in memory: the kernel ends a program that exceeds it.
+        if getrlimit(Resource::Fsize).current.is_some() {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
         Ok(file.into())
     }
 
@@ -168,13 +175,14 @@ impl Slot {
         encoder.write_all(&clock_ns.to_le_bytes())?;
         io::copy(state, &mut encoder)?;
         encoder.finish()?;
-        keep_within(&self.folder, MOST_BYTES.saturating_sub(file.metadata()?.len()));
         let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
         match linkat(CWD, unnamed, CWD, self.path(), AtFlags::SYMLINK_FOLLOW) {
-            // Another run may have saved the same.
-            Ok(()) | Err(Errno::EXIST) => Ok(()),
-            Err(error) => Err(error.into()),
+            Ok(()) => keep_within(&self.folder, MOST_BYTES),
+            // Another run has saved the same.
+            Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
         }
+        Ok(())
     }
 }
 
@@ -194,7 +202,7 @@ impl SavedBoot {
     }
 }
 
-/// Passes on all but the last [`WITHHELD`] bytes.
+/// Passes on all but the last [`WITHHELD`] bytes, [`AT_ONCE`] at a time.
 struct Withholding {
     to: File,
     withheld: Vec<u8>,
@@ -203,9 +211,11 @@ struct Withholding {
 impl Write for Withholding {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.withheld.extend(bytes);
-        let passed = self.withheld.len().saturating_sub(WITHHELD);
-        self.to.write_all(&self.withheld[..passed])?;
-        self.withheld.drain(..passed);
+        if self.withheld.len() >= WITHHELD + AT_ONCE {
+            let passed = self.withheld.len() - WITHHELD;
+            self.to.write_all(&self.withheld[..passed])?;
+            self.withheld.drain(..passed);
+        }
         Ok(bytes.len())
     }
 

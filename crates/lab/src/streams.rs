@@ -2,6 +2,7 @@
 
 use crate::protocol::{CHUNK, ToGuest};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FileType, fstat};
 use rustix::io::Errno;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -35,10 +36,17 @@ pub(crate) fn write(to: BorrowedFd, mut bytes: &[u8], go_on: &dyn Fn() -> bool) 
             Ok(count) => bytes = &bytes[count..],
             Err(Errno::INTR | Errno::AGAIN) => {}
             Err(Errno::PIPE) => return Err(Closed::ByReader),
+            // So does a terminal that has been closed.
+            Err(Errno::IO) if is_device(to) => return Err(Closed::ByReader),
             Err(why) => return Err(Closed::ByError(why.into())),
         }
     }
     Ok(())
+}
+
+/// Whether it is a character device, as terminals are. One that has been closed does not say that it is a terminal.
+fn is_device(file: BorrowedFd) -> bool {
+    fstat(file).is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::CharacterDevice)
 }
 
 /// Sends standard input, one part for each request of the guest. `none_yet` is called with the number of requests so
@@ -131,6 +139,17 @@ mod tests {
         drop(writer);
         assert!(is_ready(reader.as_fd()), "it has ended");
         Ok(())
+    }
+
+    #[test]
+    fn a_terminal_that_has_been_closed_is_a_reader_that_has_gone() {
+        let ours = rustix::pty::openpt(rustix::pty::OpenptFlags::RDWR | rustix::pty::OpenptFlags::NOCTTY).unwrap();
+        rustix::pty::grantpt(&ours).and_then(|()| rustix::pty::unlockpt(&ours)).unwrap();
+        let name = rustix::pty::ptsname(&ours, Vec::new()).unwrap();
+        let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY;
+        let terminal = rustix::fs::open(name.as_c_str(), flags, rustix::fs::Mode::empty()).unwrap();
+        drop(ours);
+        assert!(matches!(write(terminal.as_fd(), b"text", &|| true), Err(Closed::ByReader)));
     }
 
     #[test]

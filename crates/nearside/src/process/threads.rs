@@ -15,13 +15,14 @@ const ESRCH: i32 = rustix::io::Errno::SRCH.raw_os_error();
 
 /// Restricts all threads of a process to these CPUs or, with `intersect`, to those of their current CPUs that are in
 /// the set. New threads inherit the CPUs of the thread that starts them: when two passes find no thread with other CPUs
-/// that can be bound, none is left. A process that goes on starting threads is therefore done, too.
+/// that can be bound, none is left. A process that goes on starting threads is therefore done, too. Returns whether none is
+/// left: otherwise it was interrupted.
 pub fn bind_all(
     process: &Process,
     cpus: &CpuSet,
     intersect: bool,
     interrupted: &AtomicBool,
-) -> Result<Threads, Box<dyn Error>> {
+) -> Result<(Threads, bool), Box<dyn Error>> {
     /// One may have missed a thread, whose parent ended before it was bound.
     const PASSES_WITHOUT_NEWS: u32 = 2;
     let mut result = Threads { cpus: cpus.clone(), ..Threads::default() };
@@ -38,7 +39,7 @@ pub fn bind_all(
         }
         without_news = if result.bound > bound_before { 0 } else { without_news + 1 };
     }
-    Ok(result)
+    Ok((result, without_news == PASSES_WITHOUT_NEWS))
 }
 
 /// The CPUs of all threads of a process, for [`restore`].
@@ -144,14 +145,15 @@ mod tests {
         let going_on = AtomicBool::new(false);
         let bound = while_threads_start(|| {
             let former = affinities(&own);
-            let bound = bind_all(&own, &cpus, false, &going_on).unwrap();
+            let (bound, is_whole) = bind_all(&own, &cpus, false, &going_on).unwrap();
+            assert!(is_whole);
             restore(&own, &former, &cpus);
             bound
         });
         assert!(bound.refused.is_empty() && bound.bound > 0, "{bound:?}");
         going_on.store(true, Relaxed);
-        let interrupted = bind_all(&own, &cpus, false, &going_on).unwrap();
-        assert_eq!(interrupted.bound, 0);
+        let (threads, is_whole) = bind_all(&own, &cpus, false, &going_on).unwrap();
+        assert_eq!((threads.bound, is_whole), (0, false));
     }
 
     #[test]

@@ -135,17 +135,16 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let mut follower = Follower::default();
     let state = &places.situation.nodes;
     follower.look(&nodes_of_threads(&process, state).map_err(|error| unseen(pid, &error))?);
-    let threads = if arguments.thread.is_empty() {
+    let (threads, is_whole) = if arguments.thread.is_empty() {
         threads::bind_all(&process, &cpus, arguments.intersect, &interrupted)?
     } else {
-        threads::bind_these(&process, &cpus, arguments.intersect, &arguments.thread)?
+        (threads::bind_these(&process, &cpus, arguments.intersect, &arguments.thread)?, true)
     };
-    let is_cut_short = interrupted.load(Relaxed);
     let code = exit_code([&threads]);
     let given_up = threads.refused.iter().map(|refused| Tid(refused.tid)).collect();
     let report = BindReport { pid: pid.0, name: status.name, threads };
     show(arguments, &report)?;
-    if is_cut_short {
+    if !is_whole {
         note("interrupted: threads that are not counted may have their CPUs as before");
         return Ok(ExitCode::from(PARTIAL));
     }

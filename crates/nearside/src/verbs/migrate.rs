@@ -140,7 +140,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     // Threads first: what they touch from now on is then already where the rest will go.
     let before = if arguments.threads { threads::affinities(&process) } else { BTreeMap::new() };
     let bound = arguments.to.as_ref().filter(|_| arguments.threads).map(|to| places.cpus_of(to)).transpose()?;
-    let mut bound = bound.map(|cpus| threads::bind_all(&process, &cpus, false, &interrupted)).transpose()?;
+    let bound = bound.map(|cpus| threads::bind_all(&process, &cpus, false, &interrupted)).transpose()?;
+    // An interrupt also ends the migration, which says so.
+    let mut bound = bound.map(|(threads, _)| threads);
     let bar = (!arguments.quiet).then(|| Bar::begin(&plan.legs));
     let (mut tally, mut failed) = (Tally::default(), None);
     for (route, ranges) in plan.legs {
