@@ -3,11 +3,14 @@ kill_agent() { kill -9 $service; wait $service 2> /dev/null; }
 grants() { nearside reserve list | sed -n 's/^ *[0-9][0-9]* .* \([a-z-]*\)$/\1/p' | tr '\n' ' '; }
 state > /tmp/before; start
 echo "[between]"
-# A client that ends between its call and the answer.
+# A client that ends without the answer to its call, a moment after the agent has read that (SIOCOUTQ): the agent knows no
+# client that has ended before.
 for call in '{"call":"create","request":{"isolate":{"core":true}}}' '{"call":"create","request":{"isolate":{"core":true},"name":"stays"},"stays":true}' \
     '{"call":"release","grant":"stays"}'; do
     perl -MSocket -e 'socket(my $agent, AF_UNIX, SOCK_SEQPACKET, 0) or die; connect($agent, sockaddr_un("/run/nearside/reserve.sock")) or die "$!";
-        send($agent, "$ARGV[0]\n", 0) or die "$!"' "$call"
+        send($agent, "$ARGV[0]\n", 0) or die "$!";
+        for (my $unread = pack("i", 1); unpack("i", $unread); select(undef, undef, undef, 0.001)) { ioctl($agent, 0x5411, $unread) or die "$!" }
+        select(undef, undef, undef, 0.01)' "$call"
     sleep 0.3; echo "has $(grants)"
 done; same
 echo "[old handle]"
