@@ -236,8 +236,8 @@ fn ended_clients_old_handles_and_full_disks_change_no_grant() {
     part("between", "has \nhas stays \nhas \nsame\n");
     part(
         "old handle",
-        "nearside: the agent refused: grant 2 is another user's\nstatus 1\n\
-        nearside: the agent refused: grant 2 is another user's\nstatus 1\nstatus 0\nsame\n",
+        "nearside: the agent refused: grant 3 is another user's\nstatus 1\n\
+        nearside: the agent refused: grant 3 is another user's\nstatus 1\nstatus 0\nsame\n",
     );
     part(
         "no CPU",

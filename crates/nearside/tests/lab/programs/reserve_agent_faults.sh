@@ -20,7 +20,7 @@ nearside reserve run --cpus 2 --isolate core -- sh -c 'while [ ! -e /tmp/restart
         setpriv --reuid 65534 --clear-groups nearside reserve $call 2>&1; echo "status $?"
     done
     nearside reserve release $NEARSIDE_GRANT 2>&1; echo "status $?"' 2> /dev/null & run=$!
-wait_for listed " 2 "; kill_agent; start; : > /tmp/restarted; wait $run; same
+wait_for listed "^ *3 "; kill_agent; start; : > /tmp/restarted; wait $run; same
 echo "[no CPU]"
 for node in 0 1 2; do nearside reserve create --name node$node --node $node --cores 2 --isolate core > /dev/null; done
 mkdir $G/all; sleep 1000 & member=$!; echo $member > $G/all/cgroup.procs
