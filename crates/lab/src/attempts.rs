@@ -17,8 +17,7 @@ use std::time::Instant;
 pub fn run(assets: &Assets, run: &Run, tell: &mut dyn FnMut(Event)) -> Result<Outcome, LabError> {
     check_memory(&run.shape)?;
     let attempt = Attempt { assets, run, signals: SignalWatch::start()?, started: Instant::now() };
-    let result =
-        make_attempts(&attempt, tell).map_err(|failed| attempt.signals.asked().map_or(failed, LabError::Interrupted));
+    let result = make_attempts(&attempt, tell);
     if let Some(out) = &run.task.out {
         out_folder::make_programs_executable(Path::new(out));
     }
