@@ -2,6 +2,7 @@
 
 use crate::costs::Costs;
 use crate::metrics::{AccessCost, Metrics, avoidable_ns};
+use crate::move_rate::MoveRate;
 use crate::observation::Observation;
 use crate::outcome::Outcome;
 use crate::thresholds::Thresholds;
@@ -13,8 +14,6 @@ const COMPARED_ROUNDS: u64 = 16;
 const MOST_ROUNDS: f64 = 8.0;
 /// Smallest amount that is moved, in rounds of moving: each move disturbs all CPUs.
 const LEAST_ROUNDS: f64 = 0.25;
-/// Largest factor by which the rate of moving may differ from [`Thresholds::move_bytes_per_s`].
-const RATE_RANGE: f64 = 64.0;
 
 /// How much may be moved. Moving uses CPU time that the program may need.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -24,8 +23,7 @@ pub(crate) struct Credit {
     left_s: Option<f64>,
     /// Credit below which nothing is moved, s.
     least_s: f64,
-    /// Rate of moving, bytes/s; none before the first move.
-    bytes_per_s: Option<f64>,
+    rate: MoveRate,
     taken: Option<Taken>,
     before: Option<Before>,
 }
@@ -71,12 +69,8 @@ impl Credit {
 
     /// Bytes that may be moved now: unlimited if the cost of accesses is not known.
     pub fn bytes(&self, thresholds: &Thresholds) -> u64 {
-        let bytes = |left: f64| if left < self.least_s { 0 } else { (left * self.rate(thresholds)) as u64 };
+        let bytes = |left: f64| if left < self.least_s { 0 } else { (left * self.rate.bytes_per_s(thresholds)) as u64 };
         self.left_s.map_or(u64::MAX, bytes)
-    }
-
-    fn rate(&self, thresholds: &Thresholds) -> f64 {
-        self.bytes_per_s.unwrap_or(thresholds.move_bytes_per_s)
     }
 
     /// Withdraws credit for bytes that are moved after this round.
@@ -85,7 +79,7 @@ impl Credit {
             return;
         }
         let bytes = bytes as f64;
-        let seconds = bytes / self.rate(thresholds);
+        let seconds = bytes / self.rate.bytes_per_s(thresholds);
         self.left_s = self.left_s.map(|left| left - seconds);
         self.taken = Some(Taken { round, bytes, seconds });
         if self.before.is_none() {
@@ -94,20 +88,14 @@ impl Credit {
     }
 
     /// Replaces the estimated duration of the last move by the actual one.
-    pub fn settle(&mut self, outcome: &Outcome, thresholds: &Thresholds) {
+    pub fn settle(&mut self, outcome: &Outcome) {
         let Some(Taken { seconds, .. }) = self.taken.take().filter(|taken| taken.round == outcome.round) else {
             return;
         };
         if outcome.moving_s > 0.0 {
             self.left_s = self.left_s.map(|left| left + seconds - outcome.moving_s);
         }
-        // What was refused, or was there already, took no time.
-        let bytes = outcome.bytes_moved as f64;
-        if outcome.moving_s > 0.0 && bytes > 0.0 {
-            let usual = thresholds.move_bytes_per_s;
-            let measured = (bytes / outcome.moving_s).clamp(usual / RATE_RANGE, usual * RATE_RANGE);
-            self.bytes_per_s = Some(self.bytes_per_s.map_or(measured, |known| f64::midpoint(known, measured)));
-        }
+        self.rate.learn(outcome);
     }
 }
 
@@ -247,18 +235,18 @@ mod tests {
         let thresholds = Thresholds::default();
         let outcome = |moving_s| Outcome { round: 1, moving_s, bytes_moved: bytes / 2, ..Outcome::default() };
         let mut other = credit.clone();
-        other.settle(&Outcome { round: 2, ..outcome(9.0) }, &thresholds);
-        other.settle(&outcome(9.0), &thresholds);
+        other.settle(&Outcome { round: 2, ..outcome(9.0) });
+        other.settle(&outcome(9.0));
         assert_eq!(other.bytes(&thresholds), bytes - bytes / 2, "of another round");
         // The kernel refused all: that shows no rate.
-        let (mut refused, before) = (credit.clone(), credit.bytes_per_s);
-        refused.settle(&Outcome { bytes_moved: 0, ..outcome(0.001) }, &thresholds);
-        assert_eq!(refused.bytes_per_s, before);
+        let (mut refused, before) = (credit.clone(), credit.rate);
+        refused.settle(&Outcome { bytes_moved: 0, ..outcome(0.001) });
+        assert_eq!(refused.rate, before);
         // 1.02 s were withdrawn, of which 0.51 s were used, and 0.25 s sufficed: the rest is scaled by the same rate.
-        credit.settle(&outcome(0.25), &thresholds);
+        credit.settle(&outcome(0.25));
         let left = credit.bytes(&thresholds);
         assert!(left.abs_diff(ROUND * 77 * 2 * 102 / 10_000) < ROUND / 100, "{left}");
-        credit.settle(&outcome(9.0), &thresholds);
+        credit.settle(&outcome(9.0));
         assert_eq!(credit.bytes(&thresholds), left, "once");
     }
 }

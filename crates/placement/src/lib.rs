@@ -101,6 +101,7 @@ mod huge_pages;
 mod kernel_balancing;
 mod memory;
 mod metrics;
+mod move_rate;
 mod name;
 mod observation;
 mod outcome;

@@ -336,7 +336,7 @@ impl Policy {
     /// Records the outcome of a decision. Can be called at any time before the next decision.
     pub fn learn(&mut self, outcome: &Outcome) {
         self.state.carrefour.learn(outcome, &self.effective);
-        self.state.predict.learn(outcome, &self.effective);
+        self.state.predict.learn(outcome);
     }
 
     fn steps(&mut self, observation: &Observation, metrics: &Metrics) -> Vec<Step> {

@@ -135,7 +135,7 @@ impl Carrefour {
         // After the refusals: these pages were refused as copies.
         let moved = self.trial.settle(outcome.round, &outcome.moved_instead);
         self.history.note_moves(moved.iter(), outcome.round, thresholds);
-        self.credit.settle(outcome, thresholds);
+        self.credit.settle(outcome);
         self.was_idle = !self.is_slow && outcome.operations < thresholds.operations_min;
         for page in &outcome.copies_written {
             if self.history.note_write(*page, outcome.round, thresholds) {

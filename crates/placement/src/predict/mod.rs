@@ -45,6 +45,7 @@ use crate::action::{Action, Step};
 use crate::batches::Limits;
 use crate::costs::Costs;
 use crate::metrics::Metrics;
+use crate::move_rate::MoveRate;
 use crate::observation::{Observation, Process, Tells};
 use crate::outcome::Outcome;
 use crate::reason::{Quantity, Reason, Rule};
@@ -89,8 +90,6 @@ const NOT_SLOWER: f64 = 0.995;
 const MOST_UNJUDGED: u32 = 1;
 /// How often the time of rest is doubled at most.
 const MOST_DOUBLINGS: u32 = 8;
-/// Largest factor by which the measured rate of moving may differ from the threshold.
-const RATE_RANGE: f64 = 64.0;
 
 /// State kept between rounds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -98,8 +97,7 @@ const RATE_RANGE: f64 = 64.0;
 pub(crate) struct Predict {
     /// How long each process has been busy since it began, or since its last moves, s.
     busy_s: BTreeMap<Pid, f64>,
-    /// Rate of moving, bytes/s; none before the first move.
-    bytes_per_s: Option<f64>,
+    rate: MoveRate,
     /// Moves whose effect is not known yet.
     trial: Option<Trial>,
     /// Threads that are kept near their memory.
@@ -126,7 +124,7 @@ impl Default for Predict {
     fn default() -> Self {
         Self {
             busy_s: BTreeMap::new(),
-            bytes_per_s: None,
+            rate: MoveRate::default(),
             trial: None,
             homes: Homes::default(),
             waiting: Waiting::default(),
@@ -200,16 +198,14 @@ impl Predict {
     }
 
     /// Records how long moves took.
-    pub fn learn(&mut self, outcome: &Outcome, settings: &Settings) {
+    pub fn learn(&mut self, outcome: &Outcome) {
         let is_undone = outcome.bytes_moved == 0 && !outcome.out_of_time;
         // What nothing was moved for, such as a process whose owner has just placed it, has no effect to judge, and no rate.
         self.trial.take_if(|trial| trial.round == outcome.round && trial.bytes > 0.0 && is_undone);
         let trial = self.trial.as_ref().filter(|trial| trial.round == outcome.round);
         let Some(planned) = trial.map(|trial| trial.bytes).filter(|_| outcome.moving_s > 0.0) else { return };
         let bytes = outcome.bytes_moved as f64;
-        let usual = settings.thresholds.move_bytes_per_s.max(1.0);
-        let measured = (bytes / outcome.moving_s).clamp(usual / RATE_RANGE, usual * RATE_RANGE);
-        self.bytes_per_s = Some(self.bytes_per_s.map_or(measured, |known| f64::midpoint(known, measured)));
+        self.rate.learn(outcome);
         // A part of the moves shows no effect of the whole; the rest is weighed anew, at this rate.
         if let Some(trial) = self.trial.as_mut().filter(|_| outcome.out_of_time && bytes < NEARLY_ALL * planned) {
             trial.forecast = None;
@@ -399,10 +395,9 @@ impl Predict {
         if speedup < LEAST_SPEEDUP {
             return Err(predicted(Rule::NothingFaster).into());
         }
-        let usual = settings.thresholds.move_bytes_per_s.max(1.0);
         let weighing = Weighing {
             gain: 1.0 - 1.0 / speedup,
-            bytes_per_s: self.bytes_per_s.unwrap_or(usual),
+            bytes_per_s: self.rate.bytes_per_s(&settings.thresholds),
             busy_s: &self.busy_s,
         };
         let limits = Limits::new(observation, costs, &settings.thresholds, u64::MAX);
