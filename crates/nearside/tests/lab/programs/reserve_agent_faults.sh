@@ -3,16 +3,18 @@ kill_agent() { kill -9 $service; wait $service 2> /dev/null; }
 grants() { nearside reserve list | sed -n 's/^ *[0-9][0-9]* .* \([a-z-]*\)$/\1/p' | tr '\n' ' '; }
 state > /tmp/before; start
 echo "[between]"
-# A client that ends without the answer to its call, a moment after the agent has read that (SIOCOUTQ): the agent knows no
-# client that has ended before.
-for call in '{"call":"create","request":{"isolate":{"core":true}}}' '{"call":"create","request":{"isolate":{"core":true},"name":"stays"},"stays":true}' \
-    '{"call":"release","grant":"stays"}'; do
+# A client that ends without the answer to its call, once the agent has begun to carry that out: there is a grant's control
+# group, or none any more. The agent would refuse a client that has ended before.
+unanswered() { # CALL GRANTS
     perl -MSocket -e 'socket(my $agent, AF_UNIX, SOCK_SEQPACKET, 0) or die; connect($agent, sockaddr_un("/run/nearside/reserve.sock")) or die "$!";
         send($agent, "$ARGV[0]\n", 0) or die "$!";
-        for (my $unread = pack("i", 1); unpack("i", $unread); select(undef, undef, undef, 0.001)) { ioctl($agent, 0x5411, $unread) or die "$!" }
-        select(undef, undef, undef, 0.01)' "$call"
+        until (@{[glob "$ARGV[2]/nearside-grant-*"]} == $ARGV[1]) { select(undef, undef, undef, 0.001) }' "$1" $2 $G
     sleep 0.3; echo "has $(grants)"
-done; same
+}
+unanswered '{"call":"create","request":{"isolate":{"core":true}}}' 1
+unanswered '{"call":"create","request":{"isolate":{"core":true},"name":"stays"},"stays":true}' 1
+unanswered '{"call":"release","grant":"stays"}' 0
+same
 echo "[old handle]"
 # A handle of a killed agent that a process of another user has kept gives no right; the owner may still end the grant.
 nearside reserve run --cpus 2 --isolate core -- sh -c 'while [ ! -e /tmp/restarted ]; do sleep 0.02; done
