@@ -2,7 +2,8 @@
 
 use bench::{Error, FULL, Run, run};
 use clap::Parser;
-use report::{Table, percent};
+use machine::number::percent;
+use report::Table;
 use std::path::PathBuf;
 use std::process::ExitCode;
 

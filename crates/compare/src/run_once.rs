@@ -82,7 +82,10 @@ pub enum NoRun {
     #[error("{0}")]
     Numad(String),
     /// It printed more than it may, and was ended.
-    #[error("it was ended because it had printed more than {} MiB: write what is not needed to a file, or /dev/null", MOST_PRINTED >> 20)]
+    #[error(
+        "it was ended because it had printed more than {}: write what is not needed to a file, or /dev/null",
+        machine::size::format(MOST_PRINTED)
+    )]
     Loud,
     /// It ran longer than it may, and was ended.
     #[error("it was ended after {} s", .0.as_secs_f64())]

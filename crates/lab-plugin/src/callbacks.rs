@@ -135,7 +135,8 @@ unsafe extern "C" fn on_look(cpu: c_uint, _: *mut c_void) {
 unsafe extern "C" fn on_pause(cpu: c_uint, _: *mut c_void) {
     if let Some((lab, vcpu)) = LAB.get().and_then(|lab| Some((lab, lab.vcpus.get(cpu as usize)?))) {
         if let Some(pmu) = lab.pmu() {
-            pmu.note_pause(guest_clock_ns(), guest_clock_ns());
+            let clock_ns = guest_clock_ns();
+            pmu.note_pause(clock_ns, clock_ns);
         }
         vcpu.run_ps(PAUSE_PS);
         lab.report(cpu as usize, vcpu, Lead::spinning(vcpu.spin(vcpu.time_ps())));

@@ -387,10 +387,11 @@ impl Lab {
         let (latency_ps, stall_ps) = (access.latency_ps.into(), access.stall_ps);
         let (node, level) = (access.node.into(), access.level as u8);
         let cpu = self.numbers[cpu].0;
+        let clock_ns = guest_clock_ns();
         let sample = Sample {
             time_ps,
-            ticks: guest_clock_ns(),
-            clock_ns: guest_clock_ns(),
+            ticks: clock_ns,
+            clock_ns,
             instruction,
             address,
             physical_address,

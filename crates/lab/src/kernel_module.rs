@@ -43,7 +43,7 @@ impl KernelModule {
 /// The kernel refuses a module of another release without saying why.
 fn check(module: &[u8], release: &str) -> Result<(), String> {
     if module.len() as u64 > SIZE_LIMIT {
-        return Err(format!("it is larger than {} MiB", SIZE_LIMIT >> 20));
+        return Err(format!("it is larger than {}", machine::size::format(SIZE_LIMIT)));
     }
     let at = module.windows(BUILT_FOR.len()).position(|bytes| bytes == BUILT_FOR);
     let built_for = at.filter(|_| module.starts_with(b"\x7fELF")).map(|at| &module[at + BUILT_FOR.len()..]);

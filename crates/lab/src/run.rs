@@ -92,9 +92,8 @@ pub fn check_memory(shape: &Shape) -> Result<(), LabError> {
     let (asked, needed) = asked_and_needed(shape);
     match linux::available_memory() {
         Some(available) if available < needed => {
-            let text = machine::size::format;
-            let (needed, available) = (machine::size::rounded(needed), text(available >> 20 << 20));
-            Err(LabError::HostMemory { asked: text(asked), needed, available })
+            let [needed, available] = [needed, available].map(machine::size::rounded);
+            Err(LabError::HostMemory { asked: machine::size::format(asked), needed, available })
         }
         _ => Ok(()),
     }

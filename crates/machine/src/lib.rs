@@ -18,6 +18,7 @@ mod hwloc;
 mod ids;
 mod memory_policy;
 mod nearest;
+pub mod number;
 mod numbers;
 mod objects;
 mod odd_character;

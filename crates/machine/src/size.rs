@@ -1,5 +1,6 @@
 //! Sizes in bytes: a number, or a text with a unit (`12 GiB`, `512K`).
 
+use crate::number::significant;
 use serde::{Deserialize, Deserializer, de};
 
 const UNITS: [(&str, u32); 5] = [("K", 10), ("M", 20), ("G", 30), ("T", 40), ("", 0)];
@@ -26,19 +27,6 @@ pub fn parse(text: &str) -> Result<u64, String> {
 pub fn format(bytes: u64) -> String {
     let unit = UNITS[..4].iter().rev().find(|(_, shift)| bytes > 0 && bytes.is_multiple_of(1 << shift));
     unit.map_or_else(|| format!("{bytes} B"), |(name, shift)| format!("{} {name}iB", bytes >> shift))
-}
-
-/// Three significant digits, without trailing zeros: `7.58`, `15.6`, `512`.
-pub fn significant(value: f64) -> String {
-    let decimals = if value >= 99.95 {
-        0
-    } else if value >= 9.995 {
-        1
-    } else {
-        2
-    };
-    let text = format!("{value:.decimals$}");
-    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
 /// A size to three digits in the largest binary unit that it reaches, such as `15.6 GiB`: memory has powers of two, as

@@ -129,7 +129,7 @@ impl Host {
 impl Usable {
     /// Free memory, for messages.
     pub(crate) fn free(&self) -> String {
-        size::format(self.free_bytes >> 20 << 20)
+        size::rounded(self.free_bytes)
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::error::MeasureError;
 use crate::host::{Host, Usable};
 use crate::missing::Missing;
+use machine::number::counted;
 use machine::{HUGE_PAGE, NodeId, size};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -146,11 +147,7 @@ impl fmt::Display for Step {
                 write!(f, "{state} lines from a cache of node {owner} to a core of {reader}")
             }
             Self::Link { from, to, cores } => {
-                write!(
-                    f,
-                    "read bandwidth of {cores} core{} of node {from} in memory of {to}",
-                    if *cores == 1 { "" } else { "s" }
-                )
+                write!(f, "read bandwidth of {} of node {from} in memory of {to}", counted(*cores, "core"))
             }
             Self::Caches { node } => write!(f, "caches of node {node}"),
         }

@@ -150,7 +150,7 @@ impl Reading {
         let profile = recording.into_profile(&stacks, names.symbols());
         if !trace.is_folder() && profile.is_empty() && !lost.is_empty() {
             let lost: Vec<String> =
-                lost.iter().map(|loss| format!("{} {}", report::count(loss.count), loss.what)).collect();
+                lost.iter().map(|loss| format!("{} {}", machine::number::count(loss.count), loss.what)).collect();
             return Err(FillError::NoAccess { path: path.to_owned(), lost: lost.join("; ") }.into());
         }
         for wrapper in self.wrapper.iter().filter(|wrapper| !profile.has_function(wrapper)) {
@@ -329,7 +329,7 @@ impl Progress {
 
     fn show(&self, count: usize) {
         if self.since.elapsed() > SOON {
-            self.line.set_message(format!("{} samples and events", report::count(count as u64)));
+            self.line.set_message(format!("{} samples and events", machine::number::count(count as u64)));
             self.line.tick();
         }
     }

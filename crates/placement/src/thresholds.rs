@@ -1,6 +1,6 @@
 //! All thresholds, each with its origin.
 
-use crate::costs::{Costs, LINE_BYTES};
+use crate::costs::Costs;
 use serde::{Deserialize, Serialize};
 
 /// Controller bandwidth of the machine that [`Thresholds::accesses_per_us_min`] was chosen on (machine A of the
@@ -224,11 +224,6 @@ impl Thresholds {
     pub fn accesses_per_us_min_on(&self, costs: &Costs) -> f64 {
         let scale = costs.controller_bandwidth_bytes_per_s().map_or(1.0, |mean| mean / STUDY_CONTROLLER_BYTES_PER_S);
         self.accesses_per_us_min * scale
-    }
-
-    /// The same as bandwidth, bytes/s.
-    pub fn bandwidth_min_bytes_per_s_on(&self, costs: &Costs) -> f64 {
-        self.accesses_per_us_min_on(costs) * 1e6 * LINE_BYTES
     }
 }
 

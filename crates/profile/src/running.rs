@@ -49,7 +49,7 @@ mod tests {
         assert!((whole(200, 8) - 8.0).abs() < 0.01);
         let short = |samples: u64| (0..100).map(move |number| seen(samples, 100 * number + 10, 100 * number + 90));
         assert!((running(short(9), 8, 10_000.0) - 1.0).abs() < 0.01);
-        // One sample tells nothing of how long, so the others do.
+        // One sample has no duration: those of the other threads count.
         let one = (0..100).map(|number| seen(1, 100 * number, 100 * number));
         assert!((running(short(9).chain(one.clone()), 8, 10_000.0) - 2.0).abs() < 0.01);
         assert!((running(one, 8, 10_000.0) - 8.0).abs() < 0.01);

@@ -83,7 +83,8 @@ impl Weighed {
         }
     }
 
-    /// The part, of as many equal samples as would tell the share as precisely (Kish's effective sample size).
+    /// The part, and the number of equally weighted samples that would show the share as precisely (Kish's effective
+    /// sample size).
     pub fn part_of(self) -> (u64, u64) {
         let of = effective_samples(self.all, self.squares);
         let share = ratio(self.part, self.all).unwrap_or(0.0);

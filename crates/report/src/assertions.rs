@@ -2,10 +2,10 @@
 
 use crate::escape::escape_name;
 use crate::layout::{Layout, Tone};
-use crate::number::{count, percent};
 use crate::profile::TraceFacts;
 use crate::table::Table;
 use askama::Template;
+use machine::number::{count, percent};
 use profile::View;
 use serde::Serialize;
 use std::fmt;

@@ -2,6 +2,7 @@
 
 use crate::residence::Address;
 use machine::NodeId;
+use machine::number::counted;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -91,8 +92,7 @@ impl fmt::Display for BlockState {
             return write!(f, "one huge page on node {}", nodes.join(" and "));
         }
         let nodes: Vec<String> = self.pages.iter().map(|(node, pages)| format!("{pages} on node {node}")).collect();
-        let s = if self.all() == 1 { "" } else { "s" };
-        write!(f, "{} small page{s}: {}", self.all(), nodes.join(", "))
+        write!(f, "{}: {}", counted(self.all(), "small page"), nodes.join(", "))
     }
 }
 

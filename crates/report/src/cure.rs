@@ -1,6 +1,6 @@
 //! The result of `nearside hugepages cure`.
 
-use crate::count;
+use machine::number::count;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;

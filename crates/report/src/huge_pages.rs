@@ -1,11 +1,12 @@
 //! Huge pages that nodes share falsely: values, and text.
 
+use crate::Table;
 use crate::layout::{Layout, Tone};
 use crate::profile::TraceFacts;
 use crate::profile::advice::{kind_words, place};
 use crate::profile::overview_text::heading;
 use crate::profile::site_key::source_of;
-use crate::{Table, count, percent};
+use machine::number::{count, percent};
 use machine::{NodeId, size};
 use profile::{FEWEST_OF_BLOCK, Gain, HugePage, ObjectHugePages, ObjectSummary, Sharing, SharingCounts, View, wilson};
 use serde::Serialize;

@@ -1,7 +1,8 @@
 //! The measurements of a run in the lab.
 
+use crate::Table;
 use crate::escape::escape_name;
-use crate::{Table, count, percent};
+use machine::number::{count, percent};
 use machine::size;
 use model::{Measured, Mechanism};
 use serde::Serialize;

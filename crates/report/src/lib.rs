@@ -1,4 +1,4 @@
-//! Reports of nearside as tables for terminals; serialised, the same values are the JSON output.
+//! Every output of nearside: tables for terminals, JSON, pages, pictures, OpenMetrics, Perfetto and CSV.
 
 mod agent;
 mod assertions;
@@ -23,7 +23,6 @@ mod memory_text;
 mod migrate;
 mod nodes;
 mod numactl;
-mod number;
 mod openmetrics;
 mod page_line;
 mod pages;
@@ -75,7 +74,6 @@ pub use memory_text::{History, MemoryText};
 pub use migrate::{Count, MigrateReport, NodeCount, RefusedThread, StayedPages, Threads};
 pub use nodes::{HugetlbReport, NodeReport, NodesReport};
 pub use numactl::{HardwareReport, PolicyReport};
-pub use number::{count, percent};
 pub use openmetrics::OpenMetrics;
 pub use page_line::{PAGE_HEADING, PageLine};
 pub use pages::{Detail, MappingPages, PagesReport, Run, Traits};

@@ -1,8 +1,8 @@
 //! The result of moving the pages of a process.
 
-use crate::number::{bandwidth, count};
 use crate::table::Table;
 use linux::{Amount, PageRefusal, Tally, diagnose_pages};
+use machine::number::{bandwidth, count};
 use machine::{CpuSet, NodeId, NodeSet, size};
 use serde::Serialize;
 use std::collections::BTreeMap;

@@ -4,6 +4,7 @@ use crate::Table;
 use crate::devices::devices_table;
 use crate::layout::Layout;
 use linux::{HugetlbPool, NodeFiles};
+use machine::number::counted;
 use machine::{CpuSet, NodeId, PciDevice, size};
 use serde::Serialize;
 use std::fmt;
@@ -83,12 +84,11 @@ impl fmt::Display for NodesReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let cpus: usize = self.nodes.iter().map(|node| node.cpus.len()).sum();
         let memory = self.nodes.iter().fold(0, |sum: u64, node| sum.saturating_add(node.memory_bytes));
-        let plural = |count: usize, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
-        let nodes = plural(self.nodes.len(), "node");
+        let nodes = counted(self.nodes.len(), "node");
         let switch = |value: &Option<String>| value.clone().unwrap_or_else(|| "not there".to_owned());
         let (balancing, huge) = (switch(&self.numa_balancing), switch(&self.transparent_huge_pages));
         let layout = Layout::of(f);
-        let sum = format!("{nodes}, {}, {}", plural(cpus, "CPU"), size::rounded(memory));
+        let sum = format!("{nodes}, {}, {}", counted(cpus, "CPU"), size::rounded(memory));
         f.write_str(&layout.wrapped("", &sum))?;
         let switches = format!("NUMA balancing: {balancing}; transparent huge pages: {huge}");
         writeln!(f, "{}", layout.wrapped("", &switches))?;

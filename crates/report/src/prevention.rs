@@ -1,7 +1,7 @@
 //! The result of `nearside hugepages cure --from`.
 
-use crate::count;
-use crate::number::count_of;
+use machine::number::count;
+use machine::number::rounded_count;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -37,8 +37,8 @@ pub struct PreventionReport {
 impl fmt::Display for PreventionReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "nearside: of the recording: {}", self.verdict)?;
-        let [objects, met] = [self.objects, self.met].map(|objects| count_of(objects, "object"));
-        let [pages, kept] = [self.huge_pages, self.kept_small].map(|pages| count_of(pages, "huge page"));
+        let [objects, met] = [self.objects, self.met].map(|objects| rounded_count(objects, "object"));
+        let [pages, kept] = [self.huge_pages, self.kept_small].map(|pages| rounded_count(pages, "huge page"));
         if let Some(why) = &self.why_not {
             writeln!(f, "  nothing is kept small: {why}")?;
         } else if self.dry_run {
@@ -50,7 +50,7 @@ impl fmt::Display for PreventionReport {
             writeln!(
                 f,
                 "  {} of the recording {} not allocated: the program got other arguments, or is another",
-                count_of(self.unmet, "object"),
+                rounded_count(self.unmet, "object"),
                 if self.unmet == 1 { "was" } else { "were" }
             )?;
         }

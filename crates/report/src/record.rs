@@ -1,7 +1,8 @@
 //! The result of a recording.
 
+use crate::LabReport;
 use crate::shell::quoted;
-use crate::{LabReport, count};
+use machine::number::{count, rounded_count};
 use machine::size;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -68,19 +69,18 @@ pub struct LabRecordReport<'a> {
 impl fmt::Display for RecordReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { samples, objects, processes, seconds, .. } = self;
-        let many = |number: u64, what: &str| format!("{} {what}{}", count(number), if number == 1 { "" } else { "s" });
         let simulated = if self.simulated { " simulated" } else { "" };
         let kept = format!(": {} ({})", self.trace, size::rounded(self.bytes));
         writeln!(
             f,
             "nearside: recorded {} and {} of {} in {seconds:.3} s{simulated}{}",
-            many(*samples, "sample"),
-            many(*objects, "object"),
+            rounded_count(*samples, "sample"),
+            rounded_count(*objects, "object"),
             if *processes == 1 { "1 process".to_owned() } else { format!("{processes} processes") },
             if self.trace.is_empty() { "" } else { &kept }
         )?;
         if self.small_objects > 0 {
-            writeln!(f, "  {}, counted by site", many(self.small_objects, "small object"))?;
+            writeln!(f, "  {}, counted by site", rounded_count(self.small_objects, "small object"))?;
         }
         for source in &self.sources {
             writeln!(f, "  samples: {}", source.event)?;

@@ -1,5 +1,6 @@
 //! The result of a replay.
 
+use machine::number::counted;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -62,8 +63,7 @@ impl fmt::Display for ReplayReport {
             }
         }
         let of = if logged_policy == policy { policy.clone() } else { format!("{policy} instead of {logged_policy}") };
-        let many = |number: u64, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
-        let all = format!("{} and {}", many(*rounds, "round"), many(*starts, "start"));
+        let all = format!("{} and {}", counted(*rounds, "round"), counted(*starts, "start"));
         match differences.len() {
             0 => writeln!(f, "{of}: {all}, all decided the same")?,
             different => writeln!(f, "{of}: {all}, {different} decided differently")?,

@@ -1,7 +1,8 @@
 //! Decisions about grants: what was given or why not, and what it does to others.
 
 use crate::table::Table;
-use machine::{NodeId, size::significant};
+use machine::NodeId;
+use machine::number::significant;
 use reserve::{
     Admitted, Course, Facts, Forecast, Grant, GrantId, Moved, Refusal, Resource, ServiceLevel, Throttle, hop_ends,
 };

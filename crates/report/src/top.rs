@@ -1,8 +1,9 @@
 //! Current memory accesses by process, thread and object: the lines of `nearside top`.
 
+use crate::Table;
 use crate::escape::escape_name;
 use crate::layout::Layout;
-use crate::{Table, count, percent};
+use machine::number::{count, percent};
 use machine::{NodeId, size};
 use profile::{Access, Object, ObjectKind, ProcessId, Ranking, Tally, View};
 use serde::Serialize;

@@ -1,6 +1,6 @@
 //! Whether a grant still has its CPUs and nodes: the kernel makes a partition invalid as soon as another control group gets
-//! one of its CPUs, or they go offline, and tells the process that made it nothing. Nor does it tell of other processes
-//! that change or remove the group, and of nodes that go offline.
+//! one of its CPUs, or they go offline. The kernel does not notify the process that made the partition: neither of this, nor
+//! of other processes that change or remove the group, nor of nodes that go offline.
 
 use crate::grants::{MEMORY_NOW, Shape};
 use linux::{CgroupGroup, Partition};

@@ -16,7 +16,7 @@ pub struct FileWords {
 
 // SAFETY: the mapping belongs to the process, not to a thread, and is only read.
 unsafe impl Send for FileWords {}
-// SAFETY: as above.
+// SAFETY: it is only read, through shared references, and nothing of it changes.
 unsafe impl Sync for FileWords {}
 
 impl FileWords {

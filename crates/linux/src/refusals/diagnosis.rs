@@ -215,13 +215,12 @@ fn refused_policy(policy: &MemoryPolicy, other: &Cause) -> Diagnosis {
 pub fn diagnose_pages(refusal: PageRefusal, node: NodeId, free_bytes: Option<u64>) -> (String, Option<&'static str>) {
     // The kernel reserves some memory on every node.
     let full = free_bytes.filter(|bytes| *bytes < 64 << 20);
-    let megabytes = |bytes: u64| bytes / 1_000_000;
     match (refusal, full) {
         (PageRefusal::Shared, _) => {
             ("other processes map them too".to_owned(), Some("--shared moves them, with CAP_SYS_NICE"))
         }
         (PageRefusal::Stayed | PageRefusal::NoMemory, Some(free)) => (
-            format!("node {node} is full: {} MB are free", megabytes(free)),
+            format!("node {node} is full: {} are free", machine::size::rounded(free)),
             Some("free memory there, or choose another"),
         ),
         (PageRefusal::NoMemory, None) => (format!("the kernel found no free page on node {node}"), None),
@@ -363,7 +362,7 @@ mod tests {
     #[test]
     fn a_full_node_is_distinguished_from_pages_in_use() {
         let why = |refusal, free| diagnose_pages(refusal, NodeId(1), free).0;
-        assert_eq!(why(PageRefusal::Stayed, Some(5_000_000)), "node 1 is full: 5 MB are free");
+        assert_eq!(why(PageRefusal::Stayed, Some(5 << 20)), "node 1 is full: 5 MiB are free");
         assert!(why(PageRefusal::Stayed, Some(5 << 30)).contains("in use by direct I/O"));
         assert!(why(PageRefusal::Shared, None).contains("other processes"));
     }

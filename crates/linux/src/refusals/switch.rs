@@ -46,16 +46,6 @@ impl Switch {
         Self::at("/sys/kernel/mm/transparent_hugepage/enabled")
     }
 
-    /// How hard the kernel tries to allocate huge pages at fault time. Since Linux 2.6.38.
-    pub fn huge_page_defrag() -> Self {
-        Self::at("/sys/kernel/mm/transparent_hugepage/defrag")
-    }
-
-    /// When shared memory gets huge pages. Since Linux 4.8.
-    pub fn shared_huge_pages() -> Self {
-        Self::at("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
-    }
-
     /// Number of consecutive pages that weighted interleave places on a node, 1 to 255. Since Linux 6.9.
     pub fn interleave_weight(node: NodeId) -> Self {
         Self::at(format!("/sys/kernel/mm/mempolicy/weighted_interleave/node{node}"))

@@ -3,6 +3,7 @@
 use super::folder::ResctrlFiles;
 use super::monitors::last_caches;
 use super::schemata::{Schemata, number, parse_schemata};
+use machine::number::counted;
 use machine::{CpuSet, bounded};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -87,7 +88,7 @@ impl fmt::Display for ResctrlOffer {
                 0 => String::new(),
                 shared => format!(" ({shared} of them shared with devices)"),
             };
-            format!("{all} ways of {caches} L3 cache{}{shared}", if caches == 1 { "" } else { "s" })
+            format!("{all} ways of {}{shared}", counted(caches, "L3 cache"))
         });
         let bandwidth = self.bandwidth.map(|limit| match limit.unit {
             BandwidthUnit::PercentOfCore => format!("bandwidth of each core in steps of {} %", limit.step),

@@ -1,7 +1,8 @@
 //! A run of the agent, as text.
 
-use crate::{Table, count, percent};
+use crate::Table;
 use agent::{PlaceGain, PlaceMetrics, PlaceReport, PlaceRule, WorkShares};
+use machine::number::{count, percent, rounded_count};
 use machine::size;
 use placement::Lesson;
 use std::fmt;
@@ -15,7 +16,7 @@ impl fmt::Display for PlaceText<'_> {
         let report = self.0;
         let simulated = if report.simulated { " simulated" } else { "" };
         let dry = if report.dry_run { ", dry run" } else { "" };
-        let (rounds, samples) = (many(report.rounds, "round"), many(report.samples, "sample"));
+        let (rounds, samples) = (rounded_count(report.rounds, "round"), rounded_count(report.samples, "sample"));
         writeln!(f, "nearside: {}{dry}: {rounds} in {:.3} s{simulated}, {samples}", report.policy, report.time_s)?;
         if report.began_with == Some(Lesson::Spread) {
             line(f, "began", "with its memory spread over the nodes, as earlier runs taught")?;
@@ -77,17 +78,12 @@ fn line(f: &mut fmt::Formatter<'_>, name: &str, text: &str) -> fmt::Result {
     writeln!(f, "  {name:14}{text}")
 }
 
-/// A number of things.
-fn many(number: u64, what: &str) -> String {
-    format!("{} {what}{}", count(number), if number == 1 { "" } else { "s" })
-}
-
 /// What was moved, copied and split, and why; or why nothing was.
 fn moves(f: &mut fmt::Formatter<'_>, report: &PlaceReport) -> fmt::Result {
-    let moved = format!("{} ({})", many(report.pages_moved, "page"), size::rounded(report.bytes_moved));
+    let moved = format!("{} ({})", rounded_count(report.pages_moved, "page"), size::rounded(report.bytes_moved));
     line(f, "moved", &moved)?;
     if report.pages_copied > 0 {
-        let (pages, bytes) = (many(report.pages_copied, "page"), size::rounded(report.bytes_copied));
+        let (pages, bytes) = (rounded_count(report.pages_copied, "page"), size::rounded(report.bytes_copied));
         line(f, "copied", &format!("{pages} ({bytes}) of files, for single processes"))?;
     }
     for PlaceRule { why, pages, .. } in &report.by_rule {
@@ -105,7 +101,7 @@ fn moves(f: &mut fmt::Formatter<'_>, report: &PlaceReport) -> fmt::Result {
     match &report.idle_reason {
         _ if has_acted => {}
         Some(reason) if all_refused > 0 => {
-            let pages = many(all_refused, "page");
+            let pages = rounded_count(all_refused, "page");
             line(f, "", &format!("because the kernel refused {pages} (see below), and otherwise {reason}"))?;
         }
         Some(reason) => line(f, "", &format!("because {reason}"))?,
@@ -123,7 +119,7 @@ fn moves(f: &mut fmt::Formatter<'_>, report: &PlaceReport) -> fmt::Result {
     for (name, number, what) in [("split", report.pages_split, "huge page"), ("threads", report.threads_moved, "move")]
     {
         if number > 0 {
-            line(f, name, &many(number, what))?;
+            line(f, name, &rounded_count(number, what))?;
         }
     }
     Ok(())

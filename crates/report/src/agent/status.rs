@@ -1,8 +1,9 @@
 //! The status of a running agent, as text.
 
-use crate::{Table, count, percent};
+use crate::Table;
 use agent::control::Explanation;
 use agent::{NodeMoves, Status, WorkShares};
+use machine::number::{count, percent};
 use machine::{NodeId, SMALL_PAGE, size};
 use std::collections::BTreeSet;
 use std::fmt;

@@ -1,10 +1,11 @@
 //! A comparison as text.
 
 use super::{CompareReport, Estimate, PolicyRuns, PolicySummary};
+use crate::Table;
 use crate::escape::{escape_name, escape_sentence};
 use crate::layout::{Layout, Tone};
 use crate::profile::text::time;
-use crate::{Table, count, percent};
+use machine::number::{count, counted, percent};
 use std::fmt;
 
 impl fmt::Display for CompareReport {
@@ -106,8 +107,8 @@ impl CompareReport {
             "{} on {} ({}, {})",
             escape_name(&compared.command.join(" ")),
             escape_name(&compared.machine),
-            many(compared.nodes, "node"),
-            many(compared.cpus, "CPU")
+            counted(compared.nodes, "node"),
+            counted(compared.cpus, "CPU")
         );
         let Some(simulation) = &compared.simulation else { return heading };
         let names: Vec<_> = simulation.model_without.iter().map(ToString::to_string).collect();
@@ -121,7 +122,7 @@ impl CompareReport {
 
     /// Number of runs, and what the times measure.
     pub(crate) fn method(&self) -> String {
-        let runs = many(self.comparison.repeat, "run");
+        let runs = counted(self.comparison.repeat, "run");
         let unmeasured = match self.comparison.warm_ups {
             0 => String::new(),
             runs => format!(", after {runs} unmeasured"),
@@ -131,8 +132,4 @@ impl CompareReport {
             escape_sentence(&self.comparison.seconds_are)
         )
     }
-}
-
-fn many(number: usize, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }

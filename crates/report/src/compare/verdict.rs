@@ -1,7 +1,7 @@
 //! The fastest policy, and why, as far as it is statistically significant.
 
 use super::{Estimate, PolicyRuns, PolicySummary};
-use crate::percent;
+use machine::number::percent;
 use serde::Serialize;
 
 /// Smallest change of a share that explains a difference.

@@ -4,9 +4,9 @@ use super::{CampaignReport, CellReport};
 use crate::Table;
 use crate::compare::text::duration;
 use crate::escape::{escape_name, escape_sentence};
-use crate::number::count_of;
-use crate::percent;
 use explore::{Correlated, Estimate};
+use machine::number::percent;
+use machine::number::rounded_count;
 use std::fmt;
 
 /// Metrics shown of a ranking.
@@ -101,9 +101,9 @@ impl CampaignReport {
         let runs: usize = self.cells.iter().map(|cell| cell.runs.len()).sum();
         let failed = self.cells.iter().filter(|cell| cell.failed.is_some()).count();
         let failed = if failed > 0 { format!(", {failed} failed") } else { String::new() };
-        let cells = count_of(self.cells.len() as u64, "cell");
+        let cells = rounded_count(self.cells.len() as u64, "cell");
         match self.left {
-            0 => format!("{cells}, {}{failed}", count_of(runs as u64, "run")),
+            0 => format!("{cells}, {}{failed}", rounded_count(runs as u64, "run")),
             left => format!("incomplete: {runs} of at least {} runs of {cells}{failed}", runs + left),
         }
     }

@@ -5,9 +5,10 @@ use super::{MOST_DRAWN_NODES, cut};
 use crate::compare::text::{HEADINGS, cells, duration, remarks};
 use crate::escape::{escape_name, escape_sentence};
 use crate::picture::{HeatMap, MEMORY, MachineText, heat_maps_in_page, machine_in_page};
-use crate::{CompareReport, MemoryCounts, PolicyRuns, PolicySummary, percent};
+use crate::{CompareReport, MemoryCounts, PolicyRuns, PolicySummary};
 use askama::Template;
 use machine::Machine;
+use machine::number::percent;
 use std::fmt;
 
 const WIDTH: f64 = 960.0;

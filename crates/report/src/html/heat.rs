@@ -1,7 +1,7 @@
 //! The node x node heat map of accesses.
 
-use crate::count;
 use crate::picture::{HeatMap, MEMORY, heat_maps_in_page};
+use machine::number::count;
 use machine::{Machine, NodeId};
 use profile::NodePair;
 use std::collections::BTreeMap;

@@ -6,7 +6,8 @@ use crate::profile::nodes::busy_threads;
 use crate::profile::overview_text::of_all;
 use crate::profile::rankings_text::{COUNTS, cost, remote_cost, writes};
 use crate::profile::text::latency;
-use crate::{AllocatedBy, By, ProfileReport, Ranked, SmallRow, count};
+use crate::{AllocatedBy, By, ProfileReport, Ranked, SmallRow};
+use machine::number::count;
 use machine::size;
 use profile::Counts;
 

@@ -3,8 +3,7 @@
 use super::facts::Facts;
 use super::scene::{Rect, Shape, Style, text_width};
 use super::text::letter;
-use super::units;
-use crate::number::bandwidth;
+use machine::number::{bandwidth, counted};
 use machine::{Cache, CacheKind, CpuId, CpuSet, size};
 use std::collections::HashMap;
 
@@ -217,7 +216,7 @@ fn leaves(cores: &[&CpuSet], levels: &[&Level], each_core: bool) -> Vec<Block> {
     }
     let Some(first) = cores.first() else { return Vec::new() };
     let cpus: CpuSet = cores.iter().flat_map(|core| core.iter()).collect();
-    let mut strips = vec![(Style::Label, units::count(cores.len(), "core"))];
+    let mut strips = vec![(Style::Label, counted(cores.len(), "core"))];
     strips.extend(own_caches(first, levels, " each"));
     strips.push((Style::Label, short_set("CPU", &cpus)));
     vec![leaf(strips)]
@@ -238,7 +237,7 @@ fn own_caches(core: &CpuSet, levels: &[&Level], each: &str) -> Vec<(Style, Strin
 
 /// One block for a node with too many caches to draw.
 fn many(children: &[Block], cores: &[&CpuSet], levels: &[&Level]) -> Block {
-    let mut strips = vec![(Style::Label, units::count(cores.len(), "core"))];
+    let mut strips = vec![(Style::Label, counted(cores.len(), "core"))];
     let mut titles = Vec::new();
     count_titles(children, &mut titles);
     strips.extend(titles.into_iter().map(|(title, count)| (Style::Private, format!("{count} x {title}"))));
@@ -262,6 +261,6 @@ fn short_set(noun: &str, set: &CpuSet) -> String {
     match set.len() {
         1 => format!("{noun} {text}"),
         _ if text.len() <= 15 => format!("{noun}s {text}"),
-        count => units::count(count, noun),
+        count => counted(count, noun),
     }
 }

@@ -1,8 +1,7 @@
 //! Facts about a machine for both text and picture, computed once and in time linear in its CPUs.
 
 use super::map::Group;
-use super::units;
-use crate::number::bandwidth;
+use machine::number::{bandwidth, counted};
 use machine::{Cache, CpuId, CpuSet, IdSet, Machine, Node, NodeSet, PackageId, Routes, Sharing, size};
 use std::collections::{HashMap, HashSet};
 
@@ -104,12 +103,12 @@ impl<'a> Facts<'a> {
         let nodes = &self.machine.nodes;
         let cpus: usize = nodes.iter().map(|node| node.cpus.len()).sum();
         let cores: usize = self.cores.iter().map(Vec::len).sum();
-        let mut parts = vec![units::count(nodes.len(), "node"), units::count(cpus, "CPU")];
+        let mut parts = vec![counted(nodes.len(), "node"), counted(cpus, "CPU")];
         if cores != cpus {
-            parts.push(units::count(cores, "core"));
+            parts.push(counted(cores, "core"));
         }
         if !self.machine.packages.is_empty() {
-            parts.push(units::count(self.machine.packages.len(), "package"));
+            parts.push(counted(self.machine.packages.len(), "package"));
         }
         parts.push(size::rounded(nodes.iter().fold(0, |sum: u64, node| sum.saturating_add(node.memory_bytes))));
         parts.join(", ")

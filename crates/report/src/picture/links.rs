@@ -1,7 +1,7 @@
 //! Paths of links between boxes, and positions of their labels.
 
 use super::scene::{Rect, text_width};
-use crate::number::bandwidth;
+use machine::number::bandwidth;
 use machine::{LinkDirection, Machine};
 use std::cmp::Ordering;
 

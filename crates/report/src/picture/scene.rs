@@ -6,9 +6,9 @@
 use super::block::{self, Block};
 use super::facts::Facts;
 use super::heat::{self, Heat, HeatMap};
-use super::{links, map, units};
+use super::{links, map};
 use crate::columns;
-use crate::number::bandwidth;
+use machine::number::{bandwidth, counted};
 use machine::{LinkDirection, Machine};
 
 /// Above this many nodes boxes are unreadable: only the heat map and a summary are drawn.
@@ -211,14 +211,14 @@ fn nodes(facts: &Facts, shapes: &mut Vec<Shape>) -> Rect {
     let machine = facts.machine;
     if machine.nodes.len() > MOST_BOXES {
         for (i, group) in facts.alike(false).iter().take(MOST_BOXES).enumerate() {
-            let mut parts = vec![units::count(group.look.cpus, "CPU")];
+            let mut parts = vec![counted(group.look.cpus, "CPU")];
             parts.extend(
                 [&group.look.memory, &group.look.bandwidth].into_iter().filter(|part| !part.is_empty()).cloned(),
             );
-            let line = format!("{} of {}", units::count(group.nodes.len(), "node"), parts.join(", "));
+            let line = format!("{} of {}", counted(group.nodes.len(), "node"), parts.join(", "));
             shapes.push(Shape::text(0.0, 12.0 + 18.0 * i as f64, 12.0, Style::Label, &line));
         }
-        let links = units::count(machine.links.len(), "link");
+        let links = counted(machine.links.len(), "link");
         let y = shapes.len() as f64 * 18.0 + 12.0;
         shapes.extend((!machine.links.is_empty()).then(|| Shape::text(0.0, y, 12.0, Style::Label, &links)));
         return Rect::around(shapes.iter().filter_map(text_area)).unwrap_or(Rect {

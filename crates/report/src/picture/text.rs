@@ -5,7 +5,7 @@ use super::units;
 use crate::Table;
 use crate::devices::devices_table;
 use crate::layout::Layout;
-use crate::number::bandwidth;
+use machine::number::{bandwidth, counted};
 use machine::{CacheKind, Link, LinkDirection, Machine, NodeId, PciDevice, Sharing, Source, size};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::{self, Display};
@@ -209,7 +209,7 @@ fn pairs<T>(
     let rows: Vec<_> = values.into_iter().take(MOST_ROWS).map(row).collect();
     table(&[("value", true), ("pairs", true), ("first pair", false)], &rows, 3).fmt(f)?;
     if total > MOST_ROWS {
-        writeln!(f, "  and {}", units::count(total - MOST_ROWS, "more value"))?;
+        writeln!(f, "  and {}", counted(total - MOST_ROWS, "more value"))?;
     }
     Ok(())
 }

@@ -157,7 +157,7 @@ fn change_row(table: &mut Table, change: Change, [a, b]: [Option<&Counts>; 2], l
         both(&|counts| share(Some(counts.share))),
         both(&|counts| share(counts.local_access_ratio)),
         both(&|counts| latency(counts.latency_mean_ns)),
-        both(&|counts| crate::count(counts.samples)),
+        both(&|counts| machine::number::count(counts.samples)),
     ];
     table.noted(std::iter::once(format!("  {}", change.word())).chain(parts.into_iter().flatten()), label);
     table.tone(0, tone(change));

@@ -2,8 +2,8 @@
 
 use super::nodes::busy_threads;
 use super::text::{Lines, latency, number, share, time};
-use crate::count;
 use crate::layout::Layout;
+use machine::number::{count, counted};
 use profile::{Counts, Facts, Phase, Usage};
 use std::fmt;
 
@@ -92,7 +92,7 @@ impl fmt::Display for PhasesText<'_> {
                 Usage::Unknown => "used",
             };
             let from = node.map_or_else(|| "several nodes".to_owned(), |node| format!("node {node}"));
-            let threads = format!("{threads} thread{}", if *threads == 1 { "" } else { "s" });
+            let threads = counted(*threads, "thread");
             let samples = samples_text(*samples);
             let first = format!("  {:>10} to {:>10}  ", at(*from_ns), at(*until_ns));
             let text = format!("{usage} from {from} by {threads} ({samples})");

@@ -1,7 +1,8 @@
 //! The metrics of a verdict.
 
+use crate::Table;
 use crate::layout::{Layout, Tone};
-use crate::{Table, percent};
+use machine::number::percent;
 use profile::{Metric, Problem, Verdict};
 use std::fmt;
 

@@ -2,9 +2,10 @@
 
 use super::ranked::ThreadRow;
 use super::text::{LONGEST_NAME, latency, share, short, time};
+use crate::Table;
 use crate::layout::Layout;
-use crate::number::bandwidth;
-use crate::{Table, count};
+use machine::number::bandwidth;
+use machine::number::count;
 use machine::{Machine, NodeId};
 use profile::{Counts, LatencyPart, NodePair, Saturation, Tally, ThreadUse, View, saturations};
 use serde::Serialize;

@@ -2,7 +2,8 @@
 
 use super::nodes::MOST_NODES;
 use crate::layout::Layout;
-use crate::{Address, Table, count};
+use crate::{Address, Table};
+use machine::number::count;
 use machine::{NodeId, NodeSet};
 use profile::{Flow, HugePage, PageUse, ProcessId};
 use serde::Serialize;

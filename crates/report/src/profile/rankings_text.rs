@@ -4,8 +4,9 @@ use super::advice::{kind_words, place};
 use super::nodes::busy_threads;
 use super::ranked::{AllocatedBy, By, FunctionRow, ObjectRow, ProcessRow, SiteRow, SmallRow, ThreadRow};
 use super::text::{latency, share};
+use crate::Table;
 use crate::layout::Layout;
-use crate::{Table, count};
+use machine::number::count;
 use machine::size;
 use profile::{Counts, ObjectSummary};
 

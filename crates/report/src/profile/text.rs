@@ -1,8 +1,9 @@
 //! Text formatting shared by the reports of a trace.
 
+use crate::columns;
 use crate::escape::plain;
 use crate::layout::Layout;
-use crate::{columns, percent};
+use machine::number::percent;
 use std::fmt;
 
 /// Longest name: longer ones lose their middle. Template arguments of C++ may fill pages.

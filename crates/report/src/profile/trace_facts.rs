@@ -4,6 +4,7 @@ use super::cpu_accesses::{self, NodeAccesses};
 use super::kernel_work::KernelWork;
 use super::text::{LONGEST_NAME, Lines, number, share, short, time};
 use crate::escape::escape_sentence;
+use machine::number::counted;
 use machine::{Machine, presets};
 use profile::{Counts, Profile, Waiting};
 use serde::Serialize;
@@ -146,14 +147,13 @@ impl TraceText<'_> {
         let command = facts.command.join(" ");
         let command = if command.is_empty() { "programs that already ran" } else { &command };
         lines.add("recorded", &format!("{command} ({}, by {})", facts.path, facts.written_by));
-        let plural = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
-        let size = format!("{}, {}", plural(facts.nodes, "node"), plural(facts.cpus, "CPU"));
+        let size = format!("{}, {}", counted(facts.nodes, "node"), counted(facts.cpus, "CPU"));
         let simulated = if facts.simulated { ", simulated" } else { "" };
         lines.add("machine", &format!("{}: {size}{simulated} ({})", facts.machine, facts.machine_from));
         let stand_for = if (counts.accesses - counts.samples as f64).abs() < 0.5 {
             String::new()
         } else {
-            format!(", which stand for {} accesses", crate::count(counts.accesses as u64))
+            format!(", which stand for {} accesses", machine::number::count(counts.accesses as u64))
         };
         let duration = time(facts.duration_ns);
         lines.add("samples", &format!("{} in {duration}{stand_for}", number(counts.samples)));

@@ -260,7 +260,7 @@ fn nodes_have_shares_of_accesses() {
     let pairs = view.flow().facts().nodes;
     let all: f64 = pairs.iter().map(|pair| pair.counts.accesses).sum();
     let own = pairs.iter().find(|pair| pair.from.0 == 0 && pair.to.0 == 0).unwrap();
-    assert_eq!(row[2..4].join(" "), report::percent(own.counts.accesses / all), "{text}");
+    assert_eq!(row[2..4].join(" "), machine::number::percent(own.counts.accesses / all), "{text}");
 }
 
 /// Latencies that are not known count as the mean in costs and in their order.
@@ -298,7 +298,7 @@ fn the_share_of_all_is_of_accesses_in_a_difference_as_well() {
     assert!((counts.share - counts.memory_time_share.unwrap()).abs() > 1e-3, "{counts:?}");
     let text = report.to_string();
     let row = text.lines().skip_while(|line| !line.starts_with("  sites")).nth(1).unwrap();
-    assert!(row.contains(&report::percent(counts.share)), "{text}");
+    assert!(row.contains(&machine::number::percent(counts.share)), "{text}");
 }
 
 /// The text agrees with the profile's values.

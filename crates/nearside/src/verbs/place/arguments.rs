@@ -99,7 +99,7 @@ pub struct Arguments {
     #[arg(long = "override")]
     pub overrides: bool,
 
-    /// Also move memory that other processes map, too; `predict` decides once for all processes that are placed. Needs
+    /// Also move memory that other processes map. `predict` makes one decision for all placed processes. Needs
     /// `CAP_SYS_NICE`
     #[arg(long)]
     pub shared: bool,

@@ -34,7 +34,7 @@ pub enum Source {
     HintFaults,
     /// Counters of memory traffic only, without samples: it is not known which page was used
     Counters,
-    /// None: only objects, processes and mappings
+    /// No samples: only objects, processes and mappings
     None,
 }
 

@@ -19,7 +19,7 @@ pub struct RequestOptions {
     #[arg(long, value_name = "CPUS")]
     cpus: Option<Cpus>,
 
-    /// Cores on the exclusive cache of this grant of yours, by its number: they idle for it otherwise
+    /// Cores on the exclusive cache of this grant of yours, by its number; no other grant can have them
     #[arg(long, value_name = "GRANT", conflicts_with = "cpus")]
     on_cache_of: Option<u32>,
 
@@ -27,39 +27,39 @@ pub struct RequestOptions {
     #[arg(long, value_name = "NODES")]
     node: Option<Nodes>,
 
-    /// Memory of the node of its cores
+    /// Memory of the node of the grant's cores
     #[arg(long, conflicts_with = "node")]
     local: bool,
 
-    /// Its memory: a limit. Linux reserves no pages for it
+    /// Limit of the grant's memory; Linux reserves no pages for it
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     bytes: Option<u64>,
 
-    /// What it does not share
+    /// What the grant does not share with other programs
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WHAT,...")]
     isolate: Vec<Isolate>,
 
-    /// This number of ways of its last-level cache for itself, and its cores
+    /// Number of ways of the last-level cache for the grant alone, with its cores
     #[arg(long, value_name = "N")]
     cache_ways: Option<u32>,
 
-    /// By what its cores and memory are chosen
+    /// What to optimise when cores and memory are chosen
     #[arg(long, value_enum, default_value_t = Prefer::None)]
     prefer: Prefer,
 
-    /// What it reads from memory at most, bytes/s, such as 5.9G for 5.9 GB/s (G is 10^9) [default: as much as its cores can]
+    /// Maximum bandwidth of its reads from memory, bytes/s, such as 5.9G for 5.9 GB/s (G is 10^9) [default: as much as its cores can]
     #[arg(long, value_name = "RATE", value_parser = parse_bandwidth)]
     bandwidth: Option<f64>,
 
-    /// What it writes at most
+    /// Maximum bandwidth of its writes to memory, bytes/s
     #[arg(long, value_name = "RATE", value_parser = parse_bandwidth)]
     write_bandwidth: Option<f64>,
 
-    /// By how much others may slow it, if its controller is isolated, in percent of its time
+    /// Maximum slowdown by other programs, if the controller is isolated, in percent of its run time
     #[arg(long, value_name = "PERCENT", default_value_t = 5.0)]
     most_slowdown: f64,
 
-    /// This bound holds at each moment: refused where only shares of CPU time limit the others
+    /// Hold this bound at each moment, not on average: refused where only shares of CPU time limit other programs
     #[arg(long)]
     strict: bool,
 
@@ -67,7 +67,7 @@ pub struct RequestOptions {
     #[arg(long, value_name = "SECONDS")]
     lease: Option<u64>,
 
-    /// Its name
+    /// Name of the grant, as `list` shows it
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 }

@@ -1,6 +1,4 @@
-//! Human-readable numbers.
-
-use machine::size::significant;
+//! Numbers as people write and read them, except sizes: [`crate::size`].
 
 const PREFIXES: [&str; 5] = ["", "k", "M", "G", "T"];
 
@@ -20,14 +18,37 @@ pub fn count(value: u64) -> String {
     format!("{scaled:.decimals$} {}", PREFIXES[prefix])
 }
 
-/// A count with its noun: `1 node`, `4 nodes`.
-pub(crate) fn count_of(value: u64, noun: &str) -> String {
-    format!("{} {noun}{}", count(value), if value == 1 { "" } else { "s" })
+/// A number with its noun: `1 node`, `4 nodes`.
+pub fn counted(value: impl TryInto<u64>, noun: &str) -> String {
+    let value = value.try_into().unwrap_or(u64::MAX);
+    format!("{value} {noun}{}", plural(value))
+}
+
+/// A number with its noun, to three digits: `2.75 M pages`.
+pub fn rounded_count(value: u64, noun: &str) -> String {
+    format!("{} {noun}{}", count(value), plural(value))
+}
+
+fn plural(value: u64) -> &'static str {
+    if value == 1 { "" } else { "s" }
+}
+
+/// Three significant digits, without trailing zeros: `7.58`, `15.6`, `512`.
+pub fn significant(value: f64) -> String {
+    let decimals = if value >= 99.95 {
+        0
+    } else if value >= 9.995 {
+        1
+    } else {
+        2
+    };
+    let text = format!("{value:.decimals$}");
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
 /// A bandwidth in the largest decimal unit that it reaches, such as `2.85 GB/s`: vendors specify links and controllers in
-/// powers of ten, and STREAM reports them. Sizes have powers of two: [`machine::size::rounded`].
-pub(crate) fn bandwidth(bytes_per_s: f64) -> String {
+/// powers of ten, and STREAM reports them. Sizes have powers of two: [`crate::size::rounded`].
+pub fn bandwidth(bytes_per_s: f64) -> String {
     let unit = [("TB/s", 1e12), ("GB/s", 1e9), ("MB/s", 1e6), ("kB/s", 1e3)]
         .into_iter()
         .find(|(_, unit)| bytes_per_s >= *unit);
