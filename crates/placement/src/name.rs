@@ -78,10 +78,10 @@ pub struct PolicyName {
 /// All names with descriptions, for help texts.
 pub const POLICIES: [(&str, &str); 19] = [
     ("first-touch", "memory on the node of the CPU that touches it first"),
-    ("interleave[:NODES]", "memory on all nodes, or these, in turn"),
-    ("weighted-interleave[:NODES]", "memory on all nodes, or these, in proportion to the nodes' measured bandwidth"),
+    ("interleave[:NODES]", "memory interleaved over all nodes, or over these"),
+    ("weighted-interleave[:NODES]", "memory interleaved over all nodes, or these, in proportion to their measured bandwidth"),
     ("bind:NODES", "memory on these nodes only, and threads on their CPUs"),
-    ("carrefour", "pages move, are dealt to nodes or replicated, as counters and samples say"),
+    ("carrefour", "pages are migrated, interleaved or replicated, by counters and samples"),
     ("carrefour-published", "as carrefour, as it was published: without what nearside added to it"),
     ("predict", "memory goes where a model predicts the most speed, once that pays, or threads to their memory"),
     ("auto", "processes and their memory move between nodes to even out the pressure on caches"),
@@ -92,7 +92,7 @@ pub const POLICIES: [(&str, &str); 19] = [
     ("balanced", "each process on the node with the fewest"),
     ("thread-clustering", "threads that use the same pages on one node"),
     ("kernel", "threads where the kernel puts them"),
-    ("default", "memory as the program asks"),
+    ("default", "memory by the program's own policies"),
     ("local", "memory on the node of the process, or else of the thread"),
     ("remote", "memory on the node farthest from there"),
     ("THREADS+MEMORY", "both, such as balanced+local or thread-clustering+carrefour"),
