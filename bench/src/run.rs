@@ -56,6 +56,8 @@ pub struct Run {
 pub struct Report {
     /// Host time from the start of the machine to the start of the command, s.
     pub boot_s: f64,
+    /// Whether the machine continued a saved boot.
+    pub saved_boot: bool,
     /// Host time that the command took, s.
     pub host_s: f64,
     /// The model's measurements.
@@ -192,7 +194,7 @@ mod tests {
     use super::*;
 
     const REPORT: &str = r#"{
-        "simulated": true, "machine": "small", "exit_status": 0, "boot_s": 5.04, "host_s": 4.2, "instructions": 7, "cpu_time_s": 0.3, "memory_wait_s": 0.1,
+        "simulated": true, "machine": "small", "exit_status": 0, "boot_s": 5.04, "saved_boot": false, "host_s": 4.2, "instructions": 7, "cpu_time_s": 0.3, "memory_wait_s": 0.1,
         "time_s": 0.228, "loads": 2, "stores": 3, "instruction_fetches": 0, "l1_hits": 1, "l2_hits": 1, "l3_hits": 1, "stream_misses": 0,
         "dram_accesses": 2, "peer_hits": 0, "page_walks": 0, "write_backs": 0, "dram_latency_mean_ns": 104.64, "local_access_ratio": 0.5, "imbalance": null, "nodes": [0],
         "dram_accesses_by_node": [[2]],

@@ -67,6 +67,8 @@ pub struct Outcome {
     pub out_of_memory: Option<String>,
     /// Host time from the start of the run to the start of the command.
     pub boot: Duration,
+    /// Whether the machine continued a saved boot.
+    pub saved_boot: bool,
     /// Host time from there to the command's end.
     pub ran: Duration,
     /// Why the command was asked to end: see [`Run::asks_to_end`].

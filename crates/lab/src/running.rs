@@ -238,6 +238,7 @@ impl Running {
         tell: &mut dyn FnMut(Event),
     ) -> Result<Outcome, LabError> {
         let Attempt { run, ref signals, started, .. } = *attempt;
+        let saved_boot = matches!(stage, Stage::Continuing);
         let (mut began, mut boot) = (started, Duration::ZERO);
         let mut output = Output { to: io::stdout(), closed: ToGuest::OutputClosed, open: true };
         let mut error = Output { to: io::stderr(), closed: ToGuest::ErrorClosed, open: true };
@@ -308,7 +309,16 @@ impl Running {
                     let (samples_dropped, ran) = (pmu.dropped(), began.elapsed());
                     let out_of_memory = self.console.out_of_memory();
                     let cut_short = ending.map(|ending| ending.why);
-                    return Ok(Outcome { ended, measured, samples_dropped, out_of_memory, boot, ran, cut_short });
+                    return Ok(Outcome {
+                        ended,
+                        measured,
+                        samples_dropped,
+                        out_of_memory,
+                        boot,
+                        saved_boot,
+                        ran,
+                        cut_short,
+                    });
                 }
             }
         }

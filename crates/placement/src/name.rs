@@ -79,7 +79,10 @@ pub struct PolicyName {
 pub const POLICIES: [(&str, &str); 19] = [
     ("first-touch", "memory on the node of the CPU that touches it first"),
     ("interleave[:NODES]", "memory interleaved over all nodes, or over these"),
-    ("weighted-interleave[:NODES]", "memory interleaved over all nodes, or these, in proportion to their measured bandwidth"),
+    (
+        "weighted-interleave[:NODES]",
+        "memory interleaved over all nodes, or these, in proportion to their measured bandwidth",
+    ),
     ("bind:NODES", "memory on these nodes only, and threads on their CPUs"),
     ("carrefour", "pages are migrated, interleaved or replicated, by counters and samples"),
     ("carrefour-published", "as carrefour, as it was published: without what nearside added to it"),

@@ -39,6 +39,8 @@ pub struct LabReport {
     pub exit_status: i32,
     /// Host time from the start of the machine to the start of the command, s.
     pub boot_s: f64,
+    /// Whether the machine continued a saved boot in that time, instead of booting.
+    pub saved_boot: bool,
     /// Host time that the command took, s.
     pub host_s: f64,
     /// The samples, if requested.
@@ -82,7 +84,8 @@ impl fmt::Display for LabReport {
         writeln!(f, "simulated on {}", self.heading())?;
         let mut facts = Table::default();
         let mut fact = |name: &str, value: String| facts.row([format!("  {name:<20}{value}")]);
-        let host = format!("{:.1} s on this host, {:.1} s to boot", self.host_s, self.boot_s);
+        let began = if self.saved_boot { "continue its saved boot" } else { "boot" };
+        let host = format!("{:.1} s on this host, {:.1} s to {began}", self.host_s, self.boot_s);
         fact("time", format!("{:.6} s simulated ({host})", counters.time_s));
         fact("instructions", count(self.measured.instructions));
         let Measured { cpu_time_s, memory_wait_s, .. } = self.measured;
@@ -231,6 +234,7 @@ mod tests {
             command: vec!["true".into()],
             exit_status: 0,
             boot_s: 5.04,
+            saved_boot: false,
             host_s: 4.2,
             samples: Some(Samples { period: 100, taken: 7, dropped: 0 }),
             shake: Some(Shake { seed: 7, rounds: 60, thread_moves: 31, pages_moved: 4096 }),

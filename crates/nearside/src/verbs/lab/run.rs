@@ -382,6 +382,7 @@ fn report(arguments: &Arguments, run: &Run, assets: &Assets, outcome: &Outcome, 
         command: run.task.command.iter().map(|part| part.to_string_lossy().into_owned()).collect(),
         exit_status: outcome.ended.status(),
         boot_s: outcome.boot.as_secs_f64(),
+        saved_boot: outcome.saved_boot,
         host_s: outcome.ran.as_secs_f64(),
         samples: arguments.samples.as_ref().map(|_| Samples {
             period: arguments.sample_period,
