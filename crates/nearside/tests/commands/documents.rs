@@ -1,5 +1,5 @@
 //! What the documents say of the tree, checked against the tree: the map of crates, the tests that the specification
-//! names, and links.
+//! names and its length, and links.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -163,6 +163,25 @@ fn tests_that_the_specification_names_are_there() {
     }
     assert!(count > 50, "{count} references");
     assert!(missing.is_empty(), "SPECIFICATION.md names tests that are not there: {missing:#?}");
+}
+
+#[test]
+fn the_specification_marks_the_tests_that_only_make_nightly_runs() {
+    let promises = promises();
+    let marked = promises.split("` (nightly)").collect::<Vec<_>>();
+    let marked = marked.split_last().unwrap().1.iter().map(|before| before.rsplit(['`', ':']).next().unwrap());
+    let sources = ["bench", "crates", "workloads"].into_iter().flat_map(|folder| files(&root().join(folder), "rs"));
+    let sources: Vec<String> = sources.map(|path| fs::read_to_string(path).unwrap()).collect();
+    let ignored: BTreeSet<&str> = sources.iter().flat_map(|source| functions_with("#[ignore", source)).collect();
+    assert_eq!(marked.collect::<BTreeSet<_>>(), ignored, "marked with (nightly), and ignored");
+}
+
+#[test]
+fn the_specification_has_at_most_3500_words() {
+    let page = document("SPECIFICATION.md");
+    let is_word = |token: &&str| token.chars().any(|c| c != '|' && c != '-');
+    let count = page.split_whitespace().filter(is_word).count();
+    assert!(count <= 3500, "{count} words: merge promises of one mechanism, and leave out what no user relies on");
 }
 
 /// Lines of a document without its code blocks.
