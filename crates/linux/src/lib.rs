@@ -1,5 +1,5 @@
-//! Safe, typed wrappers of the Linux interfaces that nearside needs and no library has. Besides the QEMU plugin, the
-//! only crate with `unsafe` code. It stands on its own: `nearside-linux = "0.1"`, and `use linux::…`.
+//! Safe, typed wrappers of the Linux interfaces that nearside needs and no library has. It can be used alone:
+//! `nearside-linux = "0.1"`, and `use linux::…`.
 //!
 //! | what | where |
 //! |---|---|
