@@ -40,7 +40,7 @@ pub struct Reading {
     /// The machine that the trace was recorded on: a machine file, hwloc XML, a preset, or a folder (see nearside
     /// topology --from). Nearside's traces describe theirs; perf.data files only name nodes and CPUs, without latencies
     /// [default: from the trace, or else this host]
-    #[arg(long, value_name = "MACHINE", add = ArgValueCompleter::new(candidates::machines))]
+    #[arg(long, value_name = "PRESET|FILE", add = ArgValueCompleter::new(candidates::machines))]
     machine: Option<String>,
 
     /// A function of the program that allocates for others, so that its caller is the allocation site; malloc, operator

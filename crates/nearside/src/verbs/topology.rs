@@ -47,7 +47,7 @@ pub struct Arguments {
     ///
     /// The contents of a file or folder decide its kind, not its name. For a file that is named like a preset, use
     /// ./NAME.
-    #[arg(long, value_name = "PATH|PRESET", verbatim_doc_comment, add = ArgValueCompleter::new(candidates::machines))]
+    #[arg(long, value_name = "PRESET|FILE", verbatim_doc_comment, add = ArgValueCompleter::new(candidates::machines))]
     from: Option<String>,
 
     /// How to show it

@@ -7,17 +7,21 @@ use std::io::Read;
 use std::process::{Command, Stdio};
 
 const MIB: u64 = 1 << 20;
-/// Commands that read a file, up to where it is named.
-const READERS: [&str; 51] = [
+/// Commands that read a file, up to where it is named. TRACE is a trace that can be read.
+const READERS: [&str; 56] = [
     "topology --from",
     "agent --config",
     "agent status --socket",
     "replay",
     "explore",
     "report",
+    "report TRACE --machine",
     "diff /dev/zero",
+    "diff TRACE TRACE --machine",
     "assert --local 1",
+    "assert TRACE --local 1 --machine",
     "export --parquet /dev/null",
+    "export TRACE --parquet /dev/null --machine",
     "lab show",
     "lab run --machine",
     "lab run --machine small-4x2 --kernel-module",
@@ -32,6 +36,7 @@ const READERS: [&str; 51] = [
     "compare --machine",
     "hugepages find",
     "hugepages find --machine",
+    "hugepages find TRACE --machine",
     "hugepages cure --from",
     "hugepages confirm --machine",
     "record --source none --regions",
@@ -135,7 +140,8 @@ fn every_option_with_a_file_is_known() {
             for line in help_of(&words).lines() {
                 let Some((names, value)) = line.split_once(" <") else { continue };
                 let option = names.split_whitespace().last().filter(|name| name.starts_with("--"));
-                let is_file = ["FILE", "PATH", "TRACE", "FOLDER", "DIR"].iter().any(|name| value.starts_with(name));
+                let value = value.split('>').next().unwrap_or_default();
+                let is_file = ["FILE", "PATH", "TRACE", "FOLDER", "DIR"].iter().any(|name| value.contains(name));
                 let Some(option) = option.filter(|_| is_file) else { continue };
                 let is_read = READERS.iter().any(|reader| reader.starts_with(&verb) && reader.ends_with(option))
                     || verb.starts_with("agent ") && option == "--socket";
@@ -150,8 +156,10 @@ fn every_option_with_a_file_is_known() {
 
 #[test]
 fn files_without_an_end_take_at_most_256_mib() {
+    let (_folder, trace) = crate::report::written(crate::traces::face_recognition());
     for reader in READERS {
-        let mut words: Vec<&str> = reader.split(' ').chain(["/dev/zero"]).collect();
+        let words = reader.split(' ').map(|word| if word == "TRACE" { &*trace } else { word });
+        let mut words: Vec<&str> = words.chain(["/dev/zero"]).collect();
         if RUNNERS.iter().any(|runner| reader.starts_with(runner)) {
             words.extend(["--", "true"]);
         }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 #[derive(Debug, Args)]
 pub struct MachineOptions {
     /// A preset or a machine file, as `nearside measure --output FILE` writes them [default: this machine]
-    #[arg(long, value_name = "PATH|PRESET")]
+    #[arg(long, value_name = "PRESET|FILE")]
     machine: Option<String>,
 
     /// The grants of this plan exist already, and its rules and tenants hold
