@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_threads_are_told() {
+    fn too_many_threads_are_reported() {
         let counts = TaskCounts::new(1);
         counts.start(|_| work(0));
         for tid in 1..=TASKS_MAX as u32 + 5 {

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_has_gone_is_told_apart_from_a_full_disk() -> io::Result<()> {
+    fn a_reader_that_has_gone_is_distinguished_from_a_full_disk() -> io::Result<()> {
         let (reader, writer) = pipe()?;
         drop(reader);
         assert!(matches!(write(writer.as_fd(), b"x", &|| true), Err(Closed::ByReader)));

@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_done_and_what_not_is_told() {
+    fn what_was_done_and_what_not_is_reported() {
         let mut report = CureReport {
             verdict: "3 of 11 huge pages are falsely shared".to_owned(),
             chosen: 4,

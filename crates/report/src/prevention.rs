@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_small_and_why_not_is_told() {
+    fn what_is_kept_small_and_why_not_is_reported() {
         let report = PreventionReport {
             verdict: "3 of 7 huge pages are falsely shared".to_owned(),
             applied: true,

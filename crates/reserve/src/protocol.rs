@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_of_the_study_are_told_by_their_names() {
+    fn calls_of_the_study_are_known_by_their_names() {
         let line = r#"{"call":"rcm_memory_controller_release","mem_isolated":7}"#;
         let one = Message::Study(vec![Action::Guard(GrantId(7), false)]);
         assert_eq!(read_message(line.as_bytes()), Ok(one));

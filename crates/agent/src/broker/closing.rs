@@ -75,7 +75,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     #[test]
-    fn a_socket_that_lingers_delays_nobody_else() {
+    fn a_socket_that_lingers_delays_no_other_client() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let lingering = || {
             let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

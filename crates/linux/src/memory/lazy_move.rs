@@ -321,7 +321,7 @@ mod tests {
     /// Claims 11 and 12 of the manager's specification (11 of the system's): each page that is touched is brought once,
     /// and others are copied nowhere but back.
     #[test]
-    fn each_page_that_is_touched_is_brought_once_whoever_touches_it() {
+    fn each_page_that_is_touched_by_any_thread_is_brought_once() {
         let Some(lazy) = begun(Faults::Program) else { return };
         let (memory, next) = (lazy.memory().unwrap(), AtomicUsize::new(0));
         std::thread::scope(|scope| {

@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_without_memory_are_told_apart() {
+    fn processes_without_memory_are_distinguished() {
         let zombie = Status { state: Some('Z'), ..Status::default() };
         assert_eq!(without_memory(Pid(7), &zombie), Some(Cause::Zombie(Pid(7))));
         let led = Status { threads: 2, ..zombie };

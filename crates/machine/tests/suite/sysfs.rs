@@ -237,7 +237,7 @@ fn what_is_wrong_is_named_with_its_file() {
 }
 
 #[test]
-fn without_its_sysfs_a_host_is_told_to_mount_it() {
+fn without_its_sysfs_the_error_says_to_mount_it() {
     let text = |root: &str| SysfsError::NotSysfs { root: root.into() }.to_string();
     assert!(text("/sys").ends_with("mount it (sudo mount -t sysfs sysfs /sys)"), "{}", text("/sys"));
     assert!(text("/saved").ends_with("name the root of a sysfs tree, such as /sys"), "{}", text("/saved"));

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_told_as_far_as_they_say_something() {
+    fn ranges_are_reported_as_far_as_they_say_something() {
         let message = |argument: &str| {
             let error = Cli::try_parse_from(["nearside", "report", "trace", argument]).unwrap_err();
             in_words(error).to_string().lines().next().unwrap_or_default().to_owned()

@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_are_told_apart_by_their_build() {
+    fn programs_are_distinguished_by_their_build() {
         let folder = tempfile::tempdir().unwrap();
         let script = folder.path().join("script");
         std::fs::write(&script, "#!/bin/sh\n").unwrap();

@@ -17,7 +17,7 @@ fn ran(arguments: &[&str]) -> RunOutput {
 }
 
 #[test]
-fn nodes_and_processes_are_told() {
+fn nodes_and_processes_are_reported() {
     let mut child = Command::new("sleep").arg("60").spawn().unwrap();
     let pid = child.id().to_string();
     let told: Value = serde_json::from_str(ran(&["--json", &pid]).succeeded().text()).unwrap();
@@ -122,7 +122,7 @@ fn metrics_are_well_formed() {
 }
 
 #[test]
-fn what_was_asked_wrongly_is_told() {
+fn what_was_asked_wrongly_is_reported() {
     ran(&["--format", "openmetrics", "--watch"]).failed(2, &["openmetrics is a single reading"]);
     ran(&["--format", "xml"]).failed(2, &["openmetrics"]);
     ran(&["--root", "/nowhere"]).failed(1, &["without NUMA"]);

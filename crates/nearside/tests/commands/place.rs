@@ -27,7 +27,7 @@ fn error(arguments: &[&str], code: i32) -> String {
 }
 
 #[test]
-fn what_is_no_policy_is_told_with_all_that_are() {
+fn what_is_no_policy_is_reported_with_all_that_are() {
     let unknown = error(&["place", "--policy", "carefour", "--", "true"], 2);
     assert!(unknown.contains("did you mean `carrefour`?") && unknown.contains("thread-clustering"), "{unknown}");
     let same = error(&["place", "--policy", "carrefour", "--memory", "interleave", "--", "true"], 2);
@@ -101,7 +101,7 @@ fn children_that_have_ended_are_left_out() {
 }
 
 #[test]
-fn what_came_of_it_is_json_on_any_machine() {
+fn the_result_is_json_on_any_machine() {
     let run = |json: &str| {
         nearside(&["place", "--policy", "balanced", "--json", json, "--", "sh", "-c", "exit 7"]).output().unwrap()
     };

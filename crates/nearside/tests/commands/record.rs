@@ -120,7 +120,7 @@ fn a_recording_that_ends_before_its_program_has_no_time_of_its_run() {
 }
 
 #[test]
-fn small_objects_are_told_by_site() {
+fn small_objects_are_reported_by_site() {
     let place = Place::new();
     let source = "#include <stdlib.h>
         void *volatile kept[1000];
@@ -263,7 +263,7 @@ fn programs_that_told_nothing_are_named() {
 }
 
 #[test]
-fn a_recording_that_could_not_be_told_does_not_begin() {
+fn a_recording_that_could_not_be_reported_does_not_begin() {
     let place = Place::new();
     let output = place.record(&["--json", "missing/told.json", "--", "sh", "-c", "echo ran; exit 3"]);
     assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(125), ""));

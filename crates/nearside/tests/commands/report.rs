@@ -76,7 +76,7 @@ fn empty() -> traces::Trace {
 }
 
 #[test]
-fn a_trace_is_told_with_its_verdict_first() {
+fn a_trace_is_reported_with_its_verdict_first() {
     let (_folder, trace) = written(traces::face_recognition());
     let all = text(&["report", &trace]);
     assert!(all.starts_with("NUMA is the problem: only "), "{all}");
@@ -331,7 +331,7 @@ fn a_machine_that_is_named_stands_for_one_that_is_damaged() {
 }
 
 #[test]
-fn a_file_that_is_gone_from_a_table_is_told() {
+fn a_file_that_is_gone_from_a_table_is_reported() {
     let (_folder, trace) = written(traces::face_recognition());
     let says = "of the files in samples/, with their records";
     assert!(!text(&["report", &trace]).contains(says));

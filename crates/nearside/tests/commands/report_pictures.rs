@@ -51,7 +51,7 @@ fn a_dash_is_standard_output_which_has_one_of_them() {
 }
 
 #[test]
-fn a_picture_that_cannot_be_written_is_told() {
+fn a_picture_that_cannot_be_written_is_reported() {
     let folder = TempDir::new().unwrap();
     let ran = report(folder.path(), &["--html", "none/page.html"]);
     ran.failed(1, &["cannot write to none/page.html", "there is no folder none: mkdir -p none"]);

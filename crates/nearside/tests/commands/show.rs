@@ -63,7 +63,7 @@ fn show_saved(root: &Path, arguments: &[&str]) -> RunOutput {
 }
 
 #[test]
-fn a_saved_process_is_told_with_totals_that_know_mixed_page_sizes() {
+fn a_saved_process_is_reported_with_totals_that_know_mixed_page_sizes() {
     let root = saved();
     let told = json_of(&show_saved(root.path(), &["--json", "7"]).succeeded());
     // 10 pages of 2 MiB and one of 1 GiB are not 11 of either size, and a huge page is not a base page.
@@ -104,7 +104,7 @@ fn resident_bytes(pid: u32) -> u64 {
 }
 
 #[test]
-fn a_process_of_this_host_is_told_until_it_ends() {
+fn a_process_of_this_host_is_reported_until_it_ends() {
     let mut child = sleeper();
     let pid = child.id().to_string();
     let (told, resident) = loop {

@@ -200,7 +200,7 @@ fn what_would_write_is_refused() {
 }
 
 #[test]
-fn what_is_asked_wrongly_is_told_with_what_there_is() {
+fn what_is_asked_wrongly_is_reported_with_what_there_is() {
     let (_folder, trace) = written(true);
     sql(&trace, "SELECT * FROM objects").failed(2, &["objects", "not found", "the tables are", "samples"]);
     sql(&trace, "SELECT adress FROM samples").failed(2, &["adress", "address", "lists their columns"]);

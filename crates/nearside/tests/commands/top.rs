@@ -55,7 +55,7 @@ fn what_it_started_ends_with_it() {
 }
 
 #[test]
-fn processes_that_are_not_there_are_told() {
+fn processes_that_are_not_there_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let own = std::process::id().to_string();
     let output = top(folder.path(), &["--once", "--pid", &format!("{own},4000001")]).output().unwrap();
@@ -65,7 +65,7 @@ fn processes_that_are_not_there_are_told() {
 }
 
 #[test]
-fn what_a_program_has_started_is_shown_where_nobody_observes_accesses() {
+fn what_a_program_has_started_is_shown_where_no_process_observes_accesses() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = top(folder.path(), &["--source", "none", "--json"]);
     let mut watching: Child = command.args(PROGRAM).stdout(Stdio::piped()).spawn().unwrap();

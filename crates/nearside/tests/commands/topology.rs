@@ -180,7 +180,7 @@ fn half_of_a_new_file_is_not_left() {
 }
 
 #[test]
-fn what_names_no_machine_is_told_with_everything_that_was_tried() {
+fn what_names_no_machine_is_reported_with_everything_that_was_tried() {
     let folder = tempfile::tempdir().unwrap();
     let binary = folder.path().join("table");
     fs::write(&binary, b"SRAT\x00\xff\x01").unwrap();
@@ -210,7 +210,7 @@ fn mistakes_in_files_have_file_line_and_field() {
 }
 
 #[test]
-fn a_wrong_command_line_is_told_apart() {
+fn a_wrong_command_line_is_distinguished() {
     assert!(refused(2, &["topology", "--format", "png"]).contains("possible values"));
     assert!(refused(2, &["topology", "--json", "--format", "svg"]).contains("cannot be used with"));
     assert!(refused(2, &["topologie"]).contains("topology"));

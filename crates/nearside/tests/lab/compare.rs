@@ -94,7 +94,7 @@ fn failures_and_interrupts_leave_the_machine_as_it_was() {
 /// Wrong requests are reported before a machine boots; a host with one node compares as well, and says what that is
 /// worth.
 #[test]
-fn what_is_asked_wrongly_is_told_at_once() {
+fn what_is_asked_wrongly_is_reported_at_once() {
     let lab = Lab::new();
     let run = |options: &[&str], command: &[&str]| {
         let mut here = lab.nearside();

@@ -122,7 +122,7 @@ fn loaded(name: &str) -> PathBuf {
 }
 
 #[test]
-fn a_qemu_that_fails_or_hangs_is_told() {
+fn a_qemu_that_fails_or_hangs_is_reported() {
     let lab = Lab::new();
     // A shell cannot preload the plugin, which needs QEMU's symbols.
     fs::copy(loaded("libgcc_s"), lab.path(PLUGIN)).unwrap();
@@ -165,7 +165,7 @@ fn a_command_that_takes_too_long_is_ended() {
 }
 
 #[test]
-fn a_program_killed_for_memory_is_told() {
+fn a_program_killed_for_memory_is_reported() {
     let lab = Lab::new();
     // A single system call that fills memory: a program whose own pages are dropped and read back meanwhile would take
     // an unpredictable time.
@@ -176,7 +176,7 @@ fn a_program_killed_for_memory_is_told() {
 }
 
 #[test]
-fn a_kernel_that_panics_is_told() {
+fn a_kernel_that_panics_is_reported() {
     let lab = Lab::new();
     // Memory that belongs to no process: both in-memory file systems, filled.
     let fill = "for file in /dev/shm/a /tmp/b /dev/shm/c; do head -c 1G /dev/zero > $file; done; tail /dev/zero";
@@ -190,7 +190,7 @@ fn a_kernel_that_panics_is_told() {
 }
 
 #[test]
-fn a_working_folder_that_the_guest_lacks_is_told() {
+fn a_working_folder_that_the_guest_lacks_is_reported() {
     let lab = Lab::new();
     let mut run = lab.command("small-2x2", &[], &["true"]);
     run.current_dir("/sys/kernel").env("PWD", "/sys/kernel");

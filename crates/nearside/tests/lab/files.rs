@@ -78,7 +78,7 @@ fn outputs_under_umask_0_are_not_open_to_others() {
 
 /// Needs root, for the small disk.
 #[test]
-fn a_full_disk_is_told() {
+fn a_full_disk_is_reported() {
     if !is_root_to("mount a small disk") {
         return;
     }

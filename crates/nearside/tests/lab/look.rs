@@ -52,7 +52,7 @@ fn mapping_of(show: &Value, address: u64) -> &Value {
 const PLACE: &str = include_str!("programs/look_two_nodes.sh");
 
 #[test]
-fn known_memory_is_told_on_two_nodes() {
+fn known_memory_is_reported_on_two_nodes() {
     let lab = Lab::new();
     if !is_root_to("fill hugetlb pools and make control groups") {
         return;
@@ -108,7 +108,7 @@ fn known_memory_is_told_on_two_nodes() {
         });
     }
     checks.part("machine", || the_machine_is_what_numactl_says(&ran));
-    checks.part("control groups", || control_groups_are_told(&ran));
+    checks.part("control groups", || control_groups_are_reported(&ran));
     checks.part("ordinary user", || an_ordinary_user_sees_its_own(&ran));
 
     for (section, status, says) in [
@@ -191,7 +191,7 @@ fn the_machine_is_what_numactl_says(ran: &RunOutput) {
     assert_eq!(machine["transparent_huge_pages"], "madvise");
 }
 
-fn control_groups_are_told(ran: &RunOutput) {
+fn control_groups_are_reported(ran: &RunOutput) {
     let inside = ran.json("inside");
     assert_eq!(inside["cgroup"], "/half");
     assert_eq!(inside["cpuset"], json!({ "cgroup": "/half", "cpus": "2-3", "memory_nodes": "1" }));
@@ -237,7 +237,7 @@ pub(crate) fn odd_machine(lab: &Lab, preset: &str, nodes: u32) -> String {
 }
 
 #[test]
-fn nodes_without_cpus_or_memory_are_told_as_such() {
+fn nodes_without_cpus_or_memory_are_reported_as_such() {
     let lab = Lab::new();
     let machine = odd_machine(&lab, "small-4x2", 4);
     let script = include_str!("programs/look_odd_nodes.sh");
@@ -267,7 +267,7 @@ fn nodes_without_cpus_or_memory_are_told_as_such() {
 const EIGHT: &str = include_str!("programs/look_eight_nodes.sh");
 
 #[test]
-fn eight_nodes_are_told_alike_to_root_and_to_the_owner() {
+fn eight_nodes_are_reported_alike_to_root_and_to_the_owner() {
     let lab = Lab::new();
     if !is_root_to("fill hugetlb pools and run programs of other users") {
         return;

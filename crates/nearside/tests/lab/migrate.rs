@@ -232,7 +232,7 @@ fn memory_and_threads_go_where_a_trace_has_seen_them_used() {
 
 /// Two nodes; the same as an ordinary user, for whom doctor predicts what will not work.
 #[test]
-fn an_ordinary_user_moves_its_own_and_is_told_what_else_it_would_take() {
+fn an_ordinary_user_moves_its_own_and_learns_what_else_it_would_take() {
     let lab = Lab::new();
     let script = HOLD.to_owned() + include_str!("programs/migrate_ordinary_user.sh");
     let script = script.replace('\'', "'\\''");

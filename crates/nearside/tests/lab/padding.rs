@@ -25,7 +25,7 @@ fn recorded(lab: &Lab, bytes: &str) -> (Value, f64) {
 
 /// Counters of four threads in one line: padding is advised, and is what helps.
 #[test]
-fn threads_that_count_in_one_line_are_told_to_pad() {
+fn threads_that_count_in_one_line_are_advised_to_pad() {
     let lab = Lab::new();
     lab.compile("counters.c");
     let (close, close_s) = recorded(&lab, "8");

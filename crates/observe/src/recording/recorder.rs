@@ -306,7 +306,7 @@ impl Recorder {
             // reports only its own, from when it is ready.
             let is_start = |event: &&Event| matches!(event.what, What::ProcessStarted { .. });
             let starts: Vec<Event> = self.events.iter().filter(is_start).cloned().collect();
-            self.events.retain(|event| !is_told_by_kernel(&event.what));
+            self.events.retain(|event| !is_reported_by_kernel(&event.what));
             let (stacks, events) = (self.writer.stacks(), &mut self.events);
             if last {
                 side_band.finish(stacks, events);
@@ -364,7 +364,7 @@ impl Recorder {
     }
 }
 
-fn is_told_by_kernel(what: &What) -> bool {
+fn is_reported_by_kernel(what: &What) -> bool {
     match what {
         What::ProcessStarted { .. } | What::ThreadStarted | What::ThreadEnded | What::Named { .. } => true,
         What::Mapped { file, .. } => file.is_some(),

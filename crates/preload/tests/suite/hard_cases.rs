@@ -368,7 +368,7 @@ fn counts_are_recorded_at_their_time() {
 }
 
 #[test]
-fn every_form_of_new_and_delete_is_told() {
+fn every_form_of_new_and_delete_is_reported() {
     for flags in [&["-O2"][..], &["-O2", "-static-libstdc++", "-static-libgcc", "-fsized-deallocation"]] {
         let program = Program::new("operators.cc", &[flags, &["-std=c++17"]].concat());
         let told = program.run(&[]).succeeded();
@@ -391,7 +391,7 @@ fn every_form_of_new_and_delete_is_told() {
 }
 
 #[test]
-fn objects_of_operators_that_call_no_malloc_are_told() {
+fn objects_of_operators_that_call_no_malloc_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let library = folder.path().join("liballocator.so");
     compile("allocator.cc", &library, &["-std=c++17", "-shared", "-fPIC", "-O2"]);

@@ -4,7 +4,7 @@ use crate::support::{Program, Told};
 use trace::What;
 
 #[test]
-fn every_way_to_an_object_is_told_exactly() {
+fn every_way_to_an_object_is_reported_exactly() {
     for flags in [&["-O0", "-fno-omit-frame-pointer"][..], &["-O2", "-fomit-frame-pointer"]] {
         let program = Program::new("objects.c", flags);
         let told = program.run(&[]).succeeded();

@@ -167,7 +167,7 @@ fn both_cpus() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn accesses_are_told_in_the_order_of_time() {
+fn accesses_are_reported_in_the_order_of_time() {
     let (_folder, trace) = open(&file(EVENT, SAMPLE_TYPE, &both_cpus()));
     let trace = trace.unwrap();
     assert_eq!(trace.about().sources.first().unwrap().source, Source::Spe);
@@ -210,7 +210,7 @@ fn accesses_are_told_in_the_order_of_time() {
 }
 
 #[test]
-fn what_cannot_be_told_is_counted() {
+fn what_cannot_be_reported_is_counted() {
     let lost = |records: &[Vec<u8>]| {
         let all = [&[info(), comm(0, 7, 8, "app", true)][..], records].concat();
         let (_folder, trace) = open(&file(EVENT, SAMPLE_TYPE, &all));

@@ -341,13 +341,13 @@ fn a_table_of_another_kind_is_refused() {
 const FILL: &str = "NEARSIDE_TEST_FILL";
 
 #[test]
-fn a_disk_that_is_full_is_told_and_leaves_what_was_written() {
+fn a_disk_that_is_full_is_reported_and_leaves_what_was_written() {
     let Some(folder) = std::env::var_os(FILL).map(PathBuf::from) else {
         let scratch = tempfile::tempdir().unwrap();
         let folder = scratch.path().join("trace");
         // A file size limit looks like a full disk to the writer.
         let script = "trap '' XFSZ; ulimit -f 32; \
-                      exec \"$0\" --exact storage::a_disk_that_is_full_is_told_and_leaves_what_was_written";
+                      exec \"$0\" --exact storage::a_disk_that_is_full_is_reported_and_leaves_what_was_written";
         let mut test = Command::new("sh");
         test.args(["-c", script]).arg(std::env::current_exe().unwrap()).env(FILL, &folder);
         let output = test.output().unwrap();
