@@ -20,6 +20,8 @@ const MOST_WAITS: usize = 128;
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest time between two tries of what waits: grants that other processes carry out end without a word.
 const RETRY: Duration = Duration::from_secs(1);
+/// Stands for the user of a connection that the kernel does not name: no user has this number.
+const NO_USER: u32 = u32::MAX;
 /// Longest wait for a grant, s: ten years.
 const MOST_WAIT_S: u64 = 10 * 365 * 24 * 3600;
 
@@ -62,7 +64,7 @@ struct Ready {
 
 impl Serving {
     pub fn new(listener: UnixListener, stopped: UnixStream, book: Book) -> Self {
-        let (clients, closing) = (Vec::new(), Closing::default());
+        let (clients, closing) = (Vec::new(), Closing::new());
         Self { listener, stopped, book, clients, closing, closed_until: None, tried: (0, Instant::now()), waits: 0 }
     }
 
@@ -92,18 +94,15 @@ impl Serving {
             let users = self.clients.iter().filter(is_waiting).map(|client| client.peer.uid).collect();
             let mut queue = Queue { number: waited, users };
             let (book, closing) = (&mut self.book, &self.closing);
-            self.clients.retain_mut(|client| {
-                let stays = client.go_on(now, book, &mut queue, closing);
-                if !stays {
-                    closing.close_unread(&client.stream, client.peer.uid);
-                }
-                stays
-            });
+            let is_over = |client: &mut Client| !client.go_on(now, book, &mut queue, closing);
+            for client in self.clients.extract_if(.., is_over) {
+                closing.hang_up(client.peer.uid, client.stream);
+            }
             self.waits = queue.number;
             self.try_waiting(self.waits != waited);
         }
-        for client in &self.clients {
-            self.closing.close_unread(&client.stream, client.peer.uid);
+        for client in self.clients {
+            self.closing.hang_up(client.peer.uid, client.stream);
         }
         self.book.end_all();
     }
@@ -182,20 +181,31 @@ impl Serving {
     }
 
     fn let_in(&mut self, now: Instant) {
+        if self.closing.is_full_for_all() {
+            self.closed_until = Some(now + RETRY);
+            return;
+        }
         for stream in accept(&self.listener, &mut self.closed_until, now) {
-            let Ok(peer) = stream.set_nonblocking(true).and_then(|()| peer(&stream)) else { continue };
+            let Ok(peer) = stream.set_nonblocking(true).and_then(|()| peer(&stream)) else {
+                self.closing.hang_up(NO_USER, stream);
+                continue;
+            };
             // Those that wait for a grant have places of their own: the calls that they wait for must get in.
             let busy = self.clients.iter().filter(|client| client.waiting.is_none());
-            let is_closing =
-                self.closing.is_full(peer.uid).then(|| "files of this user are still being closed".to_owned());
+            let is_closing = self.closing.is_full(peer.uid).map(str::to_owned);
             if let Some(why) = is_closing.or_else(|| no_slot(busy.map(|client| client.peer.uid), peer.uid)) {
-                let _ = send(&stream, &message(&Answer::Refused(format!("{why}: try again later"))), &[]);
-                self.closing.close_unread(&stream, peer.uid);
+                let _ = send(&stream, &message(&later(&why)), &[]);
+                self.closing.hang_up(peer.uid, stream);
             } else {
                 self.clients.push(Client { stream, peer, deadline: now + SILENCE_TIMEOUT, waiting: None });
             }
         }
     }
+}
+
+/// The answer to a client that cannot be served now.
+fn later(why: &str) -> Answer {
+    Answer::Refused(format!("{why}: try again later"))
 }
 
 /// The requests that wait.
@@ -223,6 +233,11 @@ impl Queue {
 impl Client {
     /// Answers at most one call, as other clients wait for theirs. Returns whether the connection stays open.
     fn go_on(&mut self, now: Instant, book: &mut Book, queue: &mut Queue, closing: &Closing) -> bool {
+        // Unread, a call's files take no numbers here.
+        if let Some(why) = closing.is_full(self.peer.uid).filter(|_| self.has_call()) {
+            self.send(&later(why), &[]);
+            return false;
+        }
         let received = match receive(&self.stream, MOST_CALL_BYTES) {
             Ok(received) => received,
             Err(error) => {
@@ -265,7 +280,13 @@ impl Client {
             }
         };
         closing.close(self.peer.uid, received.files);
-        goes_on && !closing.is_full(self.peer.uid)
+        goes_on
+    }
+
+    /// Whether there is something to read.
+    fn has_call(&self) -> bool {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut [PollFd::new(&self.stream, PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready > 0)
     }
 
     /// Returns whether the client has the answer. One that is gone, or does not read its answers, gets none; its handles are
