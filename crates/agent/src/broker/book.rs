@@ -1,6 +1,6 @@
 //! The grants that this process carries out, and what is done with them.
 
-use crate::broker::caller::{Quotas, check_member, may_adopt, may_enter};
+use crate::broker::caller::{Quotas, check_by_handle, check_member, may_adopt, may_enter};
 use crate::broker::held::{End, Held};
 use crate::broker::left::Left;
 use crate::broker::shared_settings::SharedSettings;
@@ -274,11 +274,7 @@ impl Book {
         let Some(&owner) = owners.iter().find(|owner| peer.uid != 0 && **owner != peer.uid) else {
             return self.apply(actions, &own, &Form::Held, peer);
         };
-        // A handle gives its owner's rights to this grant only.
-        if owners.len() > 1 || actions.iter().any(|action| action.grant().is_none()) {
-            let why = format!("a transaction with a grant of user {owner} changes no grants of others and makes none");
-            return Err(BrokerError::Wrong(why));
-        }
+        check_by_handle(owner, &owners, actions).map_err(BrokerError::Wrong)?;
         self.apply(actions, &Rights { uid: owner, groups: Some(&[]) }, &Form::Held, peer)
     }
 

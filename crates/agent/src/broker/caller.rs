@@ -3,8 +3,8 @@
 use crate::journal::{GROUP, grant_of};
 use linux::{CgroupGroup, Cgroups, Pid, Process, printable, process_of};
 use machine::chain;
-use reserve::{GrantId, Quota};
-use std::collections::BTreeMap;
+use reserve::{Action, Cores, GrantId, Quota};
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
 use std::path::{Component, Path};
 
@@ -27,6 +27,19 @@ impl Quotas {
         let largest = of_groups.max_by_key(|quota| (quota.grants, quota.cores));
         Some(self.users.get(&uid).or(largest).copied().unwrap_or(Quota { grants: 0, cores: 0 }))
     }
+}
+
+/// Refuses actions by the handle of another user's grant that are not about this grant alone: it gives its owner's rights
+/// to this one, and a further grant, also one on its cache, would be on its owner's account without a quota.
+pub(super) fn check_by_handle(owner: u32, owners: &BTreeSet<u32>, actions: &[Action]) -> Result<(), String> {
+    let makes = |action: &Action| match action {
+        Action::Request(request) => !matches!(request.cores, Cores::Of(_)),
+        Action::Guard(..) | Action::Release(..) => false,
+    };
+    if owners.len() > 1 || actions.iter().any(makes) {
+        return Err(format!("a transaction with a grant of user {owner} changes no grants of others and makes none"));
+    }
+    Ok(())
 }
 
 /// The process of a pidfd, if this user may let it join a grant. `held` has the grants' control groups.
@@ -121,6 +134,7 @@ pub(super) fn check_member(cgroup: &str, group: &CgroupGroup) -> Result<(), Stri
 mod tests {
     use super::*;
     use linux::open_pidfd;
+    use reserve::{Request, Share};
     use rustix::io::Errno;
     use rustix::process::{PidfdFlags, pidfd_open};
     use std::os::fd::OwnedFd;
@@ -196,6 +210,20 @@ mod tests {
         if own != "/own" {
             let said = may_adopt(&own, false, &cgroups).unwrap_err();
             assert!(said.ends_with("it has the first process of the system, or the agent"), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_handle_of_another_user_makes_no_grant() {
+        let request = |cores| Action::Request(Request { cores, ..Request::default() });
+        let id = GrantId(1);
+        let may = |owners: &[u32], action| check_by_handle(7, &owners.iter().copied().collect(), &[action]);
+        for change in [request(Cores::Of(id)), Action::Guard(id, true), Action::Release(id, Share::All)] {
+            assert_eq!(may(&[7], change.clone()), Ok(()));
+            assert!(may(&[7, 8], change).unwrap_err().contains("changes no grants of others"));
+        }
+        for further in [Cores::Any(1), Cores::OnCacheOf(id, 1), Cores::These("0".parse().unwrap())] {
+            assert!(may(&[7], request(further)).unwrap_err().ends_with("makes none"));
         }
     }
 
