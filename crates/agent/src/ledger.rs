@@ -52,10 +52,11 @@ impl Ledger {
             (Some(path), None) => Log::Needed(DecisionLog::begin(path)?),
             (Some(path), Some(most_bytes)) => Log::Optional(OptionalLog::begin(path, most_bytes)),
         };
+        options.status.lock().unwrap_or_else(PoisonError::into_inner).begin(Status::default());
         Ok(Self {
             run_summary: RunSummary::default(),
             missed: 0,
-            status: Arc::default(),
+            status: options.status.clone(),
             news: notes.clone(),
             notes,
             noted_failures: BTreeSet::new(),
@@ -118,11 +119,6 @@ impl Ledger {
     /// The decisions explained since the last call.
     pub fn take_explained(&mut self) -> Vec<String> {
         self.explained.as_mut().map(std::mem::take).unwrap_or_default()
-    }
-
-    /// The live status, for readers and to pause the agent.
-    pub fn status(&self) -> Arc<Mutex<Status>> {
-        self.status.clone()
     }
 
     pub fn is_paused(&self) -> bool {
@@ -314,4 +310,23 @@ fn with_outcome(step: &Step, done: Option<&StepOutcome>) -> String {
     }
     parts.extend(done.note.iter().map(|note| format!("; {note}")));
     parts.concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_paused_before_another_agent_begins_stays_so() {
+        let options = Options::new("carrefour".parse().unwrap());
+        let first = Ledger::open(&options, Vec::new()).unwrap();
+        *options.status.lock().unwrap() = Status { paused: true, rounds: 7, ..Status::default() };
+        drop(first);
+        let second = Ledger::open(&options, Vec::new()).unwrap();
+        assert!(second.is_paused());
+        assert_eq!(*second.lock_status(), Status { paused: true, ..Status::default() });
+        // A client that has the status of before pauses this one.
+        options.status.lock().unwrap().paused = false;
+        assert!(!second.is_paused());
+    }
 }

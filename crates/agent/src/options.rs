@@ -3,11 +3,12 @@
 use crate::huge_page_service::HugePageOptions;
 use crate::regions::RegionOrders;
 use crate::scope::Scope;
+use crate::status::Status;
 use observe::{AccessSource, Target};
 use placement::{Lesson, PolicyName, Settings};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Options of an agent.
@@ -50,6 +51,8 @@ pub struct Options {
     pub advice_folder: Option<PathBuf>,
     /// Once set, nothing more is moved and the caller should finish.
     pub stop: Arc<AtomicBool>,
+    /// The live status, for readers and to pause the agent. One that follows another agent in it stays paused if that was.
+    pub status: Arc<Mutex<Status>>,
     /// Called again and again while ranges of memory move, which may take minutes: the agent works.
     pub progress: fn(),
 }
@@ -76,6 +79,7 @@ impl Options {
             huge_pages: None,
             advice_folder: None,
             stop: Arc::default(),
+            status: Arc::default(),
             progress: || (),
         }
     }

@@ -129,6 +129,13 @@ impl Limits {
     }
 }
 
+impl Status {
+    /// Begins anew, and stays paused: clients may pause at any moment, also between one agent and the next.
+    pub fn begin(&mut self, new: Self) {
+        *self = Self { paused: self.paused, ..new };
+    }
+}
+
 impl ManagedProcess {
     /// Adds a decision and drops the oldest beyond the limit.
     pub fn decided(&mut self, round: u64, step: String) {

@@ -21,7 +21,6 @@ use crate::managed_processes::Managed;
 use crate::observer::Observer;
 use crate::options::Options;
 use crate::place_report::PlaceReport;
-use crate::status::Status;
 use budget::Budget;
 use forks::Forks;
 use linux::{Capability, SystemState, monotonic_ns};
@@ -32,7 +31,6 @@ pub use start::ProgramStart;
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Longest interval between two drains of the rings of hardware samples.
@@ -182,11 +180,6 @@ impl Agent {
             ),
         });
         Ok(())
-    }
-
-    /// The live status, for readers and to pause the agent.
-    pub fn status(&self) -> Arc<Mutex<Status>> {
-        self.ledger.status()
     }
 
     /// The decisions made since the last call, with reasons, if requested.

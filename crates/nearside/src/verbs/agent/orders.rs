@@ -24,7 +24,6 @@ pub struct Current {
     pub settings: Settings,
     /// The settings when all orders are carried out.
     wanted: Settings,
-    pub status: Arc<Mutex<Status>>,
     /// Orders that the loop has not carried out.
     orders: Vec<Order>,
 }
@@ -34,13 +33,15 @@ pub struct Current {
 pub struct Orders {
     /// The configuration, if there is one.
     file: Option<PathBuf>,
+    /// That of all jobs, one after another.
+    pub status: Arc<Mutex<Status>>,
     current: Mutex<Current>,
 }
 
 impl Orders {
     pub fn new(file: Option<PathBuf>, settings: Settings, status: Arc<Mutex<Status>>) -> Self {
         let wanted = settings.clone();
-        Self { file, current: Mutex::new(Current { settings, wanted, status, orders: Vec::new() }) }
+        Self { file, status, current: Mutex::new(Current { settings, wanted, orders: Vec::new() }) }
     }
 
     /// What the service does now. Its users hold this for a moment only.
@@ -51,12 +52,12 @@ impl Orders {
 
     /// The service follows these settings now. Without further orders these are the settings that later ones change,
     /// also where others could not be followed.
-    pub fn begun(&self, settings: Settings, status: Arc<Mutex<Status>>) {
+    pub fn begun(&self, settings: Settings) {
         let mut current = self.current();
         if current.orders.is_empty() {
             current.wanted = settings.clone();
         }
-        (current.settings, current.status) = (settings, status);
+        current.settings = settings;
     }
 
     /// The orders since the last call.
@@ -121,7 +122,7 @@ impl Orders {
         if !with_memory.contains(node) {
             return Err(format!("node {node} has no memory: nodes {with_memory} have"));
         }
-        let status = status_of(&current);
+        let status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(process) = status.processes.get(&pid) else {
             return Err(format!("process {pid} is not managed: `nearside agent explain {pid}` says why"));
         };
@@ -132,10 +133,6 @@ impl Orders {
         }
         Ok((Order::Place { pid, node }, format!("places process {pid} on node {node}")))
     }
-}
-
-fn status_of(current: &Current) -> MutexGuard<'_, Status> {
-    current.status.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Parts of a configuration that are used at the start only, and differ.

@@ -43,11 +43,12 @@ pub fn run(file: Option<&Path>, time_scale: Option<u32>) -> Result<ExitCode, Box
     let socket = settings.configuration.socket.path.clone().unwrap_or_else(|| folder.join(SOCKET));
     let listener = Listener::bind(&socket, settings.access)?;
     let broker = making.map(|making| grants::begin(making, left)).transpose()?;
-    let mut job = Job::begin(&settings, journal, &sleeper, time_scale)?;
+    let status = Arc::default();
+    let mut job = Job::begin(&settings, journal, &sleeper, time_scale, &status)?;
     let heartbeat = Heartbeat::begin(Duration::from_secs_f64(settings.configuration.round_s));
     let metrics = MetricsFile::new(&settings.configuration);
     let policy = settings.configuration.policy.clone();
-    let orders = Arc::new(Orders::new(file.map(Path::to_owned), settings, job.status()));
+    let orders = Arc::new(Orders::new(file.map(Path::to_owned), settings, status));
     let server = serve(listener, orders.clone(), waker, live.clone())
         .map_err(|error| format!("cannot serve {}: {error}", socket.display()))?;
     note(&format!("policy {policy}, control socket {}", socket.display()));
@@ -75,13 +76,11 @@ fn open_journal(folder: &Path) -> Result<Journal, Box<dyn Error>> {
 fn serve(listener: Listener, orders: Arc<Orders>, waker: Waker, live: LiveGrants) -> io::Result<Server> {
     let began = Instant::now();
     Server::start(listener, move |request| {
-        let (status, scope) = {
-            let current = orders.current();
-            (current.status.clone(), current.settings.scope.clone())
-        };
+        let status = &orders.status;
+        let scope = orders.current().settings.scope.clone();
         let sleeps = {
             // While the agent sleeps, no round updates these.
-            let mut status = locked(&status);
+            let mut status = locked(status);
             if status.sleeps {
                 status.time_s = began.elapsed().as_secs_f64();
                 status.cpu_time_s = own_cpu_time_s();
@@ -94,7 +93,7 @@ fn serve(listener: Listener, orders: Arc<Orders>, waker: Waker, live: LiveGrants
             waker.wake();
             ordered
         };
-        answer(&request, &status, |status| metrics_of(status, &live), not_managed, order)
+        answer(&request, status, |status| metrics_of(status, &live), not_managed, order)
     })
 }
 
@@ -102,7 +101,7 @@ fn serve(listener: Listener, orders: Arc<Orders>, waker: Waker, live: LiveGrants
 enum Job {
     Place(Box<Agent>),
     /// One node: nothing to place.
-    Sleep(Box<Journal>, Arc<Mutex<Status>>),
+    Sleep(Box<Journal>),
 }
 
 impl Job {
@@ -111,17 +110,18 @@ impl Job {
         journal: Journal,
         sleeper: &Sleeper,
         time_scale: u32,
+        status: &Arc<Mutex<Status>>,
     ) -> Result<Self, Box<dyn Error>> {
         let Settings { configuration, machine, scope, .. } = settings;
         let with_memory = machine.nodes.iter().filter(|node| node.memory_bytes > 0).count();
         if with_memory < 2 {
-            let status = Status {
+            locked(status).begin(Status {
                 policy: configuration.policy.to_string(),
-                notes: vec![format!("{ONE_NODE}: the agent sleeps")],
+                notes: vec![why_it_sleeps()],
                 sleeps: true,
                 ..Status::default()
-            };
-            return Ok(Self::Sleep(Box::new(journal), Arc::new(Mutex::new(status))));
+            });
+            return Ok(Self::Sleep(Box::new(journal)));
         }
         let mut options = Options::new(configuration.policy.clone());
         options.settings = placement::Settings {
@@ -142,22 +142,16 @@ impl Job {
         options.regions = regions(&configuration.regions)?;
         options.advice_folder = Some(configuration.folder.clone().unwrap_or_else(default_folder));
         options.stop = sleeper.stop();
+        options.status = status.clone();
         options.progress = heartbeat::beat;
         Ok(Self::Place(Box::new(Agent::open(machine, journal, options)?)))
-    }
-
-    fn status(&self) -> Arc<Mutex<Status>> {
-        match self {
-            Self::Place(agent) => agent.status(),
-            Self::Sleep(_, status) => status.clone(),
-        }
     }
 
     /// What is to be known since the last call.
     fn take_news(&mut self) -> Vec<String> {
         match self {
             Self::Place(agent) => agent.take_news(),
-            Self::Sleep(_, status) => locked(status).notes.clone(),
+            Self::Sleep(_) => vec![why_it_sleeps()],
         }
     }
 
@@ -165,13 +159,17 @@ impl Job {
     fn end(self) -> Result<(), Box<dyn Error>> {
         let put_back = match self {
             Self::Place(agent) => agent.finish(None)?.1,
-            Self::Sleep(journal, _) => journal.restore(),
+            Self::Sleep(journal) => journal.restore(),
         };
         if !put_back.is_nothing() {
             note(&put_back.to_string());
         }
         Ok(())
     }
+}
+
+fn why_it_sleeps() -> String {
+    format!("{ONE_NODE}: the agent sleeps")
 }
 
 fn regions(settings: &RegionSettings) -> Result<RegionOrders, Box<dyn Error>> {
@@ -219,10 +217,10 @@ impl Service {
                 job.end()?;
                 return Err(error.into());
             }
-            let status = job.status();
-            self.heartbeat.follow(&locked(&status));
+            let status = &self.orders.status;
+            self.heartbeat.follow(&locked(status));
             if let Some(metrics) = &mut self.metrics {
-                metrics.write_in_time(&status, &self.live);
+                metrics.write_in_time(status, &self.live);
             }
             let next = match &job {
                 Job::Place(agent) => Some(agent.until_next()),
@@ -258,23 +256,21 @@ impl Service {
     /// Ends the job, which restores everything, and begins one with these settings, or with the previous ones if that
     /// fails.
     fn follow(&mut self, job: Job, settings: Settings) -> Result<Job, Box<dyn Error>> {
-        let paused = locked(&job.status()).paused;
         job.end()?;
-        let mut settings = settings;
-        let begun = Job::begin(&settings, open_journal(&self.folder)?, &self.sleeper, self.time_scale);
+        let (mut settings, status) = (settings, &self.orders.status);
+        let begun = Job::begin(&settings, open_journal(&self.folder)?, &self.sleeper, self.time_scale, status);
         let job = match begun {
             Ok(job) => job,
             Err(error) => {
                 note(&format!("goes on as before, because: {}", chain(error.as_ref())));
                 settings = self.orders.current().settings.clone();
-                Job::begin(&settings, open_journal(&self.folder)?, &self.sleeper, self.time_scale)?
+                Job::begin(&settings, open_journal(&self.folder)?, &self.sleeper, self.time_scale, status)?
             }
         };
-        locked(&job.status()).paused = paused;
         self.heartbeat = Heartbeat::begin(Duration::from_secs_f64(settings.configuration.round_s));
         self.metrics = MetricsFile::new(&settings.configuration);
         note(&format!("policy {}", settings.configuration.policy));
-        self.orders.begun(settings, job.status());
+        self.orders.begun(settings);
         Ok(job)
     }
 }
