@@ -81,6 +81,11 @@ impl Managed {
         self.candidates.contains_key(&pid)
     }
 
+    /// Removes and returns a candidate, busy or not.
+    pub fn take_candidate(&mut self, pid: Pid) -> Option<Candidate> {
+        self.candidates.remove(&pid)
+    }
+
     /// Removes and returns the candidates that used more CPU time than this since the last call.
     pub fn take_busy_candidates(&mut self, least_s: f64) -> Vec<(Pid, Candidate)> {
         let mut busy = Vec::new();

@@ -10,8 +10,15 @@ use placement::{Action, AddressRange, Decision, LogLine, Reason, Rule, Step};
 impl Agent {
     /// Runs the threads of a managed process on a node, and moves its memory there: in this round and, as far as the
     /// budget requires, in the next ones. The policy leaves it alone from now on if it respects owners. Settings of the
-    /// process's owner are kept likewise. Does nothing for a process that is not managed.
+    /// process's owner are kept likewise. A process that is not managed is noted.
     pub fn place(&mut self, pid: Pid, node: NodeId) -> Result<(), AgentError> {
+        // An agent that has begun anew since the request was answered does not know yet that the process is busy.
+        if let Some(candidate) = self.managed.take_candidate(pid) {
+            self.begin_candidate(pid, candidate)?;
+        }
+        if self.managed.get(pid).is_none() {
+            self.ledger.note_failure(Some(format!("process {pid} is not placed on node {node}: it is not managed")));
+        }
         self.place_on(pid, node, true)
     }
 
@@ -120,4 +127,38 @@ fn left(
         }
     }
     (ranges, all_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::Journal;
+    use crate::options::Options;
+    use observe::{AccessSource, Target};
+    use std::process::Command;
+
+    #[test]
+    fn a_process_is_placed_by_an_agent_that_has_just_begun() {
+        let folder = tempfile::tempdir().unwrap();
+        let (journal, _) = Journal::open(folder.path(), "test").unwrap();
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let options = Options {
+            target: Target::System,
+            source: AccessSource::None,
+            dry_run: true,
+            ..Options::new("carrefour".parse().unwrap())
+        };
+        let machine = machine::presets::find("small-2x2").unwrap();
+        let mut agent = Agent::open(&machine, journal, options).unwrap();
+        let pid = Pid(child.id());
+        assert!(agent.managed.get(pid).is_none() && agent.managed.is_candidate(pid));
+        agent.place(pid, NodeId(0)).unwrap();
+        assert!(agent.managed.get(pid).is_some_and(ManagedProcess::is_requested));
+        // This process is never a candidate.
+        agent.place(Pid(std::process::id()), NodeId(0)).unwrap();
+        let said = agent.take_news().pop().unwrap();
+        assert!(said.ends_with("is not placed on node 0: it is not managed"), "{said}");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
 }

@@ -292,13 +292,16 @@ impl Agent {
             Target::System => self.policy.settings().thresholds.cpu_share_min * round_s,
             Target::Program | Target::Pids(_) => 0.0,
         };
-        for (pid, Candidate { inherited, parent, .. }) in self.managed.take_busy_candidates(least_s) {
-            if let Some(giver) = inherited.parent {
-                self.actor.will_outlive(pid, giver)?;
-            }
-            self.begin(pid, parent.is_none(), inherited)?;
+        let busy = self.managed.take_busy_candidates(least_s);
+        busy.into_iter().try_for_each(|(pid, candidate)| self.begin_candidate(pid, candidate))
+    }
+
+    pub(super) fn begin_candidate(&mut self, pid: Pid, candidate: Candidate) -> Result<(), AgentError> {
+        let Candidate { inherited, parent, .. } = candidate;
+        if let Some(giver) = inherited.parent {
+            self.actor.will_outlive(pid, giver)?;
         }
-        Ok(())
+        self.begin(pid, parent.is_none(), inherited)
     }
 
     /// Stops managing a process and restores its CPUs.
