@@ -35,9 +35,14 @@ pub(crate) fn plain(text: &str) -> String {
 /// Longest message; longer ones lose their middle: a file's name may have 4 KiB, an argument more.
 const LONGEST_MESSAGE: usize = 3000;
 
+/// A text of another process, of any number of lines, for a terminal.
+pub fn escape_text(text: &str) -> String {
+    text.replace(|c| c != '\n' && is_odd(c), "?")
+}
+
 /// A message, of several lines if it has them, that may contain names of files, programs and arguments.
 pub fn escape_message(text: &str) -> String {
-    let plain = text.replace(|c| c != '\n' && is_odd(c), "?");
+    let plain = escape_text(text);
     let count = plain.chars().count();
     if count <= LONGEST_MESSAGE {
         return plain;
@@ -87,6 +92,12 @@ mod tests {
         assert_eq!(escape_name("a\nb\u{202e}c\0<\u{1ffff}"), "a\u{fffd}b\u{fffd}c\u{fffd}<\u{fffd}");
         assert_eq!(escape_name(&"é".repeat(1000)).chars().count(), LONGEST_NAME + 1);
         assert_eq!(escape_sentence(&"é".repeat(1000)).chars().count(), 1000);
+    }
+
+    #[test]
+    fn texts_of_others_keep_their_lines_and_length() {
+        let text = format!("a \u{1b}[31m\n{}", "é".repeat(10_000));
+        assert_eq!(escape_text(&text), text.replace('\u{1b}', "?"));
     }
 
     #[test]

@@ -62,7 +62,7 @@ pub use compare::{
 pub use cure::CureReport;
 pub use devices::{DeviceReport, DevicesReport};
 pub use doctor::{DoctorReport, Finding};
-pub use escape::{escape_json, escape_message, escape_name, escape_sentence};
+pub use escape::{escape_json, escape_message, escape_name, escape_sentence, escape_text};
 pub use family::Family;
 pub use flamegraph::{FlameGraphError, RemoteCost};
 pub use html::{campaign_to_html, comparison_to_html, profile_to_html};
