@@ -39,10 +39,12 @@ use std::fmt;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+/// How long each grant may take to end while the agent ends.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Every user may connect: calls of users without a quota are refused.
 const MODE: u32 = 0o666;
 
@@ -167,18 +169,35 @@ impl BrokerError {
     }
 }
 
-/// A running broker. Ends all grants when dropped.
+/// A running broker. Ends all grants when it is stopped or dropped.
 #[derive(Debug)]
 pub struct Broker {
     /// Closing it wakes the thread.
     stop: Option<UnixStream>,
-    thread: Option<JoinHandle<()>>,
+    /// Its other end is gone when the thread has ended.
+    ended: Receiver<()>,
+    live: LiveGrants,
+}
+
+/// Says that the thread has ended, also by a panic.
+struct Ending<F: FnOnce()> {
+    ended: Option<Sender<()>>,
+    wake: Option<F>,
+}
+
+impl<F: FnOnce()> Drop for Ending<F> {
+    fn drop(&mut self) {
+        // First, so that what is woken sees it.
+        self.ended = None;
+        self.wake.take().into_iter().for_each(|wake| wake());
+    }
 }
 
 impl Broker {
-    /// Goes on with what a killed broker left, puts the rest of it back, and serves in a thread of its own. Needs root.
-    pub fn start(settings: Settings, left: Left) -> Result<Self, BrokerError> {
-        let (folder, records) = (settings.folder.clone(), settings.records.clone());
+    /// Goes on with what a killed broker left, puts the rest of it back, and serves in a thread of its own, which calls
+    /// `wake` when it ends. Needs root.
+    pub fn start(settings: Settings, left: Left, wake: impl FnOnce() + Send + 'static) -> Result<Self, BrokerError> {
+        let (folder, records, live) = (settings.folder.clone(), settings.records.clone(), settings.live.clone());
         // Its journal is locked: no other broker has the socket.
         let book = Book::open(settings, left)?;
         PrivateFolder::create(&records, 0o755)?;
@@ -188,21 +207,51 @@ impl Broker {
         let listener = folder.listen_for_messages(SOCKET, MODE, root)?;
         let (stop, stopped) = UnixStream::pair().map_err(BrokerError::Start)?;
         let serving = Serving::new(listener, stopped, book);
+        let (sender, ended) = channel();
+        let ending = Ending { ended: Some(sender), wake: Some(wake) };
         let serve = move || {
+            let _ending = ending;
             serving.until_stopped();
             let _ = folder.remove(SOCKET);
         };
-        let thread = std::thread::Builder::new().name("reserve".into()).spawn(serve).map_err(BrokerError::Start)?;
-        Ok(Self { stop: Some(stop), thread: Some(thread) })
+        std::thread::Builder::new().name("reserve".into()).spawn(serve).map_err(BrokerError::Start)?;
+        Ok(Self { stop: Some(stop), ended, live })
+    }
+
+    /// Whether it has ended although it was not stopped: its thread has panicked, and has reported that.
+    pub fn has_ended(&self) -> bool {
+        self.ended.try_recv() == Err(TryRecvError::Disconnected)
+    }
+
+    /// Ends all grants. Returns what is left once none of them has ended for 10 s.
+    pub fn stop(mut self) -> Option<String> {
+        self.stop_within(PATIENCE)
+    }
+
+    fn stop_within(&mut self, patience: Duration) -> Option<String> {
+        self.stop = None;
+        let mut left = self.left();
+        while self.ended.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
+            let now = self.left();
+            if now.len() >= left.len() {
+                let what = if now.is_empty() { "settings of grants".to_owned() } else { now.join(", ") };
+                return Some(format!("goes without undoing {what}, which takes too long: the next agent does"));
+            }
+            left = now;
+        }
+        None
+    }
+
+    /// The grants that have not ended.
+    fn left(&self) -> Vec<String> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner).iter().map(|live| live.grant.title()).collect()
     }
 }
 
 impl Drop for Broker {
     fn drop(&mut self) {
-        self.stop = None;
-        if let Some(thread) = self.thread.take() {
-            // A panic has already been reported by the thread.
-            let _ = thread.join();
+        if self.stop.is_some() {
+            self.stop_within(PATIENCE);
         }
     }
 }

@@ -19,11 +19,18 @@ use tempfile::TempDir;
 
 struct Fixture {
     folder: TempDir,
-    _broker: Broker,
+    broker: Broker,
 }
 
 impl Fixture {
     fn start() -> Self {
+        let report: Report = Box::new(|_, decided| {
+            (decided.as_ref().err().map_or_else(String::new, Refusal::to_string), serde_json::Value::Null)
+        });
+        Self::start_with(report, || ())
+    }
+
+    fn start_with(report: Report, wake: impl FnOnce() + Send + 'static) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let facts = Facts::new(presets::find("small-4x2").unwrap(), Control::default());
         let settings = Settings {
@@ -32,17 +39,15 @@ impl Fixture {
             ledger: Ledger::new(Arc::new(facts), Rules::default()),
             limited: Vec::new(),
             quotas: Quotas::default(),
-            report: Box::new(|_, decided| {
-                (decided.as_ref().err().map_or_else(String::new, Refusal::to_string), serde_json::Value::Null)
-            }),
+            report,
             note: Box::new(|_| {}),
             hardware: None,
             live: LiveGrants::default(),
             monitor: None,
             isolate_zone: false,
         };
-        let broker = Broker::start(settings, Left::default());
-        Self { folder, _broker: broker.unwrap() }
+        let broker = Broker::start(settings, Left::default(), wake);
+        Self { folder, broker: broker.unwrap() }
     }
 
     fn connect(&self) -> OwnedFd {
@@ -188,4 +193,40 @@ fn a_flood_of_connections_and_calls_keeps_no_other_user_out_and_kills_nothing() 
         assert!(began.elapsed() < std::time::Duration::from_secs(20));
         std::thread::yield_now();
     }
+}
+
+/// A call whose decision is reported.
+const CREATE: &[u8] = br#"{"call":"create","request":{"cores":{"any":3}}}"#;
+
+#[test]
+fn a_broker_whose_thread_has_panicked_wakes_its_agent() {
+    let (wake, woken) = channel();
+    let fixture = Fixture::start_with(Box::new(|_, _| panic!("as a defect does")), move || wake.send(()).unwrap());
+    assert!(!fixture.broker.has_ended());
+    let client = fixture.connect();
+    send(&client, CREATE, &[]).unwrap();
+    woken.recv_timeout(Duration::from_secs(20)).unwrap();
+    assert!(fixture.broker.has_ended());
+    assert_eq!(fixture.broker.stop(), None);
+}
+
+#[test]
+fn the_end_does_not_wait_for_a_broker_that_hangs() {
+    let (hang, hangs) = channel();
+    let (go_on, goes_on) = channel::<()>();
+    let report: Report = Box::new(move |_, _| {
+        hang.send(()).unwrap();
+        let _ = goes_on.recv();
+        (String::new(), serde_json::Value::Null)
+    });
+    let (wake, woken) = channel();
+    let mut fixture = Fixture::start_with(report, move || wake.send(()).unwrap());
+    let client = fixture.connect();
+    send(&client, CREATE, &[]).unwrap();
+    hangs.recv().unwrap();
+    let said = fixture.broker.stop_within(Duration::from_millis(1)).unwrap();
+    assert!(said.starts_with("goes without undoing settings of grants, which takes too long"), "{said}");
+    drop(go_on);
+    woken.recv().unwrap();
+    assert_eq!(fixture.broker.stop_within(Duration::from_secs(20)), None);
 }

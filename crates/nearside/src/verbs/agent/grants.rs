@@ -2,6 +2,7 @@
 
 use super::name;
 use super::service::note;
+use super::sleep::Waker;
 use crate::options::usage_error::UsageError;
 use crate::verbs::reserve::{SYSTEM_FOLDER, records_folder, to_carry_out};
 use agent::broker::{Broker, Left, LiveGrants, Quotas, Settings};
@@ -120,8 +121,8 @@ fn throttle(setting: ThrottleSetting) -> Result<(Throttle, Option<Hardware>), Bo
 }
 
 /// Begins to serve.
-pub fn begin(settings: Settings, left: Left) -> Result<Broker, Box<dyn Error>> {
-    let broker = Broker::start(settings, left)?;
+pub fn begin(settings: Settings, left: Left, waker: Waker) -> Result<Broker, Box<dyn Error>> {
+    let broker = Broker::start(settings, left, move || waker.wake())?;
     note(&format!("grants are made at {SYSTEM_FOLDER}/{}", agent::broker::SOCKET));
     Ok(broker)
 }

@@ -7,7 +7,7 @@ use super::orders::{Order, Orders};
 use super::settings::{self, Settings};
 use super::sleep::{HangUp, Sleeper, Waker};
 use crate::verbs::place::time_scale as time_scale_of;
-use agent::broker::{Left, LiveGrants};
+use agent::broker::{Broker, Left, LiveGrants};
 use agent::control::{Listener, Request, Server, answer};
 use agent::journal::default_folder;
 use agent::{
@@ -42,7 +42,8 @@ pub fn run(file: Option<&Path>, time_scale: Option<u32>) -> Result<ExitCode, Box
     let journal = open_journal(&folder)?;
     let socket = settings.configuration.socket.path.clone().unwrap_or_else(|| folder.join(SOCKET));
     let listener = Listener::bind(&socket, settings.access)?;
-    let broker = making.map(|making| grants::begin(making, left)).transpose()?;
+    let broker_waker = sleeper.waker().map_err(no_signals)?;
+    let broker = making.map(|making| grants::begin(making, left, broker_waker)).transpose()?;
     let status = Arc::default();
     let mut job = Job::begin(&settings, journal, &sleeper, time_scale, &status)?;
     let heartbeat = Heartbeat::begin(Duration::from_secs_f64(settings.configuration.round_s));
@@ -55,10 +56,11 @@ pub fn run(file: Option<&Path>, time_scale: Option<u32>) -> Result<ExitCode, Box
     job.take_news().iter().for_each(|text| note(text));
     // Without a service manager there is no socket to notify.
     let _ = sd_notify::notify(&[NotifyState::Ready]);
-    let service = Service { orders, sleeper, folder, time_scale, metrics, heartbeat, live };
+    let mut service = Service { orders, sleeper, folder, time_scale, metrics, heartbeat, live, broker };
     let done = service.until_signalled(job);
     let _ = sd_notify::notify(&[NotifyState::Stopping]);
-    drop((server, broker));
+    drop(server);
+    service.broker.and_then(Broker::stop).iter().for_each(|left| note(left));
     done?;
     Ok(ExitCode::SUCCESS)
 }
@@ -192,6 +194,9 @@ fn huge_pages(settings: &HugePageSettings, time_scale: u32) -> Option<HugePageOp
     Some(HugePageOptions { verdicts, every, budget_bytes_per_s, keep_small, rearm, join })
 }
 
+/// Why a service ends whose broker has ended.
+const NO_BROKER: &str = "the thread that makes grants has ended, and what it said before has the reason";
+
 /// The loop, with all that outlives a job.
 struct Service {
     orders: Arc<Orders>,
@@ -201,21 +206,25 @@ struct Service {
     metrics: Option<MetricsFile>,
     heartbeat: Heartbeat,
     live: LiveGrants,
+    broker: Option<Broker>,
 }
 
 impl Service {
     /// Runs until a signal arrives or a round fails, and restores everything in either case.
-    fn until_signalled(mut self, mut job: Job) -> Result<(), Box<dyn Error>> {
+    fn until_signalled(&mut self, mut job: Job) -> Result<(), Box<dyn Error>> {
         loop {
             job = self.carry_out_orders(job)?;
-            let mut failed = None;
+            let mut failed: Option<Box<dyn Error>> = None;
             if let Job::Place(agent) = &mut job {
-                failed = agent.poll().err();
+                failed = agent.poll().err().map(Into::into);
                 agent.take_news().iter().for_each(|news| note(news));
+            }
+            if self.broker.as_ref().is_some_and(Broker::has_ended) {
+                failed.get_or_insert(NO_BROKER.into());
             }
             if let Some(error) = failed {
                 job.end()?;
-                return Err(error.into());
+                return Err(error);
             }
             let status = &self.orders.status;
             self.heartbeat.follow(&locked(status));
