@@ -103,15 +103,13 @@ impl SharedSettings {
         failed
     }
 
-    /// Limits groups that were made again, and corrects limits in percent by what is measured, once a second.
+    /// Limits all groups again if one was made or has ended, as they share what the rest has, and corrects limits in percent by what is measured, once a second.
     pub fn correct(&mut self, ledger: &Ledger, now: Instant) -> Result<(), BrokerError> {
         if self.next_look.is_some_and(|next| next <= now) {
             self.next_look = Some(now + CHECK_INTERVAL);
-            let replaced = self.forget_replaced_groups();
-            if !replaced.is_empty() {
+            if self.forget_replaced_groups() {
                 let limits = self.limits(ledger)?;
-                let again = limits.iter().filter(|(path, _)| replaced.contains(path));
-                again.into_iter().try_for_each(|(path, value)| self.set(path, value))?;
+                limits.iter().try_for_each(|(path, value)| self.set(path, value))?;
             }
         }
         let Some(hardware) = self.hardware else { return Ok(()) };
@@ -163,14 +161,16 @@ impl SharedSettings {
         !self.limited.is_empty() && ledger.facts.control.throttle == Throttle::Duty && is_guarded()
     }
 
-    /// The limits of the groups that exist: where there is none, there is nothing to limit.
     fn limits(&self, ledger: &Ledger) -> Result<BTreeMap<PathBuf, String>, BrokerError> {
-        if !self.is_limiting(ledger) {
-            return Ok(BTreeMap::new());
-        }
-        let cgroups = Cgroups::find()?;
-        let limits = Limit::of(&self.limited, &ledger.forecast().rest_limit, &ledger.facts);
-        let files = limits.into_iter().map(|limit| (limit.file(&cgroups), limit)).filter(|(file, _)| file.is_file());
+        if self.is_limiting(ledger) { self.limits_in(&Cgroups::find()?, ledger) } else { Ok(BTreeMap::new()) }
+    }
+
+    /// The limits of the groups that exist: one that does not takes no share of what the rest has.
+    fn limits_in(&self, cgroups: &Cgroups, ledger: &Ledger) -> Result<BTreeMap<PathBuf, String>, BrokerError> {
+        let is_there = |cgroup: &&String| Limit::file_of(cgroup, cgroups).is_file();
+        let there: Vec<String> = self.limited.iter().filter(is_there).cloned().collect();
+        let limits = Limit::of(&there, &ledger.forecast().rest_limit, &ledger.facts);
+        let files = limits.into_iter().map(|limit| (limit.file(cgroups), limit));
         let text = |(file, limit): (PathBuf, Limit)| {
             let now = Setting::at(&file).value().map_err(|error| BrokerError::Setting(chain(&error)))?;
             let changed = self.changed.get(&file).filter(|changed| changed.is_still(&now));
@@ -181,17 +181,16 @@ impl SharedSettings {
         files.map(text).collect()
     }
 
-    /// Forgets what groups had that were made again or for the first time. Returns their files.
-    fn forget_replaced_groups(&mut self) -> Vec<PathBuf> {
-        let Ok(cgroups) = Cgroups::find() else { return Vec::new() };
+    /// Forgets what groups had that were made again or for the first time. Returns whether there are other groups than before.
+    fn forget_replaced_groups(&mut self) -> bool {
+        let Ok(cgroups) = Cgroups::find() else { return false };
         let files = self.limited.iter().map(|cgroup| Limit::file_of(cgroup, &cgroups));
         let there: BTreeMap<PathBuf, u64> =
             files.filter_map(|file| file.metadata().ok().map(|of| (file, of.ino()))).collect();
         let is_new = |(file, inode): &(&PathBuf, &u64)| self.groups.get(*file) != Some(*inode);
         let replaced: Vec<PathBuf> = there.iter().filter(is_new).map(|(file, _)| file.clone()).collect();
         self.changed.retain(|file, _| !replaced.contains(file));
-        self.groups = there;
-        replaced
+        std::mem::replace(&mut self.groups, there) != self.groups
     }
 
     /// Interrupts that CPUs are to be kept free of, with the CPUs that they then have.
@@ -231,7 +230,7 @@ impl SharedSettings {
 mod tests {
     use super::*;
     use machine::presets;
-    use reserve::{Control, Facts, Rules};
+    use reserve::{Asker, Control, Facts, Isolation, Request, Rules};
     use std::fs::{self, File};
     use std::sync::Arc;
     use std::time::SystemTime;
@@ -247,6 +246,31 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (journal, _) = Journal::open(&folder.path().join("journals"), "reserve").unwrap();
         (folder, SharedSettings::new(journal, Vec::new(), None))
+    }
+
+    #[test]
+    fn groups_that_do_not_exist_take_no_share_of_the_rest() {
+        let (_folder, mut shared) = unchanged();
+        shared.limited = vec!["/a".to_owned(), "/b".to_owned()];
+        let root = saved_files::SavedFiles::new();
+        root.put("proc/self/mountinfo", "35 34 0:32 / /cgroup rw shared:5 - cgroup2 cgroup2 rw\n");
+        root.put("cgroup/a/cpu.max", "max 100000\n");
+        let cgroups = Cgroups::find_in(root.path()).unwrap();
+        let control = Control { throttle: Throttle::Duty, ways: None };
+        let facts = Facts::new(presets::find("magny-cours-4p").unwrap(), control);
+        let ledger = Ledger::new(Arc::new(facts), Rules::default());
+        let isolate = Isolation { core: true, controller: true, ..Isolation::default() };
+        let request = Request { isolate, ..Request::default() };
+        let ledger = ledger.admit(&[request], &Asker::default()).unwrap().after;
+        let limits = |shared: &SharedSettings| shared.limits_in(&cgroups, &ledger).unwrap();
+        let of = |number: usize| {
+            let limit = Limit::of(&shared.limited[..number], &ledger.forecast().rest_limit, &ledger.facts).remove(0);
+            limit.cpu_max("max 100000")
+        };
+        assert_eq!(limits(&shared).into_values().collect::<Vec<_>>(), [of(1)]);
+        root.put("cgroup/b/cpu.max", "max 100000\n");
+        assert_eq!(limits(&shared).into_values().collect::<Vec<_>>(), [of(2), of(2)]);
+        assert_ne!(of(1), of(2));
     }
 
     fn changed(original: &str, asked: &str, read: &str) -> Changed {
