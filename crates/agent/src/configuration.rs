@@ -346,6 +346,7 @@ impl Configuration {
             ("socket.path", &self.socket.path),
             ("metrics.file", &self.metrics.file),
             ("log.file", &self.log.file),
+            ("regions.file", &self.regions.file),
         ];
         for (field, path) in paths {
             let is_absolute = path.as_ref().is_none_or(|path| path.is_absolute());
@@ -484,6 +485,7 @@ mod tests {
         );
         assert!(wrong("[managed]\ncgroups = [\"batch\"]\n").contains(":2: managed.cgroups: must be a path"));
         assert!(wrong("[reserve]\nlimit = [\"batch\"]\n").contains(":2: reserve.limit: must be a path"));
+        assert!(wrong("[regions]\nfile = \"x\"\n").contains(":2: regions.file: must be an absolute path"));
         assert!(wrong("[reserve]\nzone = \"4-\"\n").contains(":2: reserve.zone: "));
         assert!(wrong("[reserve]\nisolate_zone = true\n").contains(":2: reserve.isolate_zone: needs the CPUs"));
         assert!(wrong("[reserve]\nmonitor_s = -1\n").contains(":2: reserve.monitor_s: must be 0, or from 0.01"));
