@@ -2,6 +2,7 @@
 
 use crate::facts::Throttle;
 use crate::grant::{Grant, GrantId};
+use machine::number::significant;
 use machine::{CpuSet, NodeId};
 use serde::Serialize;
 use std::fmt;
@@ -319,7 +320,7 @@ impl fmt::Display for Obstacle {
             }
             Self::Slowed { node, who, by, most } => {
                 let who = who.as_ref().map_or_else(|| "it".to_owned(), Holder::to_string);
-                let (by, most) = (percent(*by), 100.0 * most);
+                let (by, most) = (percent(*by), significant(100.0 * most));
                 write!(f, "memory of node {node}: {who} would be slowed by {by}, the bound is {most} %")
             }
             Self::Committed { node, kind, used, expected, capacity } => write!(
@@ -355,6 +356,14 @@ mod tests {
     use super::*;
     use crate::{Asker, Control, Facts, Ledger, Memory, Request, Rules};
     use std::sync::Arc;
+
+    #[test]
+    fn bounds_have_three_digits() {
+        let said = |most| Obstacle::Slowed { node: NodeId(0), who: None, by: 0.11, most }.to_string();
+        let tenth = said(0.1 * 0.07);
+        assert!(tenth.ends_with("would be slowed by +11.0 %, the bound is 0.7 %"), "{tenth}");
+        assert!(said(0.05).ends_with("the bound is 5 %") && said(0.001).ends_with("the bound is 0.1 %"));
+    }
 
     #[test]
     fn nodes_without_memory_are_refused_by_name() {
