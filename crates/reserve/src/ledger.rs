@@ -5,8 +5,9 @@ use crate::admission;
 use crate::facts::Facts;
 use crate::forecast::{Forecast, Forecaster};
 use crate::grant::{Grant, GrantId};
+use crate::quota::Quota;
 use crate::refusal::Refusal;
-use crate::request::{CacheIsolation, Cores, ReadWrite, Request};
+use crate::request::{Cores, ReadWrite, Request};
 use crate::service_level::ServiceLevel;
 use crate::zone::Zone;
 use machine::{CpuSet, NodeId, NodeSet};
@@ -80,16 +81,6 @@ pub struct Asker {
     pub now_s: u64,
     /// What the user may have; `None` for no limit.
     pub quota: Option<Quota>,
-}
-
-/// The most that a user's grants may have together.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct Quota {
-    /// Grants.
-    pub grants: u32,
-    /// Cores. An exclusive cache counts with all cores that share it.
-    pub cores: u32,
 }
 
 /// Part of a grant.
@@ -247,16 +238,18 @@ impl Ledger {
         let asker = &asker;
         if let Cores::Of(id) = request.cores {
             let grown = admission::more_memory(self, id, &request, asker)?;
+            self.check_shares(&grown, asker)?;
             self.adopt(grown);
             return Ok(id);
         }
         self.check_name(&request)?;
         // At least these cores, before a place is searched.
         let least = if let Cores::Any(count) = request.cores { count } else { 0 };
-        self.check_quota(self.taken(asker.uid, None).saturating_add(least), asker)?;
+        self.check_cores(self.taken(asker.uid, None).saturating_add(least), asker)?;
         let id = GrantId(self.next);
         let placed = admission::place(self, id, &request, asker)?;
-        self.check_quota(self.taken(asker.uid, Some(&placed.grant)), asker)?;
+        self.check_cores(self.taken(asker.uid, Some(&placed.grant)), asker)?;
+        self.check_shares(&placed.grant, asker)?;
         for tenant in placed.moved.iter().filter_map(|moved| placed.ledger.grant(moved.id)) {
             self.grants.insert(tenant.id, tenant.clone());
         }
@@ -270,6 +263,7 @@ impl Ledger {
         grant.request.isolate.controller = guarded;
         if guarded {
             admission::check_in_place(&self.without(&[id]), &grant, asker)?;
+            self.check_shares(&grant, asker)?;
         } else {
             self.levels.remove(&id);
         }
@@ -298,31 +292,5 @@ impl Ledger {
     fn check_name(&self, request: &Request) -> Result<(), Refusal> {
         let taken = request.name.as_deref().and_then(|name| self.named(name));
         taken.map_or(Ok(()), |grant| Err(Refusal::NameTaken(grant.title())))
-    }
-
-    /// Cores that no other user can have for these grants of a user, one of them new: all that share an exclusive cache, and
-    /// those of grants elsewhere.
-    fn taken(&self, uid: u32, new: Option<&Grant>) -> u32 {
-        let grants = || self.grants().chain(new).filter(|grant| grant.owner == uid);
-        let is_whole = |grant: &&Grant| grant.request.isolate.cache == CacheIsolation::Exclusive;
-        let caches: BTreeSet<usize> = grants().filter(is_whole).filter_map(|grant| grant.cache).collect();
-        let is_elsewhere = |core: &&usize| self.facts.cores[**core].cache.is_none_or(|cache| !caches.contains(&cache));
-        let in_caches: usize = caches.iter().map(|&cache| self.facts.sharers[cache].len()).sum();
-        let elsewhere = grants().flat_map(|grant| &grant.cores).filter(is_elsewhere).count();
-        u32::try_from(in_caches + elsewhere).unwrap_or(u32::MAX)
-    }
-
-    /// `all` has the cores of the user's grants with the new one.
-    fn check_quota(&self, all: u32, asker: &Asker) -> Result<(), Refusal> {
-        let Some(quota) = asker.quota else { return Ok(()) };
-        let grants = self.grants().filter(|grant| grant.owner == asker.uid).count() as u32;
-        let had = self.taken(asker.uid, None);
-        if grants >= quota.grants {
-            Err(Refusal::Quota { what: "grants", most: quota.grants, had: grants, wanted: 1 })
-        } else if all > quota.cores {
-            Err(Refusal::Quota { what: "cores", most: quota.cores, had, wanted: all - had.min(all) })
-        } else {
-            Ok(())
-        }
     }
 }

@@ -43,6 +43,7 @@ mod occupancy;
 mod plan;
 mod prolog;
 pub mod protocol;
+mod quota;
 mod refusal;
 mod request;
 mod service_level;
@@ -53,10 +54,11 @@ pub use facts::{Control, Core, Facts, Table, Throttle, Ways};
 pub use forecast::Forecast;
 pub use grant::{Grant, GrantId};
 pub use hops::hop_ends;
-pub use ledger::{Action, Admitted, Asker, Flow, Ledger, Moved, Quota, Rule, Rules, Share};
+pub use ledger::{Action, Admitted, Asker, Flow, Ledger, Moved, Rule, Rules, Share};
 pub use plan::{Plan, Tenant};
 pub use prolog::prolog;
 pub use queueing::Resource;
+pub use quota::Quota;
 pub use refusal::{Alternative, Holder, Obstacle, Refusal, ThrottleName};
 pub use request::{
     CacheIsolation, Cores, Isolation, Memory, Part, Preference, ReadWrite, Request, USUAL_SLOWDOWN, WrittenRequest,

@@ -49,16 +49,16 @@ pub enum Refusal {
     #[error("the description of this machine has no caches, so none can be isolated")]
     NoCaches,
     /// More than the user's share.
-    #[error("the user may have {most} {what} in all, has {had} and asks for {wanted}")]
+    #[error("the user may have {} in all, has {} and asks for {}", share(what, *most), amount(what, *had), amount(what, *wanted))]
     Quota {
         /// Of what.
         what: &'static str,
         /// The limit.
-        most: u32,
+        most: u64,
         /// In use.
-        had: u32,
+        had: u64,
         /// Asked for.
-        wanted: u32,
+        wanted: u64,
     },
     /// No isolation of controllers and links without a cache directory.
     #[error(
@@ -274,6 +274,20 @@ fn list(holders: &[Holder]) -> String {
 
 fn cpus(set: &CpuSet) -> String {
     format!("CPU{} {set}", if set.len() == 1 { "" } else { "s" })
+}
+
+/// A share of what quotas limit, with its name.
+fn share(what: &str, number: u64) -> String {
+    let name = match what {
+        "bytes" => "of memory",
+        "controllers" => "guarded controllers",
+        other => other,
+    };
+    format!("{} {name}", amount(what, number))
+}
+
+fn amount(what: &str, number: u64) -> String {
+    if what == "bytes" { machine::size::rounded(number) } else { number.to_string() }
 }
 
 fn giga(bytes_per_s: f64) -> String {

@@ -5,6 +5,8 @@ use machine::{CpuSet, NodeId, NodeSet, Violation, size};
 use serde::{Deserialize, Deserializer, Serialize, de};
 use std::collections::BTreeSet;
 
+/// The least bound of a slow-down: below it, nothing would be left for others.
+const LEAST_SLOWDOWN: f64 = 0.001;
 /// Slow-down that a guarded program may suffer unless it says otherwise, as a part of its time: the published bound.
 pub const USUAL_SLOWDOWN: f64 = 0.05;
 /// Longest name of a grant, in bytes.
@@ -176,8 +178,8 @@ impl Request {
             rule(!good, "bandwidth", format!("bandwidth is a positive number of bytes/s, not {read} and {write}"));
         }
         let slowdown = self.most_slowdown;
-        let text = format!("a slow-down is above 0 and at most 100 %, not {} %", 100.0 * slowdown);
-        rule(!(slowdown > 0.0 && slowdown <= 1.0), "most_slowdown_percent", text);
+        let text = format!("a slow-down is from 0.1 to 100 %, not {} %", 100.0 * slowdown);
+        rule(!(LEAST_SLOWDOWN..=1.0).contains(&slowdown), "most_slowdown_percent", text);
         if let Some(lease) = self.lease_s {
             rule(!(1..=MOST_LEASE_S).contains(&lease), "lease", "a lease is from 1 s to 10 years".to_owned());
         }
@@ -278,7 +280,7 @@ impl<'de> Deserialize<'de> for Rate {
     }
 }
 
-fn optional_size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+pub(crate) fn optional_size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     size::deserialize(deserializer).map(Some)
 }
 
@@ -382,6 +384,7 @@ mod tests {
             (rate(f64::NAN, 0.0), "bandwidth"),
             (rate(f64::INFINITY, 0.0), "bandwidth"),
             (Request { most_slowdown: 0.0, ..good.clone() }, "most_slowdown_percent"),
+            (Request { most_slowdown: 0.0009, ..good.clone() }, "most_slowdown_percent"),
             (Request { most_slowdown: 10.0, ..good.clone() }, "most_slowdown_percent"),
             (Request { most_slowdown: f64::NAN, ..good.clone() }, "most_slowdown_percent"),
             (Request { lease_s: Some(0), ..good.clone() }, "lease"),

@@ -517,7 +517,7 @@ fn requests_that_this_machine_cannot_fulfil_name_why() {
 #[test]
 fn quotas_names_leases_and_owners_are_kept() {
     let mut ledger = machine_a();
-    let quota = Some(Quota { grants: 2, cores: 3 });
+    let quota = Some(Quota { grants: 2, cores: 3, ..Quota::default() });
     let asker = Asker { uid: 1000, now_s: 100, quota };
     let refused = ledger.admit(&[Request { cores: Cores::Any(4), ..Request::default() }], &asker).unwrap_err();
     assert_eq!(refused.to_string(), "the user may have 3 cores in all, has 0 and asks for 4");
@@ -536,7 +536,7 @@ fn quotas_names_leases_and_owners_are_kept() {
 fn a_quota_counts_the_cores_that_an_exclusive_cache_takes_from_others() {
     // Six cores share a cache on this machine.
     let ledger = machine_a();
-    let asker = |cores| Asker { uid: 1000, now_s: 0, quota: Some(Quota { grants: 3, cores }) };
+    let asker = |cores| Asker { uid: 1000, now_s: 0, quota: Some(Quota { grants: 3, cores, ..Quota::default() }) };
     let refused = ledger.admit(&[exclusive_cache()], &asker(5)).unwrap_err();
     assert_eq!(refused.to_string(), "the user may have 5 cores in all, has 0 and asks for 6");
     let first = ledger.admit(&[exclusive_cache()], &asker(6)).unwrap();

@@ -187,10 +187,14 @@ impl Book {
                 if actions.is_empty() {
                     return Err(BrokerError::Wrong("an upgrade names memory or a controller".to_owned()));
                 }
-                self.apply(&actions, &Rights { uid, groups: None }, &Form::Held, peer)
+                self.apply(&actions, &Rights::of(uid, peer), &Form::Held, peer)
             }
             Call::Report { grant, latency_ms, target_ms } => {
-                let (id, _) = self.whose(grant.as_deref(), files, peer)?;
+                let (id, uid) = self.whose(grant.as_deref(), files, peer)?;
+                let quota = self.asker(&Rights::of(uid, peer)).quota;
+                if quota.is_some_and(|quota| quota.controllers == Some(0)) {
+                    return Err(BrokerError::NoGrant("the user may guard no controller".to_owned()));
+                }
                 self.hear(id, Service { latency_ms: *latency_ms, target_ms: *target_ms })?;
                 Ok((Answer::Done { grant: id }, Vec::new()))
             }
@@ -201,7 +205,7 @@ impl Book {
             }
             Call::Release { grant, only: Some(share) } => {
                 let (id, uid) = self.whose(grant.as_deref(), files, peer)?;
-                self.apply(&[Action::Release(id, *share)], &Rights { uid, groups: None }, &Form::Held, peer)
+                self.apply(&[Action::Release(id, *share)], &Rights::of(uid, peer), &Form::Held, peer)
             }
         }
     }
@@ -246,7 +250,7 @@ impl Book {
 
     fn create(&mut self, request: &Request, form: &Form, peer: &Peer) -> Result<Answered, BrokerError> {
         let request = checked(request, matches!(form, Form::Named))?;
-        let rights = Rights { uid: peer.uid, groups: Some(&peer.groups) };
+        let rights = Rights::of(peer.uid, peer);
         self.apply(&[Action::Request(request)], &rights, form, peer)
     }
 
@@ -270,12 +274,11 @@ impl Book {
             }
         }
         let owners: BTreeSet<u32> = there.iter().map(|grant| grant.owner).collect();
-        let own = Rights { uid: peer.uid, groups: Some(&peer.groups) };
         let Some(&owner) = owners.iter().find(|owner| peer.uid != 0 && **owner != peer.uid) else {
-            return self.apply(actions, &own, &Form::Held, peer);
+            return self.apply(actions, &Rights::of(peer.uid, peer), &Form::Held, peer);
         };
         check_by_handle(owner, &owners, actions).map_err(BrokerError::Wrong)?;
-        self.apply(actions, &Rights { uid: owner, groups: Some(&[]) }, &Form::Held, peer)
+        self.apply(actions, &Rights::of(owner, peer), &Form::Held, peer)
     }
 
     fn enter(&self, grant: Option<&str>, files: &[OwnedFd], peer: &Peer) -> Result<Answered, BrokerError> {

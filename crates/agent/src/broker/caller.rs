@@ -24,8 +24,19 @@ impl Quotas {
             return None;
         }
         let of_groups = groups.iter().filter_map(|group| self.groups.get(group));
-        let largest = of_groups.max_by_key(|quota| (quota.grants, quota.cores));
-        Some(self.users.get(&uid).or(largest).copied().unwrap_or(Quota { grants: 0, cores: 0 }))
+        let largest = of_groups.max_by_key(|quota| quota.order());
+        Some(self.users.get(&uid).or(largest).copied().unwrap_or_default())
+    }
+
+    /// What the grants of a user may have that another one changes by a handle. The kernel says the groups of who asks only:
+    /// the least of all groups counts.
+    pub fn by_handle(&self, uid: u32) -> Option<Quota> {
+        let least = Quota {
+            bytes: self.groups.values().filter_map(|quota| quota.bytes).min(),
+            controllers: self.groups.values().filter_map(|quota| quota.controllers).min(),
+            ..Quota::default()
+        };
+        (uid != 0).then(|| self.users.get(&uid).copied().unwrap_or(least))
     }
 }
 
@@ -229,7 +240,7 @@ mod tests {
 
     #[test]
     fn users_have_what_they_or_their_largest_group_have() {
-        let quota = |grants, cores| Quota { grants, cores };
+        let quota = |grants, cores| Quota { grants, cores, ..Quota::default() };
         let quotas = Quotas {
             users: BTreeMap::from([(7, quota(1, 1)), (8, quota(0, 0))]),
             groups: BTreeMap::from([(100, quota(2, 4)), (101, quota(3, 3))]),
@@ -239,5 +250,13 @@ mod tests {
         assert_eq!(quotas.of(8, &[100]), Some(quota(0, 0)));
         assert_eq!(quotas.of(9, &[100, 101, 5]), Some(quota(3, 3)));
         assert_eq!(quotas.of(9, &[5]), Some(quota(0, 0)));
+        // Of groups that differ in memory only, the one without a limit.
+        let limited = Quota { bytes: Some(7), controllers: Some(0), ..quota(3, 3) };
+        let groups = BTreeMap::from([(101, quota(3, 3)), (102, limited)]);
+        let quotas = Quotas { groups, ..quotas };
+        assert_eq!(quotas.of(9, &[102, 101]), Some(quota(3, 3)));
+        // Whose groups are not known has the least of any.
+        let least = Quota { bytes: Some(7), controllers: Some(0), ..Quota::default() };
+        assert_eq!([0, 7, 9].map(|uid| quotas.by_handle(uid)), [None, Some(quota(1, 1)), Some(least)]);
     }
 }

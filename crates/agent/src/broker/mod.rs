@@ -119,7 +119,7 @@ pub enum BrokerError {
     /// A call that breaks a rule or names what does not exist.
     #[error("{0}")]
     Wrong(String),
-    /// There is no such grant, or it is another user's.
+    /// There is no such grant, it is another user's, or it may not have this.
     #[error("{0}")]
     NoGrant(String),
     /// A file that is no handle of a living grant, or of another than named.

@@ -89,7 +89,7 @@ fn malformed_calls_are_refused_in_a_sentence() {
         (&long, "a call has at most 4096 bytes"),
         (br#"{"call":"create","request":{"cores":{"any":0}}}"#, "a grant has 1 to 8192 cores, not 0"),
         (br#"{"call":"create","request":{"name":"a/b"}}"#, "a name begins with a letter"),
-        (br#"{"call":"create","request":{"most_slowdown":10.0}}"#, "a slow-down is above 0 and at most 100 %"),
+        (br#"{"call":"create","request":{"most_slowdown":10.0}}"#, "a slow-down is from 0.1 to 100 %"),
         (br#"{"call":"create","request":{"lease_s":0}}"#, "a lease is from 1 s to 10 years"),
         (br#"{"call":"create","request":{"bandwidth":{"read":-1.0,"write":0.0}}}"#, "bandwidth is a positive number"),
         (br#"{"call":"create","request":{"cores":{"these":"99"}}}"#, "no CPU 99: this machine has CPUs 0-7"),

@@ -15,8 +15,15 @@ use std::os::fd::OwnedFd;
 /// By whose rights something is done.
 pub(super) struct Rights<'a> {
     pub uid: u32,
-    /// The user's groups, if quotas count.
+    /// The user's groups; none if another user asks by the handle of a grant.
     pub groups: Option<&'a [u32]>,
+}
+
+impl<'a> Rights<'a> {
+    /// A caller's own, or those of the owner of a grant.
+    pub fn of(uid: u32, peer: &'a Peer) -> Self {
+        Self { uid, groups: (uid == peer.uid).then_some(&peer.groups) }
+    }
 }
 
 /// What is carried out of a transaction.
@@ -38,7 +45,7 @@ impl Book {
             Ok(request) => request,
             Err(error) => return Some(error.answer()),
         };
-        let rights = Rights { uid: peer.uid, groups: Some(&peer.groups) };
+        let rights = Rights::of(peer.uid, peer);
         let empty = &self.settings.ledger;
         match decide(empty, &[Action::Request(request)], &self.asker(&rights)) {
             Ok(Ok(_)) => None,
@@ -91,8 +98,9 @@ impl Book {
         }
     }
 
-    fn asker(&self, rights: &Rights<'_>) -> Asker {
-        let quota = rights.groups.and_then(|groups| self.settings.quotas.of(rights.uid, groups));
+    pub(super) fn asker(&self, rights: &Rights<'_>) -> Asker {
+        let (quotas, uid) = (&self.settings.quotas, rights.uid);
+        let quota = rights.groups.map_or_else(|| quotas.by_handle(uid), |groups| quotas.of(uid, groups));
         Asker { uid: rights.uid, now_s: now_s(), quota }
     }
 
