@@ -2,9 +2,10 @@
 
 use crate::evidence::{Action, Evidence, RuledOut};
 use crate::flow::Flow;
-use crate::gain::{self, Gain, Placement, gain};
+use crate::gain::{Gain, Placement, gain};
 use crate::huge_pages::owned;
 use crate::ids::{ObjectId, ProcessId, SiteId};
+use crate::latency::saturated_alone;
 use crate::object::ObjectKind;
 use crate::padding::falsely_shared_lines;
 use crate::pattern::Pattern;
@@ -75,7 +76,8 @@ pub struct ProcessNode {
 const THREADS: usize = 4;
 /// An object with this share of its site's cost is treated alone.
 const ALONE: f64 = 0.9;
-/// How many times as fast as by moving memory a program must be by spreading it: the model's errors are of a few percent.
+/// How many times as fast as by moving memory, or leaving it where all its users are, a program must be by spreading it: the
+/// model's errors are of a few percent.
 const BETTER: f64 = 1.02;
 
 impl View<'_> {
@@ -91,15 +93,17 @@ impl View<'_> {
         let sites: Vec<(SiteId, Tally)> = sites.take(most).collect();
         let ids: Vec<SiteId> = sites.iter().map(|(site, _)| *site).collect();
         let flows = self.flows_of_sites(&ids);
-        let all = Pattern::of_all(self, &Distances::new(profile.machine()));
-        let waiting = WaitingAccesses::new(self);
-        let (sites, flows, all, waiting) = (&sites, &flows, &all, &waiting);
+        let whole = Whole {
+            pattern: Pattern::of_all(self, &Distances::new(profile.machine())),
+            saturated_alone: saturated_alone(&self.flow().latency_over_time(), profile.machine()),
+            waiting: WaitingAccesses::new(self),
+        };
+        let (sites, flows, whole) = (&sites, &flows, &whole);
         // Strided, so that each thread gets an equal part of the most expensive sites.
         let part = |first: usize| {
             let distances = Distances::new(profile.machine());
-            let advise = |((site, tally), flow): (&(SiteId, Tally), &Flow)| {
-                self.advise((*site, tally), flow, all, waiting, &distances)
-            };
+            let advise =
+                |((site, tally), flow): (&(SiteId, Tally), &Flow)| self.advise((*site, tally), flow, whole, &distances);
             sites.iter().zip(flows).skip(first).step_by(THREADS).map(advise).collect::<Vec<_>>()
         };
         let parts: Vec<Vec<Advice>> = thread::scope(|scope| {
@@ -111,69 +115,28 @@ impl View<'_> {
         (0..sites.len()).filter_map(|at| parts.get_mut(at % THREADS)?.next()).collect()
     }
 
-    fn advise(
-        &self,
-        (site, tally): (SiteId, &Tally),
-        flow: &Flow,
-        all: &Pattern,
-        waiting: &WaitingAccesses,
-        distances: &Distances,
-    ) -> Advice {
+    fn advise(&self, (site, tally): (SiteId, &Tally), flow: &Flow, whole: &Whole, distances: &Distances) -> Advice {
         let profile = self.profile();
         let pattern = Pattern::new(flow, distances);
         let kind = profile.site(site).map_or(ObjectKind::Unknown, |site| site.kind);
-        let situation = Situation { kind, machine: profile.machine(), factor: distances.saturated_factor(), all, flow };
+        let (machine, factor) = (profile.machine(), distances.saturated_factor());
+        let (all, saturated_alone) = (&whole.pattern, whole.saturated_alone);
+        let situation = Situation { kind, machine, factor, all, saturated_alone, flow };
         let decision = falsely_shared_lines(flow, profile)
             .map(|lines| Decision::without_pages(Action::Pad, lines))
             .or_else(|| Some(Decision::without_pages(Action::LeaveAlone, self.leaves_sharers_out(flow)?)))
-            .or_else(|| Some(Decision::without_pages(Action::LeaveAlone, waiting.evidence(flow, profile)?)))
+            .or_else(|| Some(Decision::without_pages(Action::LeaveAlone, whole.waiting.evidence(flow, profile)?)))
             .unwrap_or_else(|| decide(&pattern, &situation));
-        let Decision { mut action, evidence, confidence, mut ruled_out, huge_pages } = decision;
         let nodes = process_nodes(&pattern, all, profile);
-        let placed = |access: &Access| profile.site_of(access.object) == Some(site);
-        // A stack goes with its thread, and says nothing about what else a process uses.
-        let is_spread =
-            |action| action == Action::PinThreads && pattern.processes.len() > 1 && kind != ObjectKind::Stacks;
-        let is_of_cores = evidence.iter().any(|evidence| evidence.what == FROM_CORES);
-        let mut gain = match action {
-            // The model of the gain knows only where memory is.
-            Action::LeaveAlone | Action::Pad => None,
-            _ if is_of_cores => None,
-            Action::SplitHugePages => {
-                let owned = owned(profile, huge_pages.iter());
-                gain(self, flow, distances, |access| placed(access) && owned(access), &Placement::Local)
-            }
-            Action::Interleave => gain(self, flow, distances, placed, &Placement::Interleaved),
-            // Pinning a process moves everything that it uses.
-            Action::PinThreads if is_spread(action) => {
-                let placement = Placement::ProcessesOnNodes(nodes.clone());
-                let placed = |access: &Access| nodes.contains_key(&profile.threads()[access.thread.index()].process);
-                gain(self, flow, distances, placed, &placement)
-            }
-            _ => gain(self, flow, distances, placed, &Placement::Local),
-        };
-        // Where one node uses the most and its memory is saturated, to spread may gain more than to move there.
-        let moves = matches!(action, Action::Migrate | Action::AllocateLocally);
-        if moves && situation.has_slow_home(&pattern) {
-            let spread = gain::gain(self, flow, distances, placed, &Placement::Interleaved);
-            let is_more = |spread: &Gain| gain.as_ref().is_some_and(|near| spread.speedup > near.speedup * BETTER);
-            if let Some(spread) = spread.filter(is_more) {
-                let spread_speedup = spread.speedup;
-                let near = gain.replace(spread).map_or(1.0, |near| near.speedup);
-                ruled_out.push(RuledOut { action, because: smaller_gain(near, spread_speedup, flow.len() as u64) });
-                action = Action::Interleave;
-            }
-        }
-        // The rules look at one site, but the whole program may lose by it.
-        if let Some(loss) = gain.take_if(|gain| gain.speedup < 1.0) {
-            ruled_out.push(RuledOut { action, because: predicted_loss(&loss, flow.len() as u64) });
-            action = Action::LeaveAlone;
-        }
+        let placed = Placed { view: self, site, flow, distances, nodes: &nodes };
+        let (decision, gain) = placed.weigh(decision, &pattern, &situation);
+        let Decision { action, evidence, confidence, ruled_out, .. } = decision;
         let process_node = |(&process, &node): (&ProcessId, &NodeId)| ProcessNode {
             process,
             pid: profile.processes()[process.index()].pid.0,
             node,
         };
+        let is_spread = pins_processes(action, kind, &pattern);
         Advice {
             site,
             label: profile.site_label(site),
@@ -185,7 +148,7 @@ impl View<'_> {
             action,
             node: (action == Action::Migrate).then(|| only_node(&pattern)).flatten(),
             after_ns: (action == Action::Replicate && pattern.settled_ns > 0).then_some(pattern.settled_ns),
-            processes: if is_spread(action) { nodes.iter().map(process_node).collect() } else { Vec::new() },
+            processes: if is_spread { nodes.iter().map(process_node).collect() } else { Vec::new() },
             evidence,
             confidence,
             gain,
@@ -204,8 +167,95 @@ impl View<'_> {
     }
 }
 
+/// What is known of all accesses.
+struct Whole {
+    pattern: Pattern,
+    saturated_alone: Share,
+    waiting: WaitingAccesses,
+}
+
+/// A site whose objects may be placed elsewhere.
+struct Placed<'a> {
+    view: &'a View<'a>,
+    site: SiteId,
+    flow: &'a Flow<'a>,
+    distances: &'a Distances<'a>,
+    /// Where its processes belong.
+    nodes: &'a BTreeMap<ProcessId, NodeId>,
+}
+
+impl Placed<'_> {
+    /// What is decided once gains are known, and the gain.
+    fn weigh(&self, decision: Decision, pattern: &Pattern, situation: &Situation) -> (Decision, Option<Gain>) {
+        let mut gain = self.gain_of(&decision, pattern, situation.kind);
+        let Decision { mut action, mut evidence, confidence, mut ruled_out, huge_pages } = decision;
+        let samples = self.flow.len() as u64;
+        // Where one node uses the most and its memory is saturated, to spread may gain more than to move there.
+        let moves = matches!(action, Action::Migrate | Action::AllocateLocally | Action::PinThreads)
+            && !pins_processes(action, situation.kind, pattern);
+        let near = gain.filter(|_| moves);
+        if let Some((near, saturated)) = near.zip(situation.saturated_home(pattern)) {
+            let spread = self.gain(&Placement::Interleaved).filter(|spread| spread.speedup > near.speedup * BETTER);
+            if let Some(spread) = spread {
+                let because = smaller_gain(near.speedup, spread.speedup, samples);
+                ruled_out.push(RuledOut { action, because });
+                evidence.push(saturated);
+                (action, gain) = (Action::Interleave, Some(spread));
+            }
+        }
+        // The rules look at one site, but the whole program may lose by it.
+        let least = if pattern.is_mostly_local() { BETTER } else { 1.0 };
+        if let Some(loss) = gain.take_if(|gain| gain.speedup < least) {
+            ruled_out.push(RuledOut { action, because: predicted_loss(&loss, least, samples) });
+            action = Action::LeaveAlone;
+        }
+        (Decision { action, evidence, confidence, ruled_out, huge_pages }, gain)
+    }
+
+    /// The gain of an action.
+    fn gain_of(&self, decision: &Decision, pattern: &Pattern, kind: ObjectKind) -> Option<Gain> {
+        let profile = self.view.profile();
+        match decision.action {
+            // The model of the gain knows only where memory is.
+            Action::LeaveAlone | Action::Pad => None,
+            _ if decision.evidence.iter().any(|evidence| evidence.what == FROM_CORES) => None,
+            Action::SplitHugePages => {
+                let owned = owned(profile, decision.huge_pages.iter());
+                self.gain_where(|access| self.has(access) && owned(access), &Placement::Local)
+            }
+            Action::Interleave => self.gain(&Placement::Interleaved),
+            // Pinning a process moves everything that it uses.
+            action if pins_processes(action, kind, pattern) => {
+                let of_process = |access: &Access| profile.threads()[access.thread.index()].process;
+                let placement = Placement::ProcessesOnNodes(self.nodes.clone());
+                self.gain_where(|access| self.nodes.contains_key(&of_process(access)), &placement)
+            }
+            _ => self.gain(&Placement::Local),
+        }
+    }
+
+    /// The gain of placing its objects.
+    fn gain(&self, placement: &Placement) -> Option<Gain> {
+        self.gain_where(|access| self.has(access), placement)
+    }
+
+    fn gain_where(&self, is_placed: impl Fn(&Access) -> bool, placement: &Placement) -> Option<Gain> {
+        gain(self.view, self.flow, self.distances, is_placed, placement)
+    }
+
+    fn has(&self, access: &Access) -> bool {
+        self.view.profile().site_of(access.object) == Some(self.site)
+    }
+}
+
+/// Whether an action is to give each of several processes a node. A stack goes with its thread, and says nothing about what
+/// else a process uses.
+fn pins_processes(action: Action, kind: ObjectKind, pattern: &Pattern) -> bool {
+    action == Action::PinThreads && pattern.processes.len() > 1 && kind != ObjectKind::Stacks
+}
+
 impl Advice {
-    /// The action that was ruled out because the program would lose by it, and the factor of its speed.
+    /// The action that was ruled out because the program would lose by it, or gain too little, and the factor of its speed.
     pub fn predicted_loss(&self) -> Option<(Action, f64)> {
         let lost = self.ruled_out.iter().find(|ruled_out| ruled_out.because.what == PREDICTED_LOSS)?;
         Some((lost.action, lost.because.value))
@@ -217,9 +267,9 @@ fn smaller_gain(speedup: f64, threshold: f64, samples: u64) -> Evidence {
     Evidence { what: SMALLER_GAIN, value: speedup, threshold, samples, text }
 }
 
-fn predicted_loss(gain: &Gain, samples: u64) -> Evidence {
+fn predicted_loss(gain: &Gain, threshold: f64, samples: u64) -> Evidence {
     let text = format!("the program should be {:.3} times as fast", gain.speedup);
-    Evidence { what: PREDICTED_LOSS, value: gain.speedup, threshold: 1.0, samples, text }
+    Evidence { what: PREDICTED_LOSS, value: gain.speedup, threshold, samples, text }
 }
 
 fn only_node(pattern: &Pattern) -> Option<NodeId> {

@@ -1,7 +1,8 @@
 //! Latency over time, and times of memory saturation.
 
 use crate::flow::Flow;
-use machine::NodeId;
+use crate::statistics::Share;
+use machine::{Machine, NodeId};
 use queueing::Distances;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -12,6 +13,8 @@ const PARTS: u64 = 64;
 const Z: f64 = 1.96;
 /// Fewest latencies whose mean can show saturation.
 const FEWEST: u64 = 5;
+/// Part of the accesses to saturated memory from which on nodes are saturated at different times.
+const AT_DIFFERENT_TIMES: f64 = 0.5;
 
 /// Mean latency of one node's memory in an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -30,6 +33,9 @@ pub struct LatencyPart {
     pub idle_ns: Option<f64>,
     /// Whether the mean exceeds, by 1.96 standard errors or more, the latency at four fifths of the bandwidth.
     pub saturated: bool,
+    /// Whether the mean is below that latency by as much, or there are too few latencies to saturate the memory.
+    #[serde(skip)]
+    pub has_room: bool,
 }
 
 /// A time in which a node's memory was saturated.
@@ -95,11 +101,31 @@ impl Flow<'_> {
                 latency_mean_ns: mean,
                 idle_ns,
                 saturated: sum.samples >= FEWEST && idle_ns.is_some_and(|idle_ns| mean - Z * error > idle_ns * factor),
+                has_room: sum.samples < FEWEST || idle_ns.is_some_and(|idle_ns| mean + Z * error < idle_ns * factor),
             }
         };
         let sums = sums.iter().flat_map(|(node, sums)| (0..).zip(sums).map(|(number, sum)| (*node, number, sum)));
         sums.filter(|(_, _, sum)| sum.samples > 0).map(part).collect()
     }
+}
+
+/// How many of the samples of saturated memory are of times at which the memory of another node was not. Means over all of
+/// the time do not tell it: nodes that are saturated one after the other look busy alike.
+pub(crate) fn saturated_alone(parts: &[LatencyPart], machine: &Machine) -> Share {
+    let with_memory = machine.nodes.iter().filter(|node| node.memory_bytes > 0).count();
+    let mut by_time: BTreeMap<u64, Vec<&LatencyPart>> = BTreeMap::new();
+    for part in parts {
+        by_time.entry(part.from_ns).or_default().push(part);
+    }
+    let mut share = Share { part: 0, of: 0, threshold: AT_DIFFERENT_TIMES };
+    for nodes in by_time.into_values() {
+        let saturated: u64 = nodes.iter().filter(|part| part.saturated).map(|part| part.samples).sum();
+        // Those without accesses have no part.
+        let without_room = nodes.iter().filter(|part| !part.has_room).count();
+        share.of += saturated;
+        share.part += if without_room < with_memory { saturated } else { 0 };
+    }
+    share
 }
 
 /// Times in which a node's memory was saturated; adjacent intervals are merged.

@@ -4,13 +4,11 @@ use crate::evidence::{Action, Evidence, RuledOut};
 use crate::flow::Flow;
 use crate::huge_pages::{HugePage, may_have_huge_pages};
 use crate::object::ObjectKind;
-use crate::pattern::{Home, MOST_WRITES, PartOf, Pattern, ProcessUse, threads_at_once};
+use crate::pattern::{FEW_REMOTE, Home, MOST_WRITES, PartOf, Pattern, ProcessUse, threads_at_once};
 use crate::statistics::{Confidence, FEWEST, Share};
-use crate::verdict::MOSTLY_FROM_CORES;
+use crate::verdict::{MOSTLY_FROM_CORES, SATURATED_ALONE};
 use machine::{Machine, NodeId};
 
-/// Share of remote accesses below which moving is not worthwhile. The study gained 7 % where 17 % were remote.
-const FEW_REMOTE: f64 = 0.1;
 /// Share from which on accesses count as by one thread or from one node.
 const MOSTLY: f64 = 0.9;
 /// Share from which on the memory of several nodes counts as concentrated on one.
@@ -24,6 +22,8 @@ const STANDARD_ERRORS: f64 = 1.96;
 
 /// What the evidence of lines that other cores' caches have is called.
 pub(crate) const FROM_CORES: &str = "from_cores";
+/// What the evidence of the latency of a node's memory is called.
+const LATENCY_OVER_IDLE: &str = "latency_over_idle";
 
 /// The context of a decision.
 pub(crate) struct Situation<'a> {
@@ -33,13 +33,16 @@ pub(crate) struct Situation<'a> {
     pub factor: f64,
     /// The pattern of all accesses.
     pub all: &'a Pattern,
+    /// The accesses to saturated memory at times at which other memory is not.
+    pub saturated_alone: Share,
     pub flow: &'a Flow<'a>,
 }
 
 impl Situation<'_> {
-    /// Whether the most used node's memory is saturated.
-    pub fn has_slow_home(&self, pattern: &Pattern) -> bool {
-        slow_home(pattern, self).is_some()
+    /// That the most used node's memory is saturated, if it is.
+    pub fn saturated_home(&self, pattern: &Pattern) -> Option<Evidence> {
+        let (node, home) = slow_home(pattern, self)?;
+        latency_over_idle(node, home, self)
     }
 }
 
@@ -113,11 +116,13 @@ pub(crate) fn decide(pattern: &Pattern, situation: &Situation) -> Decision {
         case.note(few, Confidence::Low);
         return case.decide(Action::LeaveAlone);
     }
-    let (part, of) = pattern.same_node;
     let slow_home = slow_home(pattern, situation);
-    let contended = slow_home.is_some() && !(Share { part, of, threshold: MOSTLY }).is_reached();
-    if !case.test("remote", pattern.remote, FEW_REMOTE, "accesses that reach memory are remote") && !contended {
-        return case.decide(Action::LeaveAlone);
+    if !case.test("remote", pattern.remote, FEW_REMOTE, "accesses that reach memory are remote") {
+        // What is where it is used can only be spread.
+        return match slow_home {
+            Some(_) => interleave(case, slow_home, pattern, situation),
+            None => case.decide(Action::LeaveAlone),
+        };
     }
     if pattern.is_of_several_processes {
         case.note(sharers(pattern, |count| format!("{count} processes map the same memory")), Confidence::High);
@@ -222,6 +227,23 @@ fn slow_home<'a>(pattern: &'a Pattern, situation: &Situation) -> Option<(NodeId,
     home.is_slower(situation.factor, 0.0).then_some((node, home))
 }
 
+/// How long accesses to a node take, if it is known, and from when on its memory is saturated.
+fn latency_over_idle(node: NodeId, home: &Home, situation: &Situation) -> Option<Evidence> {
+    let (latency_ns, idle_ns) = home.latency_ns()?;
+    let factor = latency_ns / idle_ns;
+    Some(Evidence {
+        what: LATENCY_OVER_IDLE,
+        value: factor,
+        threshold: situation.factor,
+        samples: home.samples,
+        text: format!(
+            "accesses to node {node} take {latency_ns:.0} ns on average, {factor:.2} times those of an idle machine \
+             (saturated from {:.2} times on)",
+            situation.factor
+        ),
+    })
+}
+
 fn interleave(
     mut case: Case,
     slow_home: Option<(NodeId, &Home)>,
@@ -236,19 +258,7 @@ fn interleave(
     if concentrated.is_reached() || home.latency_ns().is_none() {
         case.test("home_node", (home.samples, reached), CONCENTRATED, &format!("accesses go to node {node}"));
     }
-    if let Some((latency_ns, idle_ns)) = home.latency_ns() {
-        let factor = latency_ns / idle_ns;
-        let evidence = Evidence {
-            what: "latency_over_idle",
-            value: factor,
-            threshold: situation.factor,
-            samples: home.samples,
-            text: format!(
-                "accesses to node {node} take {latency_ns:.0} ns on average, {factor:.2} times those of an idle \
-                 machine (saturated from {:.2} times on)",
-                situation.factor
-            ),
-        };
+    if let Some(evidence) = latency_over_idle(node, home, situation) {
         if slow_home.is_none() {
             case.rule_out(Action::Interleave, evidence.clone());
         }
@@ -257,24 +267,7 @@ fn interleave(
         if slow_home.is_none() || concentrated.is_reached() {
             return case.decide(if slow_home.is_some() { Action::Interleave } else { Action::LeaveAlone });
         }
-        // Several nodes may be saturated. Where all are, there is nothing to be spread to.
-        let memory: Vec<NodeId> =
-            situation.machine.nodes.iter().filter(|node| node.memory_bytes > 0).map(|node| node.id).collect();
-        let is_slow = |home: &Home| home.is_slower(situation.factor, 0.0);
-        let has_room = |node: &&NodeId| !situation.all.homes.get(node).is_some_and(is_slow);
-        let with_room = memory.iter().filter(has_room).count();
-        let evidence = Evidence {
-            what: "nodes_with_room",
-            value: with_room as f64,
-            threshold: 1.0,
-            samples: reached,
-            text: format!("the memory of {with_room} of {} nodes is not saturated", memory.len()),
-        };
-        if with_room == 0 {
-            case.rule_out(Action::Interleave, evidence.clone());
-        }
-        case.note(evidence, Confidence::High);
-        return case.decide(if with_room > 0 { Action::Interleave } else { Action::LeaveAlone });
+        return if_room(case, reached, situation);
     }
     // Without latencies, the number of accesses per node has to do.
     let counts = situation
@@ -292,6 +285,37 @@ fn interleave(
     let busiest = situation.all.homes.iter().max_by_key(|(_, home)| home.samples).map(|(node, _)| *node);
     let helps = concentrated.is_reached() && imbalance >= IMBALANCED && busiest == Some(node);
     case.decide(if helps { Action::Interleave } else { Action::LeaveAlone })
+}
+
+/// Several nodes may be saturated. Where all are at the same time, there is nothing to be spread to.
+fn if_room(mut case: Case, reached: u64, situation: &Situation) -> Decision {
+    let alone = situation.saturated_alone;
+    if alone.of >= FEWEST {
+        let words = "accesses to saturated memory are made while the memory of another node is not saturated";
+        if case.test(SATURATED_ALONE, (alone.part, alone.of), alone.threshold, words) {
+            return case.decide(Action::Interleave);
+        }
+        case.rule_out(Action::Interleave, alone.evidence(SATURATED_ALONE, words));
+        return case.decide(Action::LeaveAlone);
+    }
+    // Too few accesses for times of their own: the means over all of the time have to do.
+    let memory: Vec<NodeId> =
+        situation.machine.nodes.iter().filter(|node| node.memory_bytes > 0).map(|node| node.id).collect();
+    let is_slow = |home: &Home| home.is_slower(situation.factor, 0.0);
+    let has_room = |node: &&NodeId| !situation.all.homes.get(node).is_some_and(is_slow);
+    let with_room = memory.iter().filter(has_room).count();
+    let evidence = Evidence {
+        what: "nodes_with_room",
+        value: with_room as f64,
+        threshold: 1.0,
+        samples: reached,
+        text: format!("the memory of {with_room} of {} nodes is not saturated", memory.len()),
+    };
+    if with_room == 0 {
+        case.rule_out(Action::Interleave, evidence.clone());
+    }
+    case.note(evidence, Confidence::High);
+    case.decide(if with_room > 0 { Action::Interleave } else { Action::LeaveAlone })
 }
 
 /// Whether stacks are used by one thread each, and so are remote where the thread was moved. Others may use a variable on a

@@ -2,6 +2,7 @@
 
 use crate::gain::{Gain, Placement, gain};
 use crate::ids::ThreadId;
+use crate::latency::saturated_alone;
 use crate::measurements::Measurements;
 use crate::object::ObjectKind;
 use crate::pattern::Pattern;
@@ -10,7 +11,7 @@ use crate::statistics::{FEWEST, wilson};
 use crate::tally::Tally;
 use crate::verdict_text::{not_sure, text};
 use crate::view::View;
-use machine::NodeId;
+use machine::{Machine, NodeId};
 use queueing::{Distances, LINE_BYTES, NEARLY_FULL};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -32,10 +33,14 @@ const Z_95: f64 = 1.96;
 /// The verdict on accesses that were selected by their outcome.
 const SELECTED: &str = "NUMA cannot be judged by these accesses: the filter selects them by where they go or how they are \
                         served; omit it for a verdict";
+/// The verdict on a machine where nothing can be placed elsewhere.
+const ONE_NODE: &str = "NUMA cannot be the problem: all CPUs and all memory of this machine are on one node";
 /// The verdict on a trace without samples.
 const UNOBSERVED: &str = "0 samples reached memory: too few to tell; where this machine samples no accesses, `nearside \
                           lab record` records the program on a simulated one";
 
+/// The metric of nodes that are saturated at different times.
+pub(crate) const SATURATED_ALONE: &str = "saturated_alone";
 /// Part of the accesses from which on they are mostly to lines of other cores' caches.
 pub(crate) const MOSTLY_FROM_CORES: f64 = 0.5;
 
@@ -49,7 +54,7 @@ pub enum Problem {
     NotMemoryBound,
     /// Not NUMA: accesses are local, and no controller or link is nearly saturated.
     None,
-    /// Not NUMA: all controllers are equally busy, with local accesses. The program needs more bandwidth or fewer
+    /// Not NUMA: all controllers are equally busy at the same time, with local accesses. The program needs more bandwidth or fewer
     /// accesses.
     Bandwidth,
     /// NUMA: a controller or a link is nearly saturated while others are not.
@@ -144,7 +149,7 @@ impl View<'_> {
     pub fn verdict(&self, measured: &Measurements) -> Verdict {
         let distances = Distances::new(self.profile().machine());
         let pattern = Pattern::of_all(self, &distances);
-        let metrics = vec![
+        let mut metrics = vec![
             self.accesses_per_instruction(measured),
             self.memory_bound(measured),
             self.local_access_ratio(),
@@ -153,12 +158,17 @@ impl View<'_> {
             self.link_load(measured, &distances),
             self.imbalance(measured),
         ];
+        if contended(&metrics) {
+            metrics.extend(self.saturated_alone());
+        }
         let samples = self.tally().local_samples + self.tally().remote_samples;
         let from_cores = self.part_from_cores();
         let leaving = samples + self.tally().peer_samples;
         let problem =
             if self.selects_outcomes() { Problem::Unknown } else { problem(&metrics, [samples, leaving], from_cores) };
-        let is_numa = matches!(problem, Problem::Contention | Problem::Distance);
+        let is_placed = matches!(problem, Problem::Contention | Problem::Distance | Problem::Bandwidth | Problem::None);
+        let is_on_one_node = is_placed && has_one_node(self.profile().machine());
+        let is_numa = matches!(problem, Problem::Contention | Problem::Distance) && !is_on_one_node;
         let potential = if is_numa { self.potential(&distances, pattern.remote.1) } else { None };
         let objects = self.profile().objects().iter().zip(&self.groups().objects);
         let unknown = objects.filter(|(object, _)| object.kind == ObjectKind::Unknown);
@@ -168,6 +178,7 @@ impl View<'_> {
             problem,
             is_numa_problem: is_numa && potential.is_none_or(|potential| potential.is_worth_it()),
             text: match problem {
+                _ if is_on_one_node => ONE_NODE.to_owned(),
                 Problem::Unknown if self.selects_outcomes() => SELECTED.to_owned(),
                 Problem::Unknown if self.profile().is_empty() => UNOBSERVED.to_owned(),
                 Problem::Unknown if leaving == 0 && self.tally().samples > 0 => format!(
@@ -340,6 +351,21 @@ impl View<'_> {
         }
     }
 
+    /// Whether nodes are saturated at different times. None if there are too few accesses to saturated memory to tell.
+    fn saturated_alone(&self) -> Option<Metric> {
+        let alone = saturated_alone(&self.flow().latency_over_time(), self.profile().machine());
+        (alone.of >= FEWEST).then(|| Metric {
+            name: SATURATED_ALONE,
+            of: None,
+            value: Some(alone.value()),
+            unit: "",
+            threshold: alone.threshold,
+            is_bad: alone.is_reached(),
+            counted: false,
+            meaning: "accesses to saturated memory at times at which that of another node is not, of all to saturated memory",
+        })
+    }
+
     /// Bandwidth of each node's memory, bytes/s. Lines from another core's cache do not come from there.
     fn memory_bytes_per_s(&self) -> BTreeMap<NodeId, f64> {
         self.bytes_per_s(|_, to| vec![to], |tally| tally.local_accesses + tally.remote_accesses)
@@ -360,6 +386,12 @@ impl View<'_> {
         }
         found
     }
+}
+
+/// Whether all CPUs and all memory are on one node, as far as the description goes.
+fn has_one_node(machine: &Machine) -> bool {
+    let count = |is: fn(&machine::Node) -> bool| machine.nodes.iter().filter(|node| is(node)).count();
+    [count(|node| !node.cpus.is_empty()), count(|node| node.memory_bytes > 0)] == [1, 1]
 }
 
 fn load_metric<T>(
@@ -409,7 +441,6 @@ fn worst_latency(pattern: &Pattern, distances: &Distances) -> Metric {
 fn problem(metrics: &[Metric], [samples, leaving]: [u64; 2], from_cores: f64) -> Problem {
     let metric = |name: &str| metrics.iter().find(|metric| metric.name == name);
     let is_bad = |name: &str| metric(name).is_some_and(|metric| metric.is_bad);
-    let contended = is_bad("latency_over_idle") || is_bad("controller_load") || is_bad("link_load");
     // Accesses an instruction are of memory only.
     let waits_for_cores = || metric("memory_bound").is_none_or(|bound| bound.value.is_none() || bound.is_bad);
     if leaving < FEWEST {
@@ -420,15 +451,21 @@ fn problem(metrics: &[Metric], [samples, leaving]: [u64; 2], from_cores: f64) ->
         Problem::Unknown
     } else if !waits(metrics) {
         Problem::NotMemoryBound
-    } else if contended && (is_bad("imbalance") || is_bad("link_load")) {
+    } else if contended(metrics) && (is_bad("imbalance") || is_bad("link_load") || is_bad(SATURATED_ALONE)) {
         Problem::Contention
     } else if is_bad("local_access_ratio") {
         Problem::Distance
-    } else if contended {
+    } else if contended(metrics) {
         Problem::Bandwidth
     } else {
         Problem::None
     }
+}
+
+/// Whether memory or a link is nearly saturated.
+fn contended(metrics: &[Metric]) -> bool {
+    let contended = ["latency_over_idle", "controller_load", "link_load"];
+    metrics.iter().any(|metric| metric.is_bad && contended.contains(&metric.name))
 }
 
 /// Whether the program waits for memory, by the counted time, or else by accesses per instruction as in the study, or

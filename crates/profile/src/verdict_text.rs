@@ -1,6 +1,6 @@
 //! Verdicts in words.
 
-use crate::verdict::{IdealPlacement, Metric, Potential, Problem, WORTH_IT};
+use crate::verdict::{IdealPlacement, Metric, Potential, Problem, SATURATED_ALONE, WORTH_IT};
 
 /// What is wrong, and what can be gained. `from_cores` is the part of the accesses that take lines of other cores.
 pub(super) fn text(
@@ -17,7 +17,7 @@ pub(super) fn text(
         value(name).map_or_else(|| "an unknown share".to_owned(), |value| format!("{:.1} %", 100.0 * value))
     };
     let local = percent("local_access_ratio");
-    let latency = number("latency_over_idle", 1);
+    let latency = value("latency_over_idle").map(|latency| format!("{latency:.1} times its idle latency"));
     match problem {
         Problem::Unknown => format!(
             "{samples} {} reached memory: too few to tell; record longer, or sample more often (--period, --rate)",
@@ -30,27 +30,44 @@ pub(super) fn text(
                  wait {waits} of the time)"
             )
         }
-        Problem::None => format!(
-            "NUMA is not the problem: {local} of the accesses are local, and the slowest memory takes {latency} times \
-             its idle latency"
-        ),
-        Problem::Bandwidth => format!(
-            "NUMA is not the problem: all nodes' memory is busy alike ({latency} times its idle latency), {local} of \
-             the accesses are local"
-        ),
+        Problem::None => {
+            let latency = latency.map(|latency| format!(", and the slowest memory takes {latency}"));
+            format!("NUMA is not the problem: {local} of the accesses are local{}", latency.unwrap_or_default())
+        }
+        Problem::Bandwidth => {
+            let latency = latency.map(|latency| format!(" ({latency})")).unwrap_or_default();
+            format!(
+                "NUMA is not the problem: all nodes' memory is busy alike{latency}, {local} of the accesses are local"
+            )
+        }
         Problem::Contention => {
-            let of = metrics.iter().find(|metric| metric.name == "latency_over_idle" && metric.is_bad);
-            let node = of.and_then(|metric| metric.of.as_ref()).map(|node| format!(" of node {node}"));
-            let why = format!(
-                "memory{} is contended ({latency} times its idle latency, imbalance {}); {local} of the accesses are \
-                 local",
-                node.unwrap_or_default(),
-                number("imbalance", 2)
-            );
-            of_numa(&why, potential)
+            of_numa(&format!("{}; {local} of the accesses are local", contention(metrics)), potential)
         }
         Problem::SharedLines => shared_lines(from_cores),
         Problem::Distance => of_numa(&format!("only {local} of the accesses are local"), potential),
+    }
+}
+
+/// What is contended, and whether all of the time: nodes that are in turn have loads that are balanced as a whole.
+fn contention(metrics: &[Metric]) -> String {
+    let of = |name: &str| metrics.iter().find(|metric| metric.name == name);
+    let bad = |name: &str| of(name).filter(|metric| metric.is_bad);
+    let value = |name: &str| of(name).and_then(|metric| metric.value);
+    let latency = value("latency_over_idle").map(|latency| format!("{latency:.1} times its idle latency"));
+    let in_turn = bad(SATURATED_ALONE).filter(|_| bad("imbalance").or(bad("link_load")).is_none());
+    let (what, details) = if let Some(alone) = in_turn.and_then(|metric| metric.value) {
+        let alone = format!("{:.1} % of these accesses while that of another is not", 100.0 * alone);
+        ("one node's memory after another".to_owned(), [latency, Some(alone)])
+    } else {
+        let node = bad("latency_over_idle").and_then(|metric| metric.of.as_ref());
+        let imbalance = value("imbalance").map(|imbalance| format!("imbalance {imbalance:.2}"));
+        (node.map_or_else(|| "memory".to_owned(), |node| format!("memory of node {node}")), [latency, imbalance])
+    };
+    let details: Vec<String> = details.into_iter().flatten().collect();
+    if details.is_empty() {
+        format!("{what} is contended")
+    } else {
+        format!("{what} is contended ({})", details.join(", "))
     }
 }
 

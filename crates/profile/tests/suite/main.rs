@@ -2,6 +2,7 @@
 
 mod advice;
 mod attribution;
+mod contention;
 mod evidence;
 mod home;
 mod huge_pages;

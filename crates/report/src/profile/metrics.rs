@@ -58,7 +58,7 @@ pub(crate) fn name(metric: &Metric) -> String {
 }
 
 pub(crate) fn value(metric: &Metric, value: Option<f64>) -> String {
-    let shares = ["memory_bound", "local_access_ratio", "controller_load", "link_load"];
+    let shares = ["memory_bound", "local_access_ratio", "controller_load", "link_load", "saturated_alone"];
     match value {
         None => "-".to_owned(),
         Some(value) if shares.contains(&metric.name) => percent(value),
