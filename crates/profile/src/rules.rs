@@ -22,6 +22,8 @@ const STANDARD_ERRORS: f64 = 1.96;
 
 /// What the evidence of lines that other cores' caches have is called.
 pub(crate) const FROM_CORES: &str = "from_cores";
+/// What the evidence of writes to what was initialised is called.
+const WRITES: &str = "writes_after_initialisation";
 /// What the evidence of the latency of a node's memory is called.
 const LATENCY_OVER_IDLE: &str = "latency_over_idle";
 
@@ -182,13 +184,16 @@ pub(crate) fn decide(pattern: &Pattern, situation: &Situation) -> Decision {
     // So it is where each process would need its own copy.
     let is_sure = writes.confidence() > Confidence::Low && !pattern.is_of_several_processes;
     if is_read_only && (is_sure || slow_home.is_none()) {
-        case.test("writes_after_initialisation", pattern.writes_after, MOST_WRITES, words);
+        case.test(WRITES, pattern.writes_after, MOST_WRITES, words);
         return case.decide(Action::Replicate);
     }
     let why_no_copies = if is_read_only && pattern.is_of_several_processes {
         sharers(pattern, |count| format!("each of the {count} processes would need a copy of its own"))
+    } else if writes.of == 0 {
+        let text = "it is not known whether accesses after initialisation write".to_owned();
+        Evidence { text, ..writes.evidence(WRITES, words) }
     } else {
-        writes.evidence("writes_after_initialisation", words)
+        writes.evidence(WRITES, words)
     };
     case.rule_out(Action::Replicate, why_no_copies);
     interleave(case, slow_home, pattern, situation)

@@ -115,6 +115,8 @@ impl HintFaults {
              well placed.",
             "Not marked are memory with a policy of its own (numactl, mbind), shared libraries, and, in programs with \
              one thread, pages on the thread's node.",
+            "Reads are of unknown kind: what a program changes in place is read first, and the write that follows is not \
+             seen.",
             "The kernel's own accesses to the program's memory are not seen.",
             "The kernel moves pages during the recording. A sample has the node from before the move: where the page \
              was when it was last touched or seen, or the other one of two nodes. For pages that moved unseen, it is \
@@ -269,7 +271,8 @@ impl Events {
             instruction: self.instruction.of(raw)?,
             address: self.address.of(raw)?,
             physical: None,
-            kind: if error_code & WRITE == 0 { AccessKind::Load } else { AccessKind::Store },
+            // Once the page is there, what follows makes no fault: what is changed in place is read first, and written unseen.
+            kind: if error_code & WRITE == 0 { AccessKind::Unknown } else { AccessKind::Store },
             served: None,
             node: None,
             latency_ns: None,
