@@ -15,6 +15,10 @@ pub struct Tally {
     pub load_samples: u64,
     /// Samples that are stores.
     pub store_samples: u64,
+    /// Loads among the samples that reached memory.
+    pub memory_load_samples: u64,
+    /// Stores among them.
+    pub memory_store_samples: u64,
     /// Samples that went to the node of their CPU.
     pub local_samples: u64,
     /// Samples that went to another node.
@@ -58,6 +62,13 @@ impl Tally {
             AccessKind::Store => self.store_samples += 1,
             AccessKind::Unknown => {}
         }
+        if access.reaches_memory() {
+            match access.kind {
+                AccessKind::Load => self.memory_load_samples += 1,
+                AccessKind::Store => self.memory_store_samples += 1,
+                AccessKind::Unknown => {}
+            }
+        }
         if access.leaves_core() {
             if access.served == Some(Served::Peer) {
                 self.peer_samples += 1;
@@ -92,6 +103,8 @@ impl Tally {
         self.samples += other.samples;
         self.load_samples += other.load_samples;
         self.store_samples += other.store_samples;
+        self.memory_load_samples += other.memory_load_samples;
+        self.memory_store_samples += other.memory_store_samples;
         self.local_samples += other.local_samples;
         self.remote_samples += other.remote_samples;
         self.peer_samples += other.peer_samples;
@@ -145,11 +158,13 @@ impl Tally {
         ratio(self.memory_time_ns, self.memory_time_ns + self.peer_time_ns)
     }
 
-    /// What these accesses are without those that other cores' caches served; their kinds are of all.
+    /// What these accesses are without those that other cores' caches served.
     #[must_use]
     pub fn of_memory(&self) -> Self {
         Self {
             samples: self.local_samples + self.remote_samples,
+            load_samples: self.memory_load_samples,
+            store_samples: self.memory_store_samples,
             peer_samples: 0,
             accesses: self.local_accesses + self.remote_accesses,
             peer_accesses: 0.0,

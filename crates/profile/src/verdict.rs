@@ -158,7 +158,8 @@ impl View<'_> {
             self.link_load(measured, &distances),
             self.imbalance(measured),
         ];
-        if contended(&metrics) {
+        // Where loads are balanced over all of the time, nodes may be saturated one after the other all the same.
+        if contended(&metrics) && !is_unbalanced(&metrics) {
             metrics.extend(self.saturated_alone());
         }
         let samples = self.tally().local_samples + self.tally().remote_samples;
@@ -362,7 +363,7 @@ impl View<'_> {
             threshold: alone.threshold,
             is_bad: alone.is_reached(),
             counted: false,
-            meaning: "accesses to saturated memory at times at which that of another node is not, of all to saturated memory",
+            meaning: "accesses to saturated memory while that of another node is not",
         })
     }
 
@@ -451,7 +452,7 @@ fn problem(metrics: &[Metric], [samples, leaving]: [u64; 2], from_cores: f64) ->
         Problem::Unknown
     } else if !waits(metrics) {
         Problem::NotMemoryBound
-    } else if contended(metrics) && (is_bad("imbalance") || is_bad("link_load") || is_bad(SATURATED_ALONE)) {
+    } else if contended(metrics) && (is_unbalanced(metrics) || is_bad(SATURATED_ALONE)) {
         Problem::Contention
     } else if is_bad("local_access_ratio") {
         Problem::Distance
@@ -466,6 +467,11 @@ fn problem(metrics: &[Metric], [samples, leaving]: [u64; 2], from_cores: f64) ->
 fn contended(metrics: &[Metric]) -> bool {
     let contended = ["latency_over_idle", "controller_load", "link_load"];
     metrics.iter().any(|metric| metric.is_bad && contended.contains(&metric.name))
+}
+
+/// Whether one node's memory, or a link, has more to carry than the others.
+fn is_unbalanced(metrics: &[Metric]) -> bool {
+    metrics.iter().any(|metric| metric.is_bad && ["imbalance", "link_load"].contains(&metric.name))
 }
 
 /// Whether the program waits for memory, by the counted time, or else by accesses per instruction as in the study, or

@@ -54,8 +54,7 @@ fn contention(metrics: &[Metric]) -> String {
     let bad = |name: &str| of(name).filter(|metric| metric.is_bad);
     let value = |name: &str| of(name).and_then(|metric| metric.value);
     let latency = value("latency_over_idle").map(|latency| format!("{latency:.1} times its idle latency"));
-    let in_turn = bad(SATURATED_ALONE).filter(|_| bad("imbalance").or(bad("link_load")).is_none());
-    let (what, details) = if let Some(alone) = in_turn.and_then(|metric| metric.value) {
+    let (what, details) = if let Some(alone) = bad(SATURATED_ALONE).and_then(|metric| metric.value) {
         let alone = format!("{:.1} % of these accesses while that of another is not", 100.0 * alone);
         ("one node's memory after another".to_owned(), [latency, Some(alone)])
     } else {

@@ -285,9 +285,11 @@ impl Ranks<'_> {
         let row = |(thread, tally): (ThreadId, Tally)| {
             let (mut ran_on, mut memory_on) = (BTreeMap::new(), BTreeMap::new());
             for ((_, from, to), tally) in cells.range((thread, None, None)..).take_while(|(key, _)| key.0 == thread) {
-                for (nodes, node) in [(&mut ran_on, from), (&mut memory_on, to)] {
-                    if let Some(node) = node {
-                        *nodes.entry(*node).or_default() += tally.accesses;
+                // Lines of other cores' caches tell where a thread ran, and not which memory it used.
+                let of_memory = tally.of_memory().accesses;
+                for (nodes, node, accesses) in [(&mut ran_on, from, tally.accesses), (&mut memory_on, to, of_memory)] {
+                    if let Some(node) = node.filter(|_| accesses > 0.0) {
+                        *nodes.entry(node).or_default() += accesses;
                     }
                 }
             }
