@@ -219,10 +219,11 @@ impl Recorder {
         let duration = self.began.elapsed();
         self.take(true)?;
         self.write()?;
-        let Sources { objects, side_band, accesses, allocations, .. } = &self.sources;
+        let Sources { objects, side_band, accesses, allocations, regions, .. } = &self.sources;
         let unkept = self.writer.stacks().unkept();
         let about = self.writer.about();
         about.lose("call chains beyond the first million", unkept);
+        about.notes.extend(regions.iter().flat_map(RegionWatcher::notes));
         if let Some(objects) = objects {
             let losses = objects.losses();
             let full = "object events that did not fit into a program's ring; --small-objects makes them fewer";

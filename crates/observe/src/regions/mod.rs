@@ -22,6 +22,8 @@ const MOST_KNOWN: usize = 4096;
 #[derive(Clone, Debug, Default)]
 pub struct Regions {
     rules: Vec<RegionRule>,
+    /// Which of the rules have named a range.
+    matched: Vec<bool>,
     /// Variables by file, inode and name. Files have many symbols, and processes share files.
     variables: FxHashMap<(String, u64, String), Option<FileVariable>>,
 }
@@ -29,7 +31,7 @@ pub struct Regions {
 impl Regions {
     /// Those that programs name, and those of a file's rules.
     pub fn new(rules: RegionRules) -> Self {
-        Self { rules: rules.region, ..Self::default() }
+        Self { matched: vec![false; rules.region.len()], rules: rules.region, ..Self::default() }
     }
 
     /// Whether a file names any.
@@ -44,14 +46,20 @@ impl Regions {
         named
     }
 
+    /// The rules that have named nothing so far.
+    pub fn unmatched(&self) -> impl Iterator<Item = &RegionRule> {
+        self.rules.iter().zip(&self.matched).filter(|(_, matched)| !**matched).map(|(rule, _)| rule)
+    }
+
     /// The ranges that the rules name in a process with these mappings.
     pub fn by_rules(&mut self, mappings: &[Mapping]) -> Vec<NamedRange> {
         let mut named = Vec::new();
-        for rule in &self.rules {
+        for (rule, matched) in self.rules.iter().zip(&mut self.matched) {
             let found = match &rule.variable {
                 Some(variable) => variables(&mut self.variables, mappings, rule, variable),
                 None => rule.in_mappings(mappings),
             };
+            *matched |= !found.is_empty();
             named.extend(found.into_iter().map(|range| NamedRange { range, name: rule.name.clone() }));
         }
         named
@@ -162,6 +170,20 @@ mod tests {
         assert_eq!(named("mapping = ''\nat_least = '64 KiB'"), ["20000-90000 a"]);
         assert_eq!(named("mapping = 'pool.?'\noffset = '1G'"), [""; 0]);
         assert_eq!(named("mapping = 'none'"), [""; 0]);
+    }
+
+    #[test]
+    fn rules_that_match_nothing_are_told() {
+        let mappings = parse_maps("1000-2000 rw-p 0 0:0 0 [heap]\n").unwrap();
+        let rule = |name: &str, mapping: &str| format!("[[region]]\nname = '{name}'\nmapping = '{mapping}'\n");
+        let mut regions = regions(&(rule("a", "[[]heap]") + &rule("b", "nosuch")));
+        let unmatched = |regions: &Regions| regions.unmatched().map(|rule| rule.name.clone()).collect::<Vec<_>>();
+        assert_eq!(unmatched(&regions), ["a", "b"]);
+        regions.by_rules(&mappings);
+        regions.by_rules(&[]);
+        assert_eq!(unmatched(&regions), ["b"]);
+        let notes = RegionWatcher::new(regions, true).notes();
+        assert!(notes.len() == 1 && notes[0].starts_with("the rule b of --regions named nothing: "), "{notes:?}");
     }
 
     #[test]

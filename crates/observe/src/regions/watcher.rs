@@ -1,6 +1,6 @@
 //! Reports the named ranges of recorded processes as they come and go.
 
-use super::Regions;
+use super::{RegionRule, Regions};
 use linux::{NamedRange, Pid, Process, ProcessError, Tid, monotonic_ns};
 use rustc_hash::FxHashSet;
 use std::collections::HashMap;
@@ -33,6 +33,19 @@ impl RegionWatcher {
     /// With `rules_only`, names that programs give themselves are left out.
     pub fn new(regions: Regions, rules_only: bool) -> Self {
         Self { regions, rules_only, seen: HashMap::new() }
+    }
+
+    /// Which rules have named nothing, for the reader of the recording.
+    pub fn notes(&self) -> Vec<String> {
+        let note = |rule: &RegionRule| {
+            format!(
+                "the rule {} of --regions named nothing: no mapping or variable of a program matched it whenever its \
+                 mappings were read, every {} ms",
+                rule.name,
+                INTERVAL.as_millis()
+            )
+        };
+        self.regions.unmatched().map(note).collect()
     }
 
     /// The process began, or executed another program: it has none of the names of before.
