@@ -157,7 +157,9 @@ impl Sweep<'_> {
     ) {
         let kind = if name.is_some() { ObjectKind::Region } else { ObjectKind::Heap };
         let object = self.new_object(time_ns, start, bytes, site);
-        self.begin(Object { kind, name: name.cloned(), announced: true, ..object });
+        // Without a CPU it is the recorder that found it, in a process that was already there.
+        let allocated_by = object.allocated_by.filter(|_| object.allocated_on.is_some());
+        self.begin(Object { kind, name: name.cloned(), announced: true, allocated_by, ..object });
     }
 
     /// An object of the heap that begins now.
