@@ -3,7 +3,7 @@
 use crate::support::{App, Library, Trace, allocated, event, freed, machine, mapped, objects, profile, sample};
 use machine::{CpuId, NodeId, Pid, Tid};
 use profile::{Data, File, Filter, Function, MemoryRange, NoSymbols, ObjectId, ObjectKind, Recording, Symbols};
-use trace::{Sample, Stacks, What};
+use trace::{Event, Sample, Stacks, What};
 
 const SITE: trace::StackId = Stacks::UNKNOWN;
 
@@ -491,4 +491,19 @@ fn what_is_mapped_elsewhere_stays_the_file_that_it_is() {
     assert_eq!(of(2).1.0, ObjectKind::Unknown);
     assert_eq!(of(3), (0xa800, (file, 0x9000)));
     assert_eq!([of(4), of(5)], [(0x20000, (heap, 0x20000)), (0x23fff, (heap, 0x20000))]);
+}
+
+/// A rule of `--regions` names it: the recorder says so, and no thread of the program.
+#[test]
+fn what_the_recorder_names_was_allocated_by_nobody_known() {
+    let named =
+        || What::Announced { address: 0x5000, bytes: 0x1000, stack: Stacks::UNKNOWN, name: Some("table".into()) };
+    let allocator = |cpu: Option<CpuId>| {
+        let events = vec![Event { cpu, ..event(1, 7, 7, named()) }];
+        let profile = profile(events, vec![sample(5, 7, 8, 0x5010)]);
+        let objects = objects(&profile);
+        (objects[0].kind, objects[0].allocated_by.is_some())
+    };
+    assert_eq!(allocator(None), (ObjectKind::Region, false));
+    assert_eq!(allocator(Some(CpuId(0))), (ObjectKind::Region, true));
 }
