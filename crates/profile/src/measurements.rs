@@ -33,9 +33,7 @@ impl Measurements {
     /// From counts in chronological order: over the shortest time between two readings that contains this time, ns, as
     /// far as they go.
     pub(crate) fn new(counts: &[Count], machine: &Machine, time_ns: &RangeInclusive<u64>) -> Self {
-        // Those of threads and CPUs are read at other times.
-        let is_read = |count: &&Count| count.cpu.is_none() && !Counter::SCHEDULING.contains(&count.counter);
-        let counts = || counts.iter().filter(is_read);
+        let counts = || of_machine(counts);
         let times: BTreeSet<u64> = counts().map(|count| count.time_ns).collect();
         let first = times.range(..=time_ns.start()).next_back().or(times.first());
         let last = times.range(time_ns.end()..).next().or(times.last());
@@ -89,6 +87,12 @@ impl Measurements {
         }
         found
     }
+}
+
+/// Counts without those of threads and CPUs, which are read at other times.
+pub(crate) fn of_machine(counts: &[Count]) -> impl DoubleEndedIterator<Item = &Count> {
+    let is_read = |count: &&Count| count.cpu.is_none() && !Counter::SCHEDULING.contains(&count.counter);
+    counts.iter().filter(is_read)
 }
 
 /// What counters of single CPUs, in chronological order, grew by from their first reading to their last. One that was read

@@ -4,7 +4,7 @@ use crate::access_path::{CellKey, ResolvedPath};
 use crate::code::{Code, Codes};
 use crate::event_order;
 use crate::ids::{ChainId, CodeId, FileId, ObjectId, SiteId, ThreadId};
-use crate::measurements::{Measurements, of_cpus};
+use crate::measurements::{Measurements, of_cpus, of_machine};
 use crate::object::{Object, PagePlacement, Process, SmallObjects, Thread};
 use crate::page_allocations::{PageAllocation, find_addresses};
 use crate::samples::{NO_PHYSICAL, NONE, Row, Samples, Traits, leaves_caches};
@@ -261,6 +261,13 @@ impl Profile {
     /// Counter readings over a time range, ns.
     pub(crate) fn measured(&self, time_ns: &RangeInclusive<u64>) -> Measurements {
         Measurements::new(&self.counts, &self.machine, time_ns)
+    }
+
+    /// Times of the first and last reading of the machine's counters, ns; none without any.
+    pub(crate) fn counted_ns(&self) -> Option<(u64, u64)> {
+        let mut times = of_machine(&self.counts).map(|count| count.time_ns);
+        let first = times.next()?;
+        Some((first, times.next_back().unwrap_or(first)))
     }
 
     /// Number of accesses.

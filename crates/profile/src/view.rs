@@ -71,13 +71,14 @@ impl Profile {
 }
 
 impl Profile {
-    /// The time range of a filter.
+    /// The time range of a filter, within that of the accesses, or of the counters if there is no access.
     fn time_of(&self, filter: &Filter) -> Option<(u64, u64)> {
         let times = filter.0.iter().filter_map(|predicate| match predicate {
             Predicate::Time(time) => Some(time),
             _ => None,
         });
-        Some(times.fold(self.span_ns()?, |(first, last), time| (first.max(*time.start()), last.min(*time.end()))))
+        let whole = self.span_ns().or_else(|| self.counted_ns())?;
+        Some(times.fold(whole, |(first, last), time| (first.max(*time.start()), last.min(*time.end()))))
     }
 
     /// Counter readings, if the filter selects all accesses of a time range.

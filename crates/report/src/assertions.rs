@@ -53,11 +53,14 @@ pub struct Assertion {
     pub value: Option<f64>,
     /// Its unit; empty for a ratio.
     pub unit: &'static str,
-    /// Whether it holds; none if the value is not known, or if fewer than 10 samples reached memory.
+    /// Whether it holds; none if the value is not known, or if it is estimated and fewer than 10 samples reached memory.
     pub holds: Option<bool>,
     /// What the metric means.
     pub meaning: &'static str,
 }
+
+/// A metric with its limit: the value, if it is known, and whether it is of counters.
+type Asserted = (&'static str, Bound, f64, (Option<f64>, bool), &'static str, &'static str);
 
 /// All limits, and whether they hold. Serialised, it is the JSON form.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -143,11 +146,11 @@ impl AssertReport {
         let verdict = view.verdict(view.measured());
         let metric = |name: &'static str, bound: Bound, limit: Option<f64>| {
             let found = verdict.metrics.iter().find(|metric| metric.name == name)?;
-            Some((found.name, bound, limit?, found.value, found.unit, found.meaning))
+            Some((found.name, bound, limit?, (found.value, found.counted), found.unit, found.meaning))
         };
         let latency = |limit| {
             let meaning = "mean latency of accesses that reach memory";
-            ("latency", Bound::AtMost, limit, view.tally().latency_mean_ns(), "ns", meaning)
+            ("latency", Bound::AtMost, limit, (view.tally().latency_mean_ns(), false), "ns", meaning)
         };
         let asserted = [
             metric("local_access_ratio", Bound::AtLeast, limits.local),
@@ -157,13 +160,13 @@ impl AssertReport {
             metric("controller_load", Bound::AtMost, limits.controller_load),
             metric("link_load", Bound::AtMost, limits.link_load),
         ];
-        let assertion = |(name, bound, limit, value, unit, meaning): (_, Bound, f64, Option<f64>, _, _)| Assertion {
+        let assertion = |(name, bound, limit, (value, counted), unit, meaning): Asserted| Assertion {
             name,
             bound,
             limit,
             value,
             unit,
-            holds: value.filter(|_| verdict.samples >= FEWEST).map(|value| bound.allows(value, limit)),
+            holds: value.filter(|_| counted || verdict.samples >= FEWEST).map(|value| bound.allows(value, limit)),
             meaning,
         };
         let assertions: Vec<Assertion> = asserted.into_iter().flatten().map(assertion).collect();
@@ -186,6 +189,9 @@ impl AssertReport {
         };
         let samples = if self.samples == 1 { "sample" } else { "samples" };
         let is_decided = self.assertions.iter().all(|it| it.holds.is_some());
+        if is_decided && self.samples == 0 {
+            return format!("{outcome}, by counters");
+        }
         let few = match self.samples {
             _ if is_decided => "",
             0 => ", which decide nothing: `nearside doctor` shows what can sample accesses here",
@@ -249,7 +255,7 @@ mod tests {
         assert_eq!(said(77, &[true]), "passed: the limit holds, on 77 samples that reached memory");
         assert_eq!(said(77, &[true, true]), "passed: all 2 limits hold, on 77 samples that reached memory");
         assert_eq!(said(1, &[false]), "failed: the only limit, on 1 sample that reached memory");
-        assert_eq!(said(0, &[false, true]), "failed: 1 of 2 limits, on 0 samples that reached memory");
+        assert_eq!(said(0, &[false, true]), "failed: 1 of 2 limits, by counters");
         let lost = vec!["7 samples that <the kernel> dropped".to_owned()];
         let report = AssertReport { trace: "trace".into(), samples: 77, passed: true, assertions: Vec::new(), lost };
         let junit = report.junit().unwrap();

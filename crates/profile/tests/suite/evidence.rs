@@ -1,9 +1,9 @@
 //! What samples show, and what they do not: the number of threads, of samples, and who uses a stack.
 
-use crate::support::{Trace, face_recognition, mapped, stream_clustering};
-use machine::Tid;
-use profile::{Action, Filter, Measurements, Metric, Profile, Verdict};
-use trace::{AccessKind, Served, Source};
+use crate::support::{Trace, face_recognition, machine, mapped, stream_clustering};
+use machine::{NodeId, Tid};
+use profile::{Action, Filter, Measurements, Metric, NoSymbols, Profile, Recording, Verdict};
+use trace::{AccessKind, Count, Counter, Served, Source, Stacks};
 
 fn verdict(profile: &Profile) -> Verdict {
     profile.view(&Filter::default()).verdict(&Measurements::default())
@@ -52,6 +52,46 @@ fn faults_tell_no_bandwidth() {
     };
     assert_eq!(loads(Source::Lab), [true, true]);
     assert_eq!([loads(Source::HintFault), loads(Source::Perf)], [[false, false], [false, false]]);
+}
+
+/// A fault for a read may be of what is written next.
+#[test]
+fn what_may_be_written_is_not_replicated() {
+    let why_not = |is_unknown: fn(AccessKind) -> bool| {
+        let mut trace = face_recognition();
+        for sample in trace.samples.iter_mut().filter(|sample| is_unknown(sample.kind)) {
+            sample.kind = AccessKind::Unknown;
+        }
+        let advice = trace.profile().view(&Filter::default()).advice(1).remove(0);
+        assert_ne!(advice.action, Action::Replicate, "{:?}", advice.evidence);
+        advice.ruled_out.into_iter().find(|out| out.action == Action::Replicate).unwrap().because.text
+    };
+    let only_writes_known = why_not(|kind| kind == AccessKind::Load);
+    assert!(only_writes_known.starts_with("100.0 % of 300 accesses after initialisation write"), "{only_writes_known}");
+    assert_eq!(why_not(|_| true), "it is not known whether accesses after initialisation write");
+}
+
+/// `record --source counters` samples no access.
+#[test]
+fn counters_are_read_without_samples() {
+    let count = |time_ms: u64, node, value| Count {
+        time_ns: time_ms * 1_000_000,
+        counter: Counter::ControllerBytes,
+        from: None,
+        to: Some(NodeId(node)),
+        cpu: None,
+        value,
+    };
+    let counts = vec![count(5, 0, 100), count(5, 1, 100), count(9, 0, 3_000_100), count(9, 1, 100)];
+    let profile = Recording::new(machine()).with_counts(counts).into_profile(&Stacks::new(), &NoSymbols);
+    let view = profile.view(&Filter::default());
+    let load = view.measured().controllers[&NodeId(0)];
+    let bandwidth = profile.machine().nodes[0].bandwidth_bytes_per_s.unwrap();
+    assert!((load * bandwidth / 0.75e9 - 1.0).abs() < 1e-9, "{load}");
+    let verdict = view.verdict(view.measured());
+    let imbalance = metric(&verdict, "imbalance");
+    assert_eq!((imbalance.value, imbalance.counted), (Some(2.0), true));
+    assert_eq!(profile.span_ns(), None);
 }
 
 /// A line that cores take from each other says nothing of the memory that it belongs to.
