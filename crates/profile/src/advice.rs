@@ -11,6 +11,7 @@ use crate::padding::falsely_shared_lines;
 use crate::pattern::Pattern;
 use crate::profile::{Access, Profile};
 use crate::rules::{Decision, FROM_CORES, Situation, decide};
+use crate::shared_memory::may_be_shared;
 use crate::statistics::{Confidence, Share};
 use crate::symbols::File;
 use crate::tally::{Counts, Tally};
@@ -50,6 +51,9 @@ pub struct Advice {
     pub after_ns: Option<u64>,
     /// For [`Action::PinThreads`]: processes whose threads belong on one node each, with their PIDs and nodes.
     pub processes: Vec<ProcessNode>,
+    /// Whether several processes may map the objects, of which each uses its part.
+    #[serde(skip)]
+    pub may_be_shared: bool,
     /// The numbers that the decision rests on.
     pub evidence: Vec<Evidence>,
     /// The confidence in the decision.
@@ -149,6 +153,7 @@ impl View<'_> {
             node: (action == Action::Migrate).then(|| only_node(&pattern)).flatten(),
             after_ns: (action == Action::Replicate && pattern.settled_ns > 0).then_some(pattern.settled_ns),
             processes: if is_spread { nodes.iter().map(process_node).collect() } else { Vec::new() },
+            may_be_shared: may_be_shared(flow),
             evidence,
             confidence,
             gain,

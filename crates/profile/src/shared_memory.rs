@@ -83,6 +83,31 @@ impl SharedMemory {
     }
 }
 
+/// Whether objects may be the same memory, although no page was seen in use by several processes: they are at one address in
+/// several, as memory is that a fork shares, and no pages of theirs were seen at two places. Each process may use its part.
+pub(crate) fn may_be_shared(flow: &Flow) -> bool {
+    let profile = flow.profile();
+    let mut users: FxHashMap<u64, ProcessId> = FxHashMap::default();
+    let mut places: FxHashMap<u64, (ProcessId, u64)> = FxHashMap::default();
+    let (mut has_several, mut apart) = (false, FxHashSet::default());
+    for access in flow.accesses() {
+        let object = &profile.objects()[access.object.index()];
+        if object.bytes == 0 {
+            continue;
+        }
+        has_several |= *users.entry(object.start).or_insert(object.process) != object.process;
+        if let Some(physical) = access.physical {
+            let (page, frame) = (access.address / SMALL_PAGE, physical / SMALL_PAGE);
+            let (process, known) = *places.entry(page).or_insert((object.process, frame));
+            if process != object.process && known != frame {
+                apart.insert(page);
+            }
+        }
+    }
+    // A page may have been moved meanwhile.
+    has_several && apart.len() < FEWEST_PAGES
+}
+
 fn live_together(one: &Object, other: &Object) -> bool {
     let is_before = |one: &Object, other: &Object| one.until_ns.is_some_and(|until| until <= other.from_ns);
     !is_before(one, other) && !is_before(other, one)

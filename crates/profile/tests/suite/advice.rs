@@ -219,6 +219,30 @@ fn what_several_processes_map_is_one_object() {
     assert!(is_shared(&shared) && !is_shared(&private), "{private:?}");
 }
 
+/// A parent maps it before it forks: with `MAP_SHARED`, all have the same pages, of which each child uses a quarter.
+#[test]
+fn parts_that_forked_processes_use_may_be_of_the_same_memory() {
+    let may_be_shared = |offset: fn(u32, u64) -> u64, frames: Option<u64>| {
+        let (start, bytes) = (0x7f00_0000_0000, 4 << 20);
+        let mut trace = Trace::new(&[1, 2, 3, 4]);
+        for pid in 1..=4 {
+            trace.allocate((pid, pid, 2 * (pid - 1)), start, bytes, "makeMatrix");
+        }
+        for number in 0..4000 {
+            let pid = 1 + number % 4;
+            let offset = offset(pid, trace.random(bytes));
+            let sample = trace.access((pid, pid, 2 * (pid - 1)), start + offset, 0, AccessKind::Store);
+            sample.physical = frames.map(|apart| u64::from(pid) * apart + offset);
+        }
+        top(&trace.profile()).may_be_shared
+    };
+    let own_quarter = |pid: u32, at: u64| (u64::from(pid) - 1) * (1 << 20) + at % (1 << 20);
+    assert!(may_be_shared(own_quarter, Some(0)) && may_be_shared(own_quarter, None));
+    // Copies, of which each uses all.
+    assert!(!may_be_shared(|_, at| at, Some(1 << 30)));
+    assert!(!top(&stream_clustering().profile()).may_be_shared);
+}
+
 #[test]
 fn c13_what_processes_share_among_their_threads_pins_them() {
     let profile = web_server().profile();

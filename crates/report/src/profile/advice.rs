@@ -25,8 +25,10 @@ pub struct AdviceRow {
 impl AdviceRow {
     /// Adds the line of source and the next steps.
     pub fn new(profile: &Profile, advice: Advice) -> Self {
+        let are_sharers_seen = advice.evidence.iter().any(|evidence| evidence.what == "processes");
         let of_processes = match advice.action {
-            Action::Replicate | Action::Migrate => advice.evidence.iter().any(|evidence| evidence.what == "processes"),
+            Action::Replicate => are_sharers_seen,
+            Action::Migrate => are_sharers_seen || advice.may_be_shared,
             _ => !advice.processes.is_empty(),
         };
         let next_steps = NextSteps::new(advice.action, advice.kind, of_processes);
