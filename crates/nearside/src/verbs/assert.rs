@@ -20,8 +20,8 @@ use std::process::ExitCode;
 ///
 /// Compares the metrics of a trace with limits, and fails if one does not hold or cannot be decided, because it is not
 /// known or fewer than 10 samples reached memory. Instead of a trace it takes a command, which it records first; the
-/// trace is removed afterwards, unless --output names a folder. If the command itself fails, its exit code is returned
-/// and nothing is compared. Reading a trace needs no privileges; recording needs those of nearside record.
+/// trace is removed afterwards, unless --output names a folder. If the command itself fails, or failed when its trace was
+/// recorded, its exit code is returned and nothing is compared. Reading a trace needs no privileges; recording needs those of nearside record.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "nearside assert [OPTIONS] LIMITS [TRACE] [-- <CMD>...]",
@@ -43,7 +43,7 @@ Exit codes:
   1  a limit does not hold or cannot be decided, or the trace cannot be read
   2  the command line is wrong
   125  the command could not be recorded
-With a command, also its own exit code, and those of nearside record.")]
+Also the exit code of a command that fails, and with a command those of nearside record.")]
 pub struct Arguments {
     /// A trace of nearside record, or a perf.data file
     #[arg(value_name = "TRACE", conflicts_with = "command")]
@@ -165,6 +165,11 @@ fn record_and_compare(arguments: &Arguments, command: &[OsString], terminal: Ter
 
 fn compare(arguments: &Arguments, trace: &Path, terminal: Terminal) -> Result<u8, Box<dyn Error>> {
     let opened = arguments.reading.read(trace)?;
+    // As of a command that is recorded now.
+    if let Some(status) = opened.facts.failure() {
+        note(&format!("the recorded command ended with exit code {status}, so no limit was compared"));
+        return Ok(u8::try_from(status).unwrap_or(1));
+    }
     // Filters are left out: a limit on a part of the accesses hides the others, and --local is a filter's name.
     let view = opened.profile.view(&Filter::default());
     let report = AssertReport::new(&view, &opened.facts, &Limits::from(&arguments.limits));

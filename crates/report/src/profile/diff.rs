@@ -17,7 +17,8 @@ pub struct DiffReport {
     pub b: Side,
     /// The filter of both as text; empty for everything.
     pub filter: Vec<String>,
-    /// The change as a whole: that of the run's time if it is known and changed beyond noise, or else of the accesses.
+    /// The change as a whole: that of the run's time if it is known and changed beyond noise, or else of the accesses. Noise
+    /// if one program failed and the other did not: they have not done the same work.
     pub overall: Change,
     /// The change of the run's time; none if one of the traces does not know it.
     pub run_change: Option<Change>,
@@ -129,10 +130,11 @@ impl DiffReport {
         let (cells_a, cells_b) = (a.view.thread_nodes(), b.view.thread_nodes());
         let (sites_all, sites) = sites(a.view, b.view, most);
         let change = Change::between(a.view.tally(), b.view.tally());
+        let has_failed = [&a, &b].map(|side| side.trace.failure().is_some());
         let run = |side: &Compared| Some((side.trace.run_ns?, side.view.profile().len() as u64));
         let run_change = run(&a).zip(run(&b)).map(|(a, b)| Change::of_runs(a, b));
         Self {
-            overall: Change::overall(run_change, change),
+            overall: if has_failed[0] == has_failed[1] { Change::overall(run_change, change) } else { Change::Noise },
             run_change,
             change,
             sites,
@@ -147,10 +149,21 @@ impl DiffReport {
 }
 
 impl DiffReport {
-    /// Whether the traces have something in common that can be compared: the time of a run, or accesses to memory.
+    /// Which program failed, if the other one did not, and its exit status.
+    pub(crate) fn failed_alone(&self) -> Option<(&'static str, i32)> {
+        match (self.a.trace.failure(), self.b.trace.failure()) {
+            (Some(status), None) => Some(("A", status)),
+            (None, Some(status)) => Some(("B", status)),
+            _ => None,
+        }
+    }
+
+    /// Whether the traces have something in common that can be compared: the time of a run, or accesses to memory, of
+    /// programs of which both or none failed.
     pub fn is_comparable(&self) -> bool {
         let reaches_memory = |side: &Side| side.counts.local_access_ratio.is_some();
-        self.run_change.is_some() || reaches_memory(&self.a) && reaches_memory(&self.b)
+        self.failed_alone().is_none()
+            && (self.run_change.is_some() || reaches_memory(&self.a) && reaches_memory(&self.b))
     }
 }
 
@@ -231,8 +244,9 @@ fn named(view: &View, cells: &Cells) -> BTreeMap<(String, String), Named> {
         if named.threads.last() != Some(thread) {
             named.threads.push(*thread);
         }
-        if let Some(node) = to {
-            *named.memory_on.entry(*node).or_default() += tally.accesses;
+        let reached = tally.of_memory().accesses;
+        if let Some(node) = to.filter(|_| reached > 0.0) {
+            *named.memory_on.entry(node).or_default() += reached;
         }
     }
     found
@@ -269,8 +283,9 @@ fn nodes(a: &Cells, b: &Cells, most: usize) -> Vec<NodeChange> {
     let shares = |cells: &Cells| {
         let mut shares: BTreeMap<(NodeId, NodeId), f64> = BTreeMap::new();
         for ((_, from, to), tally) in cells {
-            if let (Some(from), Some(to)) = (from, to) {
-                *shares.entry((*from, *to)).or_default() += tally.accesses;
+            let reached = tally.of_memory().accesses;
+            if let (Some(from), Some(to)) = (from, to.filter(|_| reached > 0.0)) {
+                *shares.entry((*from, to)).or_default() += reached;
             }
         }
         let all: f64 = shares.values().sum();

@@ -83,6 +83,9 @@ impl fmt::Display for DiffReport {
 /// The result, with what speaks for it and what against it; what decides comes first.
 fn headline(report: &DiffReport) -> String {
     let DiffReport { a, b, overall, run_change, change, .. } = report;
+    if let Some((side, status)) = report.failed_alone() {
+        return format!("Cannot be compared: the program of {side} failed with exit code {status}, the other did not");
+    }
     if !report.is_comparable() {
         let lacks = |side: &Side| side.counts.local_access_ratio.is_none();
         let which = match (lacks(a), lacks(b)) {

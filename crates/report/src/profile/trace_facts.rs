@@ -22,6 +22,10 @@ pub struct TraceFacts {
     pub complete: bool,
     /// The recorded program with its arguments; empty for programs that already ran.
     pub command: Vec<String>,
+    /// Whether the program had ended when the recording did, as far as the trace says.
+    pub program_ended: bool,
+    /// Its exit status, 128 + n where signal n ended it; none if the trace does not say.
+    pub exit_status: Option<i32>,
     /// The name of the machine, as `hostname` prints it.
     pub host: String,
     /// Its kernel.
@@ -76,6 +80,8 @@ impl TraceFacts {
             written_by: about.written_by.clone(),
             complete: about.complete,
             command: about.command.clone(),
+            program_ended: about.program_ended,
+            exit_status: about.exit_status,
             host: about.host.clone(),
             kernel: about.kernel.clone(),
             simulated: about.simulated,
@@ -104,6 +110,20 @@ impl TraceFacts {
     /// The lab's preset that it was recorded on, if it is one.
     pub fn preset(&self) -> Option<&str> {
         Some(self.machine.as_str()).filter(|name| self.simulated && presets::find(name).is_ok())
+    }
+
+    /// The exit status of a program that failed: it may not have done its work.
+    pub fn failure(&self) -> Option<i32> {
+        self.exit_status.filter(|status| *status != 0)
+    }
+
+    /// How the program ended, if not as it should.
+    fn ending(&self) -> Option<String> {
+        match self.failure() {
+            Some(status) => Some(format!("failed with exit code {status}: it may not have done all of its work")),
+            None if !self.program_ended && !self.command.is_empty() => Some("ended after the recording".to_owned()),
+            None => None,
+        }
     }
 
     /// What is missing, as text.
@@ -147,6 +167,9 @@ impl TraceText<'_> {
         let command = facts.command.join(" ");
         let command = if command.is_empty() { "programs that already ran" } else { &command };
         lines.add("recorded", &format!("{command} ({}, by {})", facts.path, facts.written_by));
+        if let Some(ending) = facts.ending() {
+            lines.add("program", &ending);
+        }
         let size = format!("{}, {}", counted(facts.nodes, "node"), counted(facts.cpus, "CPU"));
         let simulated = if facts.simulated { ", simulated" } else { "" };
         lines.add("machine", &format!("{}: {size}{simulated} ({})", facts.machine, facts.machine_from));

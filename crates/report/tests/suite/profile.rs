@@ -1,12 +1,13 @@
 //! Reports of small synthetic traces, as text.
 
 use crate::traces::{App, Trace, face_recognition, indexing, stream_clustering, web_server};
+use machine::NodeId;
 use profile::{Filter, ObjectId, Predicate, Profile};
 use report::{
     By, Change, Compared, Controller, DetailReport, DiffReport, ProfileDetail, ProfileReport, Subject, TraceFacts,
     Wanted,
 };
-use trace::{About, AccessKind, SourceNote, What};
+use trace::{About, AccessKind, Served, SourceNote, What};
 
 fn facts(profile: &Profile) -> TraceFacts {
     let mut about = About::of_command(vec!["recognise".into(), "--faces".into(), "8".into()]);
@@ -299,6 +300,38 @@ fn the_share_of_all_is_of_accesses_in_a_difference_as_well() {
     let text = report.to_string();
     let row = text.lines().skip_while(|line| !line.starts_with("  sites")).nth(1).unwrap();
     assert!(row.contains(&machine::number::percent(counts.share)), "{text}");
+}
+
+/// A line that another core's cache has says nothing of the memory that it belongs to.
+#[test]
+fn lines_of_other_cores_are_in_no_table_of_memory() {
+    let mut trace = face_recognition();
+    for (number, sample) in trace.samples.iter_mut().enumerate().filter(|(number, _)| number % 3 > 0) {
+        (sample.served, sample.node) = (Some(Served::Peer), Some(NodeId(if number % 3 == 1 { 0 } else { 2 })));
+    }
+    let profile = trace.profile();
+    let view = profile.view(&Filter::default());
+    let wanted = Wanted { top: 9, by: By::Cost, filter: Vec::new() };
+    let report = ProfileReport::new(&view, facts(&profile), wanted);
+    for thread in &report.threads.first {
+        let reached = thread.counts.local_accesses + thread.counts.remote_accesses;
+        assert!((thread.memory_on.values().sum::<f64>() - reached).abs() < 1e-6, "{thread:?}");
+        assert!((thread.ran_on.values().sum::<f64>() - thread.counts.accesses).abs() < 1e-6, "{thread:?}");
+    }
+    for (what, counts) in (report.nodes.iter().map(|pair| ("pair", pair.counts)))
+        .chain(report.controllers.iter().map(|controller| ("controller", controller.counts)))
+    {
+        assert_eq!(counts.load_samples + counts.store_samples, counts.samples, "{what}");
+    }
+    let side = || Compared { view: &view, trace: facts(&profile) };
+    let diff = DiffReport::new(side(), side(), 99, Vec::new());
+    let all: f64 = report.nodes.iter().map(|pair| pair.counts.accesses).sum();
+    for pair in &report.nodes {
+        let found = diff.nodes.iter().find(|found| (found.from, found.to) == (pair.from, pair.to)).unwrap();
+        assert!((found.a_share - pair.counts.accesses / all).abs() < 1e-9, "{found:?} {pair:?}");
+    }
+    let used = diff.threads.iter().flat_map(|of| of.a.as_ref().unwrap().memory_on.values());
+    assert!((used.sum::<f64>() - all).abs() < 1e-6);
 }
 
 /// The text agrees with the profile's values.
