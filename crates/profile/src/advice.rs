@@ -196,8 +196,12 @@ impl Placed<'_> {
         let Decision { mut action, mut evidence, confidence, mut ruled_out, huge_pages } = decision;
         let samples = self.flow.len() as u64;
         // Where one node uses the most and its memory is saturated, to spread may gain more than to move there.
-        let moves = matches!(action, Action::Migrate | Action::AllocateLocally | Action::PinThreads)
-            && !pins_processes(action, situation.kind, pattern);
+        let moves = match action {
+            Action::Migrate | Action::AllocateLocally => true,
+            // Stacks go with their threads.
+            Action::PinThreads => situation.kind != ObjectKind::Stacks && pattern.processes.len() == 1,
+            _ => false,
+        };
         let near = gain.filter(|_| moves);
         if let Some((near, saturated)) = near.zip(situation.saturated_home(pattern)) {
             let spread = self.gain(&Placement::Interleaved).filter(|spread| spread.speedup > near.speedup * BETTER);

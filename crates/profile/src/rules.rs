@@ -260,7 +260,9 @@ fn interleave(
     };
     let reached: u64 = pattern.homes.values().map(|home| home.samples).sum();
     let concentrated = Share { part: home.samples, of: reached, threshold: CONCENTRATED };
-    if concentrated.is_reached() || home.latency_ns().is_none() {
+    // Nodes that serve half each by chance are saturated at the same time, or one after the other.
+    let is_concentrated = concentrated.is_reached() && concentrated.confidence() > Confidence::Low;
+    if is_concentrated || home.latency_ns().is_none() {
         case.test("home_node", (home.samples, reached), CONCENTRATED, &format!("accesses go to node {node}"));
     }
     if let Some(evidence) = latency_over_idle(node, home, situation) {
@@ -269,7 +271,7 @@ fn interleave(
         }
         let sure = home.is_slower(situation.factor, STANDARD_ERRORS) == home.is_slower(situation.factor, 0.0);
         case.note(evidence, if sure { Confidence::High } else { Confidence::Low });
-        if slow_home.is_none() || concentrated.is_reached() {
+        if slow_home.is_none() || is_concentrated {
             return case.decide(if slow_home.is_some() { Action::Interleave } else { Action::LeaveAlone });
         }
         return if_room(case, reached, situation);
