@@ -1,11 +1,13 @@
 //! `nearside assert`, and `nearside diff --fail-on`.
 
-use crate::report::{nearside, text, written};
+use crate::report::{nearside, text, written, written_counted};
 use crate::traces;
+use machine::NodeId;
 use quick_xml::Reader;
 use quick_xml::events::Event;
 use serde_json::Value;
 use std::fs;
+use trace::{Count, Counter};
 
 const LIMITS: [&str; 6] = ["--local", "10%", "--imbalance", "3", "--latency", "100000"];
 
@@ -102,6 +104,50 @@ fn a_difference_fails_only_if_it_is_asked_to() {
     let (_longer, longer) = written(longer);
     let worse = nearside(&["diff", &local, &longer, "--fail-on", "worse"]);
     assert!(worse.code == 1 && worse.out.starts_with("B is worse: its run took "), "{}", worse.out);
+}
+
+/// As of a command that is recorded for it.
+#[test]
+fn runs_that_failed_are_not_compared() {
+    let (_first, whole) = written(traces::face_recognition());
+    let (folder, failed) = written(traces::face_recognition());
+    let about = folder.path().join("trace/trace.toml");
+    let told = std::fs::read_to_string(&about).unwrap();
+    std::fs::write(&about, told.replace("complete = true", "complete = true\nexit_status = 134")).unwrap();
+    // Its exit code, whatever that means to nearside.
+    let says = "nearside: the recorded command ended with exit code 134, so no limit was compared\n";
+    let mut compared = assert_cmd::Command::cargo_bin("nearside").unwrap();
+    compared.args(["assert", &failed, "--local", "0%"]).assert().code(134).stdout("").stderr(says);
+    assert!(text(&["report", &failed]).contains("program         failed with exit code 134: it may not have done"));
+    for ([a, b], which) in [([&whole, &failed], "B"), ([&failed, &whole], "A")] {
+        let diff = nearside(&["diff", a, b, "--fail-on", "worse"]);
+        let says = format!("Cannot be compared: the program of {which} failed with exit code 134");
+        assert!(diff.code == 1 && diff.out.starts_with(&says), "{}", diff.out);
+        let json: Value = serde_json::from_str(&text(&["diff", a, b, "--json"])).unwrap();
+        assert_eq!(json["overall"], "noise");
+    }
+    text(&["diff", &failed, &failed, "--fail-on", "worse"]);
+}
+
+/// `record --source counters` samples no access.
+#[test]
+fn counters_need_no_samples() {
+    let count = |time_ns, node, value| Count {
+        time_ns,
+        counter: Counter::ControllerBytes,
+        from: None,
+        to: Some(NodeId(node)),
+        cpu: None,
+        value,
+    };
+    let counts =
+        [count(5_000_000, 0, 0), count(5_000_000, 1, 0), count(9_000_000, 0, 3_000_000), count(9_000_000, 1, 0)];
+    let (_folder, trace) = written_counted(traces::Trace::new(&[]), &counts);
+    let found = nearside(&["assert", &trace, "--controller-load", "0.1%", "--imbalance", "3", "--local", "10%"]);
+    assert!(found.code == 1 && found.out.starts_with("failed: 2 of 3 limits, on 0 samples"), "{}", found.out);
+    let passed = text(&["assert", &trace, "--imbalance", "3"]);
+    assert!(passed.starts_with("passed: the limit holds, by counters"), "{passed}");
+    assert!(text(&["report", &trace]).contains("controller load, node 0"));
 }
 
 /// What was not measured does not pass.

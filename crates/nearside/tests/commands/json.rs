@@ -1,10 +1,14 @@
 //! docs/json.md has every field of the JSON output of commands that need no virtual machine.
 
-use crate::report::{nearside, written};
-use crate::traces;
+use crate::report::{nearside, written, written_counted};
+use crate::traces::{self, Trace};
+use ::report::{By, DetailReport, ProfileDetail, Subject, TraceFacts};
+use machine::CpuId;
+use profile::{Filter, Predicate};
 use serde_json::Value;
 use std::process::{Command, Stdio};
 use test_tools::json_fields::assert_documented;
+use trace::{About, Count, Counter, What};
 
 /// The values that a command prints, which may end with any code that its help lists.
 fn values(arguments: &[&str]) -> Vec<Value> {
@@ -14,13 +18,53 @@ fn values(arguments: &[&str]) -> Vec<Value> {
     values.unwrap_or_else(|why| panic!("{arguments:?}: {why}: {text}{}", String::from_utf8_lossy(&output.stderr)))
 }
 
+/// A program for whose memory the kernel's allocations were recorded.
+fn allocating() -> Trace {
+    let mut trace = traces::face_recognition();
+    trace.event(1, 1, 0, What::FramesAllocated { physical: 7 << 12, bytes: 4096 });
+    trace
+}
+
+/// What `record --kernel-events --cpu-counters` counts.
+fn counts() -> Vec<Count> {
+    let of_cpu = |counter| (counter, Some(CpuId(0)));
+    let served = [Counter::LocalDram, Counter::RemoteDram, Counter::PeerModified, Counter::PeerClean, Counter::Peer];
+    let counters: Vec<_> =
+        served.map(of_cpu).into_iter().chain(Counter::SCHEDULING.map(|counter| (counter, None))).collect();
+    let at = |time_ns, value| {
+        let count = move |(counter, cpu): &(Counter, Option<CpuId>)| {
+            let (counter, cpu) = (*counter, *cpu);
+            Count { time_ns, counter, from: None, to: None, cpu, value }
+        };
+        counters.iter().map(count)
+    };
+    at(1000, 3).chain(at(5000, 7)).collect()
+}
+
+/// What `report --function` prints of a program whose functions have names, as those of these traces on disk have not.
+fn detail_of_a_function() -> Value {
+    let profile = traces::face_recognition().profile();
+    let about = About::of_command(vec!["recognise".into()]);
+    let facts = TraceFacts::new("trace".into(), &about, Vec::new(), &profile, "as the trace describes it".into());
+    let (all, filter) = (profile.view(&Filter::default()), Filter(vec![Predicate::Function("transpose".into())]));
+    let view = profile.view(&filter);
+    let wanted = ProfileDetail { top: 4, by: By::Cost, rows: 12, filter: Vec::new() };
+    let subject = Subject::function(&view, "transpose", 4);
+    let mut told = serde_json::to_value(DetailReport::new(subject, &view, all.tally(), facts, wanted)).unwrap();
+    assert!(!told["subject"]["places"].as_array().unwrap().is_empty(), "{told:#}");
+    told["schema"] = 1.into();
+    told
+}
+
 #[test]
 fn every_field_is_documented() {
     let (_first, before) = written(traces::face_recognition());
     let (_second, after) = written(traces::stream_clustering());
-    let object = nearside(&["report", &before, "--json"]);
-    let object: Value = serde_json::from_str(&object.out).unwrap();
-    let object = object["objects"]["first"][0]["object"].to_string();
+    let (_third, counted) = written_counted(allocating(), &counts());
+    let told = nearside(&["report", &before, "--json"]);
+    let told: Value = serde_json::from_str(&told.out).unwrap();
+    let first = |ranked: &str, field: &str| told[ranked]["first"][0][field].to_string();
+    let (object, site, tid) = (first("objects", "object"), first("sites", "site"), first("threads", "tid"));
     let own = std::process::id().to_string();
     let mut other = Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().unwrap();
     let pid = other.id().to_string();
@@ -29,7 +73,10 @@ fn every_field_is_documented() {
     let commands = [
         ("report TRACE", vec!["report", &before, "--json"]),
         ("report TRACE", vec!["report", &after, "--json"]),
+        ("report TRACE", vec!["report", &counted, "--json"]),
         ("report TRACE --object OBJECT", vec!["report", &before, "--object", &object, "--json"]),
+        ("report TRACE --object OBJECT", vec!["report", &before, "--site", &site, "--json"]),
+        ("report TRACE --object OBJECT", vec!["report", &before, "--thread", &tid, "--json"]),
         ("diff A B", vec!["diff", &before, &after, "--json"]),
         ("hugepages find TRACE --json -", vec!["hugepages", "find", &before, "--json", "-"]),
         ("assert TRACE", vec!["assert", "--local", "95%", &before, "--json"]),
@@ -49,6 +96,7 @@ fn every_field_is_documented() {
     for (title, arguments) in commands {
         assert_documented(title, &values(&arguments));
     }
+    assert_documented("report TRACE --object OBJECT", &[detail_of_a_function()]);
     other.kill().unwrap();
     other.wait().unwrap();
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
-use trace::{About, Flush, StackId, What, Writer};
+use trace::{About, Count, Flush, StackId, What, Writer};
 
 const PERF_DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../trace/tests/perf_data/");
 
@@ -45,6 +45,11 @@ fn refused(arguments: &[&str], code: i32, says: &str) {
 
 /// Writes a trace into a folder.
 fn write(folder: &Path, trace: traces::Trace, finish: bool) {
+    write_counted(folder, trace, &[], finish);
+}
+
+/// The same, with values of counters.
+fn write_counted(folder: &Path, trace: traces::Trace, counts: &[Count], finish: bool) {
     let about = About::of_command(vec!["recognise".into()]);
     let flush = Flush { rows: 2000, ..Flush::default() };
     let mut writer = Writer::create(folder, about, &traces::machine(), flush).unwrap();
@@ -58,15 +63,22 @@ fn write(folder: &Path, trace: traces::Trace, finish: bool) {
     for sample in trace.samples {
         writer.sample(sample).unwrap();
     }
+    for count in counts {
+        writer.count(*count).unwrap();
+    }
     if finish {
         writer.finish().unwrap();
     }
 }
 
 pub fn written(trace: traces::Trace) -> (TempDir, String) {
+    written_counted(trace, &[])
+}
+
+pub fn written_counted(trace: traces::Trace, counts: &[Count]) -> (TempDir, String) {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("trace");
-    write(&path, trace, true);
+    write_counted(&path, trace, counts, true);
     let path = path.display().to_string();
     (folder, path)
 }
