@@ -187,16 +187,20 @@ pub(crate) fn decide(pattern: &Pattern, situation: &Situation) -> Decision {
         case.test(WRITES, pattern.writes_after, MOST_WRITES, words);
         return case.decide(Action::Replicate);
     }
-    let why_no_copies = if is_read_only && pattern.is_of_several_processes {
-        sharers(pattern, |count| format!("each of the {count} processes would need a copy of its own"))
-    } else if writes.of == 0 {
-        let text = "it is not known whether accesses after initialisation write".to_owned();
-        Evidence { text, ..writes.evidence(WRITES, words) }
-    } else {
-        writes.evidence(WRITES, words)
-    };
-    case.rule_out(Action::Replicate, why_no_copies);
+    case.rule_out(Action::Replicate, why_no_copies(pattern, writes, words));
     interleave(case, slow_home, pattern, situation)
+}
+
+/// Why copies would not help.
+fn why_no_copies(pattern: &Pattern, writes: Share, words: &str) -> Evidence {
+    let evidence = writes.evidence(WRITES, words);
+    if writes.of == 0 {
+        return Evidence { text: "it is not known whether accesses after initialisation write".to_owned(), ..evidence };
+    }
+    if !writes.is_reached() && pattern.is_of_several_processes {
+        return sharers(pattern, |count| format!("each of the {count} processes would need a copy of its own"));
+    }
+    evidence
 }
 
 /// What to do about objects whose lines are mostly in other cores' caches: their memory can be anywhere, and only threads that
