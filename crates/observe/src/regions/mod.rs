@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_that_match_nothing_are_told() {
+    fn rules_that_match_nothing_are_noted() {
         let mappings = parse_maps("1000-2000 rw-p 0 0:0 0 [heap]\n").unwrap();
         let rule = |name: &str, mapping: &str| format!("[[region]]\nname = '{name}'\nmapping = '{mapping}'\n");
         let mut regions = regions(&(rule("a", "[[]heap]") + &rule("b", "nosuch")));

@@ -495,7 +495,7 @@ fn what_is_mapped_elsewhere_stays_the_file_that_it_is() {
 
 /// A rule of `--regions` names it: the recorder says so, and no thread of the program.
 #[test]
-fn what_the_recorder_names_was_allocated_by_nobody_known() {
+fn who_allocated_what_the_recorder_names_is_unknown() {
     let named =
         || What::Announced { address: 0x5000, bytes: 0x1000, stack: Stacks::UNKNOWN, name: Some("table".into()) };
     let allocator = |cpu: Option<CpuId>| {
