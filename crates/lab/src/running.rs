@@ -11,6 +11,7 @@ use crate::setup::Assets;
 use crate::signals::{SignalWatch, SignalledMachine};
 use crate::streams::{self, Closed, forward_input, terminal_size};
 use linux::SharedWords;
+use model::Measured;
 use model::pmu::{self, Pmu};
 use rustix::process::{PidfdFlags, pidfd_open};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -302,11 +303,8 @@ impl Running {
                     if run.task.sample_period != 0 {
                         pass_samples(words, tell);
                     }
-                    let pmu = Pmu::open(words).map_err(io::Error::other).map_err(LabError::host("read the PMU"))?;
-                    let published = pmu.last_counters_json().map_err(LabError::host("read the counters"))?;
-                    let measured =
-                        serde_json::from_slice(&published.json).map_err(LabError::host("read the counters"))?;
-                    let (samples_dropped, ran) = (pmu.dropped(), began.elapsed());
+                    let (measured, samples_dropped) = last_measured(words)?;
+                    let ran = began.elapsed();
                     let out_of_memory = self.console.out_of_memory();
                     let cut_short = ending.map(|ending| ending.why);
                     return Ok(Outcome {
@@ -480,6 +478,14 @@ fn pass_samples(words: &SharedWords, tell: &mut dyn FnMut(Event)) {
     if let Ok(pmu) = Pmu::open(words) {
         std::iter::from_fn(|| pmu.pop()).take(pmu::SLOTS as usize).for_each(|sample| tell(Event::Sample(sample)));
     }
+}
+
+/// What the model has measured from the command's start to its end, and the number of samples that found no room.
+fn last_measured(words: &SharedWords) -> Result<(Measured, u64), LabError> {
+    let pmu = Pmu::open(words).map_err(io::Error::other).map_err(LabError::host("read the PMU"))?;
+    let published = pmu.last_counters_json().map_err(LabError::host("read the counters"))?;
+    let measured = serde_json::from_slice(&published.json).map_err(LabError::host("read the counters"))?;
+    Ok((measured, pmu.dropped()))
 }
 
 /// The limit of host time from the start of the run to the end of a phase.

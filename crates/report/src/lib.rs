@@ -1,4 +1,4 @@
-//! Every output of nearside: tables for terminals, JSON, pages, pictures, OpenMetrics, Perfetto and CSV.
+//! Every output of nearside: tables for terminals, JSON, pages, pictures, `OpenMetrics`, Perfetto and CSV.
 
 mod agent;
 mod assertions;
