@@ -303,8 +303,7 @@ impl Running {
                     if run.task.sample_period != 0 {
                         pass_samples(words, tell);
                     }
-                    let (measured, samples_dropped) = last_measured(words)?;
-                    let ran = began.elapsed();
+                    let ((measured, samples_dropped), ran) = (last_measured(words)?, began.elapsed());
                     let out_of_memory = self.console.out_of_memory();
                     let cut_short = ending.map(|ending| ending.why);
                     return Ok(Outcome {

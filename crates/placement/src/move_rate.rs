@@ -42,7 +42,7 @@ mod tests {
     fn after(moves: &[(u64, f64)]) -> f64 {
         let mut rate = MoveRate::default();
         for &(bytes_moved, moving_s) in moves {
-            rate.learn(&Outcome { bytes_moved, moving_s, ..Outcome::default() });
+            rate.learn(&Outcome { moving_s, bytes_moved, ..Outcome::default() });
         }
         rate.bytes_per_s(&Thresholds::default()) / Thresholds::default().move_bytes_per_s
     }
