@@ -13,6 +13,9 @@ const PARTS: u64 = 64;
 const Z: f64 = 1.96;
 /// Fewest latencies whose mean can show saturation.
 const FEWEST: u64 = 5;
+/// Fewest samples of saturated memory in an interval to compare it with other nodes' memory: with fewer, another node may
+/// have fewer than [`FEWEST`] by chance.
+const FEWEST_COMPARED: u64 = 4 * FEWEST;
 /// Part of the accesses to saturated memory from which on nodes are saturated at different times.
 const AT_DIFFERENT_TIMES: f64 = 0.5;
 
@@ -119,7 +122,8 @@ pub(crate) fn saturated_alone(parts: &[LatencyPart], machine: &Machine) -> Share
     }
     let mut share = Share { part: 0, of: 0, threshold: AT_DIFFERENT_TIMES };
     for nodes in by_time.into_values() {
-        let saturated: u64 = nodes.iter().filter(|part| part.saturated).map(|part| part.samples).sum();
+        let is_compared = |part: &&&LatencyPart| part.saturated && part.samples >= FEWEST_COMPARED;
+        let saturated: u64 = nodes.iter().filter(is_compared).map(|part| part.samples).sum();
         // Those without accesses have no part.
         let without_room = nodes.iter().filter(|part| !part.has_room).count();
         share.of += saturated;

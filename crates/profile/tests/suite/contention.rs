@@ -19,12 +19,16 @@ fn top(profile: &Profile) -> Advice {
 /// Two threads on each of four nodes use an array that is on their node and saturates its memory, with the node of each
 /// sample.
 fn local_arrays(node: impl Fn(u32) -> u32) -> Trace {
+    sampled_arrays(SAMPLES, node)
+}
+
+fn sampled_arrays(samples: u32, node: impl Fn(u32) -> u32) -> Trace {
     let mut trace = Trace::new(&[1]);
     let start = |node: u32| 0x7f00_0000_0000 + u64::from(node) * BYTES;
     for node in 0..4 {
         trace.allocate((1, 1 + 2 * node, 2 * node), start(node), BYTES, "makeMatrix");
     }
-    for number in 0..SAMPLES {
+    for number in 0..samples {
         let node = node(number);
         let thread = 2 * node + trace.random(2) as u32;
         let address = start(node) + trace.random(BYTES);
@@ -59,6 +63,17 @@ fn nodes_that_are_saturated_one_after_the_other_are_not_busy_alike() {
     let advice = top(&at_once);
     assert_eq!((advice.action, advice.gain), (Action::LeaveAlone, None), "{advice:?}");
     assert!(advice.ruled_out.iter().any(|out| out.action == Action::Interleave), "{:?}", advice.ruled_out);
+}
+
+/// An interval has few samples of each node then: five or more of some nodes and fewer of others, by chance.
+#[test]
+fn few_samples_do_not_show_that_nodes_are_saturated_one_after_the_other() {
+    for samples in [500, 1000, 2000] {
+        let profile = sampled_arrays(samples, |number| number.wrapping_mul(0x9e37_79b1) >> 30).profile();
+        let verdict = verdict(&profile);
+        assert_eq!(verdict.problem, Problem::Bandwidth, "{samples}: {}", verdict.text);
+        assert_ne!(top(&profile).action, Action::Interleave, "{samples}");
+    }
 }
 
 #[test]
